@@ -1,0 +1,574 @@
+"""Everything that can go wrong, as facts.
+
+    HyperslabError
+    ├── BadRequest                 the request cannot be understood
+    │   ├── BadSelection             select= text, with the part and its position
+    │   ├── BadParameter             a query parameter or header
+    │   ├── BadPath                  a path or key that no store may hold
+    │   ├── BadBody                  a body of the wrong length, shape, dtype or syntax
+    │   └── DigestMismatch           the body is not what Content-Digest says
+    ├── Impossible                 understood, but this node cannot do it
+    │   ├── IndexOutOfRange          an index beyond an axis
+    │   ├── TooManyIndices           more indices than axes
+    │   ├── FieldRequired            a structured array, and no field named
+    │   ├── FieldUnknown             a field that the dtype does not have
+    │   ├── WrongKind                a group where an array is needed, or the reverse
+    │   ├── NotRepresentable         these values have no form in the asked format or dtype
+    │   └── BadDefinition            a new array or group that cannot be
+    ├── NotFound
+    │   ├── NodeNotFound             no array and no group at this path
+    │   ├── ChunkNotFound            in the grid, never written
+    │   ├── KeyNotFound              no such key in the store
+    │   └── TileNotFound             outside the picture, or no such level
+    ├── Conflict
+    │   ├── NodeExists               something is there already
+    │   ├── AppendConflict           at= is not the current length
+    │   └── WriteConflict            another writer came first, again and again
+    ├── PreconditionFailed         If-Match / If-None-Match did not hold
+    ├── TooLarge                   over a cap; says what would fit
+    ├── NotAcceptable              no format that the client takes
+    ├── UnsupportedMediaType       no body of this type can be read
+    ├── RangeNotSatisfiable        the byte range lies outside
+    ├── Unauthorized               who are you?
+    ├── Forbidden
+    │   └── ReadOnly                 this store takes no writes
+    ├── BrokenData                 what the store holds is not Zarr v2
+    │   ├── BadMetadata              a document with a wrong member
+    │   ├── CodecRefused             a codec that is unknown or not allowed
+    │   └── ChunkCorrupt             a chunk that does not decode to its size
+    ├── StoreError                 the store could not answer (never "absent")
+    │   ├── StoreTimeout
+    │   ├── StoreFull
+    │   ├── StoreDenied              the store refused our credentials
+    │   └── PartlyWritten            some chunks of a write are stored, some are not
+    ├── Overloaded                 try again later
+    ├── Cancelled                  the client has left; nobody reads the answer
+    └── RemoteProblem              (client) a problem whose code this version does not know
+
+Each class has a stable ``code``, which is what travels in a problem document; its dataclass fields are the
+facts, and travel as members. `from_facts` turns a code and facts back into the same class (the client does).
+No HTTP here: `api/problems.py` maps classes to statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+
+@dataclass(eq=False)
+class HyperslabError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    title: ClassVar[str] = "Error"
+
+    def __str__(self) -> str:
+        return self.title
+
+    def facts(self) -> dict[str, Any]:
+        """The fields by name: JSON-ready values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.facts())
+
+
+def _rebuild(cls: type[HyperslabError], facts: dict[str, Any]) -> HyperslabError:
+    return cls(**facts)
+
+
+@dataclass(eq=False)
+class BadRequest(HyperslabError):
+    code: ClassVar[str] = "bad-request"
+    title: ClassVar[str] = "The request cannot be understood"
+
+
+@dataclass(eq=False)
+class BadSelection(BadRequest):
+    """``part`` is the offending text, ``position`` its offset (characters) in ``select``."""
+
+    code: ClassVar[str] = "bad-selection"
+    title: ClassVar[str] = "The selection cannot be understood"
+    select: str
+    part: str
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"select={self.select!r}: {self.part!r} at position {self.position}: {self.reason}"
+
+
+@dataclass(eq=False)
+class BadParameter(BadRequest):
+    code: ClassVar[str] = "bad-parameter"
+    title: ClassVar[str] = "A parameter has a value it cannot have"
+    name: str
+    value: Any
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}: expected {self.expected}"
+
+
+@dataclass(eq=False)
+class BadPath(BadRequest):
+    code: ClassVar[str] = "bad-path"
+    title: ClassVar[str] = "Not a path that a store can hold"
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"path {self.path!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class BadBody(BadRequest):
+    code: ClassVar[str] = "bad-body"
+    title: ClassVar[str] = "The body does not fit the request"
+    reason: str
+    expected: Any = None
+    found: Any = None
+
+    def __str__(self) -> str:
+        if self.expected is None and self.found is None:
+            return self.reason
+        return f"{self.reason}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(eq=False)
+class DigestMismatch(BadRequest):
+    code: ClassVar[str] = "digest-mismatch"
+    title: ClassVar[str] = "The body does not have the digest that was sent with it"
+    algorithm: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"Content-Digest {self.algorithm}: sent {self.expected}, the body has {self.found}"
+
+
+@dataclass(eq=False)
+class Impossible(HyperslabError):
+    code: ClassVar[str] = "impossible"
+    title: ClassVar[str] = "Well-formed, but it cannot be done here"
+
+
+@dataclass(eq=False)
+class IndexOutOfRange(Impossible):
+    code: ClassVar[str] = "index-out-of-range"
+    title: ClassVar[str] = "An index lies outside the array"
+    axis: int
+    index: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"index {self.index} is out of bounds for axis {self.axis} with size {self.size}"
+
+
+@dataclass(eq=False)
+class TooManyIndices(Impossible):
+    code: ClassVar[str] = "too-many-indices"
+    title: ClassVar[str] = "More indices than the array has axes"
+    given: int
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.given} indices were given for an array of {self.rank} axes"
+
+
+@dataclass(eq=False)
+class FieldRequired(Impossible):
+    code: ClassVar[str] = "field-required"
+    title: ClassVar[str] = "The array is structured: name one of its fields"
+    path: str
+    fields: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.path!r} is structured: name one of its fields {self.fields}"
+
+
+@dataclass(eq=False)
+class FieldUnknown(Impossible):
+    """``fields`` is empty where the dtype has none."""
+
+    code: ClassVar[str] = "field-unknown"
+    title: ClassVar[str] = "The array has no such field"
+    path: str
+    field: str
+    fields: list[str]
+
+    def __str__(self) -> str:
+        known = f"its fields are {self.fields}" if self.fields else "its dtype has no fields"
+        return f"{self.path!r} has no field {self.field!r}: {known}"
+
+
+@dataclass(eq=False)
+class WrongKind(Impossible):
+    code: ClassVar[str] = "wrong-kind"
+    title: ClassVar[str] = "The node is of another kind"
+    path: str
+    kind: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.path!r} is a {self.kind}, not an {self.wanted}" if self.wanted == "array" else (
+            f"{self.path!r} is an {self.kind}, not a {self.wanted}"
+        )
+
+
+@dataclass(eq=False)
+class NotRepresentable(Impossible):
+    code: ClassVar[str] = "not-representable"
+    title: ClassVar[str] = "The values cannot be given in this form"
+    dtype: Any
+    wanted: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"dtype {self.dtype} as {self.wanted}: {self.reason}"
+
+
+@dataclass(eq=False)
+class BadDefinition(Impossible):
+    """``member`` is the member of the request that is wrong."""
+
+    code: ClassVar[str] = "bad-definition"
+    title: ClassVar[str] = "This cannot be created or changed as asked"
+    member: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.member}: {self.reason}"
+
+
+@dataclass(eq=False)
+class NotFound(HyperslabError):
+    code: ClassVar[str] = "not-found"
+    title: ClassVar[str] = "Not found"
+
+
+@dataclass(eq=False)
+class NodeNotFound(NotFound):
+    code: ClassVar[str] = "node-not-found"
+    title: ClassVar[str] = "No array and no group here"
+    path: str
+
+    def __str__(self) -> str:
+        return f"there is no array and no group at {self.path!r}"
+
+
+@dataclass(eq=False)
+class ChunkNotFound(NotFound):
+    code: ClassVar[str] = "chunk-not-found"
+    title: ClassVar[str] = "This chunk was never written"
+    path: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"chunk {self.key!r} of {self.path!r} was never written"
+
+
+@dataclass(eq=False)
+class KeyNotFound(NotFound):
+    code: ClassVar[str] = "key-not-found"
+    title: ClassVar[str] = "No such key in the store"
+    key: str
+
+    def __str__(self) -> str:
+        return f"the store has no key {self.key!r}"
+
+
+@dataclass(eq=False)
+class TileNotFound(NotFound):
+    code: ClassVar[str] = "tile-not-found"
+    title: ClassVar[str] = "No such tile"
+    path: str
+    tile: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"tile {self.tile} of {self.path!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class Conflict(HyperslabError):
+    code: ClassVar[str] = "conflict"
+    title: ClassVar[str] = "In conflict with what is stored"
+
+
+@dataclass(eq=False)
+class NodeExists(Conflict):
+    """``member`` names what differs where an existing node was to be opened with constraints."""
+
+    code: ClassVar[str] = "node-exists"
+    title: ClassVar[str] = "Something is there already"
+    path: str
+    kind: str
+    member: str | None = None
+    wanted: Any = None
+    found: Any = None
+
+    def __str__(self) -> str:
+        if self.member is None:
+            return f"there is already a node ({self.kind}) at {self.path!r}"
+        return f"{self.path!r} exists with {self.member}={self.found!r}, not {self.wanted!r}"
+
+
+@dataclass(eq=False)
+class AppendConflict(Conflict):
+    code: ClassVar[str] = "append-conflict"
+    title: ClassVar[str] = "The array does not end where the append was to begin"
+    path: str
+    axis: int
+    at: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"append to {self.path!r} at={self.at}, but axis {self.axis} has length {self.length}"
+
+
+@dataclass(eq=False)
+class WriteConflict(Conflict):
+    code: ClassVar[str] = "write-conflict"
+    title: ClassVar[str] = "Another writer came first"
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class PreconditionFailed(HyperslabError):
+    """``current`` is the tag that would match now; None where nothing is there."""
+
+    code: ClassVar[str] = "precondition-failed"
+    title: ClassVar[str] = "The precondition does not hold"
+    header: str
+    sent: str
+    current: str | None
+
+    def __str__(self) -> str:
+        return f"{self.header}: {self.sent} was sent, the current tag is {self.current or '(nothing there)'}"
+
+
+@dataclass(eq=False)
+class TooLarge(HyperslabError):
+    """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits."""
+
+    code: ClassVar[str] = "too-large"
+    title: ClassVar[str] = "More than one request may ask for"
+    what: str
+    requested: int
+    limit: int
+    unit: str = "bytes"
+    boxes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.requested} {self.unit}, the limit is {self.limit}"
+
+
+@dataclass(eq=False)
+class NotAcceptable(HyperslabError):
+    code: ClassVar[str] = "not-acceptable"
+    title: ClassVar[str] = "No format that the client accepts"
+    accept: str
+    offered: list[str]
+
+    def __str__(self) -> str:
+        return f"Accept: {self.accept}: offered are {self.offered}"
+
+
+@dataclass(eq=False)
+class UnsupportedMediaType(HyperslabError):
+    code: ClassVar[str] = "unsupported-media-type"
+    title: ClassVar[str] = "A body of this type cannot be read"
+    found: str
+    expected: list[str]
+
+    def __str__(self) -> str:
+        return f"Content-Type {self.found!r}: expected one of {self.expected}"
+
+
+@dataclass(eq=False)
+class RangeNotSatisfiable(HyperslabError):
+    """``size`` in bytes."""
+
+    code: ClassVar[str] = "range-not-satisfiable"
+    title: ClassVar[str] = "The byte range lies outside"
+    range: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"Range: {self.range}: the whole has {self.size} bytes"
+
+
+@dataclass(eq=False)
+class Unauthorized(HyperslabError):
+    code: ClassVar[str] = "unauthorized"
+    title: ClassVar[str] = "Credentials are needed"
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(eq=False)
+class Forbidden(HyperslabError):
+    code: ClassVar[str] = "forbidden"
+    title: ClassVar[str] = "Not allowed"
+
+
+@dataclass(eq=False)
+class ReadOnly(Forbidden):
+    code: ClassVar[str] = "read-only"
+    title: ClassVar[str] = "The store is read-only"
+    store: str
+
+    def __str__(self) -> str:
+        return f"the store {self.store!r} is read-only: the operator can make it writable"
+
+
+@dataclass(eq=False)
+class BrokenData(HyperslabError):
+    code: ClassVar[str] = "broken-data"
+    title: ClassVar[str] = "What the store holds is broken"
+
+
+@dataclass(eq=False)
+class BadMetadata(BrokenData):
+    """``member`` is the wrong member, or None where the document as a whole is."""
+
+    code: ClassVar[str] = "bad-metadata"
+    title: ClassVar[str] = "A metadata document is broken"
+    key: str
+    member: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        where = self.key if self.member is None else f"{self.key}: {self.member}"
+        return f"{where}: {self.reason}"
+
+
+@dataclass(eq=False)
+class CodecRefused(BrokenData):
+    code: ClassVar[str] = "codec-refused"
+    title: ClassVar[str] = "A codec is unknown or not allowed"
+    key: str
+    codec: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: codec {self.codec!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class ChunkCorrupt(BrokenData):
+    """``codec`` is the one that failed, None where the size is wrong."""
+
+    code: ClassVar[str] = "chunk-corrupt"
+    title: ClassVar[str] = "A chunk cannot be decoded"
+    key: str
+    codec: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        by = f" by {self.codec!r}" if self.codec else ""
+        return f"chunk {self.key!r} cannot be decoded{by}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StoreError(HyperslabError):
+    code: ClassVar[str] = "store-failed"
+    title: ClassVar[str] = "The store could not answer"
+    store: str
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"store {self.store!r}, key {self.key!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StoreTimeout(StoreError):
+    code: ClassVar[str] = "store-timeout"
+    title: ClassVar[str] = "The store did not answer in time"
+
+
+@dataclass(eq=False)
+class StoreFull(StoreError):
+    code: ClassVar[str] = "store-full"
+    title: ClassVar[str] = "The store has no space left"
+
+
+@dataclass(eq=False)
+class StoreDenied(StoreError):
+    code: ClassVar[str] = "store-denied"
+    title: ClassVar[str] = "The store refused the service's credentials"
+
+
+@dataclass(eq=False)
+class PartlyWritten(StoreError):
+    """``written`` and ``failed`` are chunk keys; repeating the request is safe."""
+
+    code: ClassVar[str] = "partly-written"
+    title: ClassVar[str] = "Only a part of the chunks was written"
+    written: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{StoreError.__str__(self)} ({len(self.written)} chunks written, {len(self.failed)} not)"
+
+
+@dataclass(eq=False)
+class Overloaded(HyperslabError):
+    """``retry_after`` in seconds."""
+
+    code: ClassVar[str] = "overloaded"
+    title: ClassVar[str] = "Too much at once"
+    reason: str
+    retry_after: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.reason}; try again in {self.retry_after} s"
+
+
+@dataclass(eq=False)
+class Cancelled(HyperslabError):
+    code: ClassVar[str] = "cancelled"
+    title: ClassVar[str] = "The client has left"
+
+
+def all_errors() -> Iterator[type[HyperslabError]]:
+    """Every class of the tree, bases first."""
+    waiting: list[type[HyperslabError]] = [HyperslabError]
+    while waiting:
+        cls = waiting.pop(0)
+        yield cls
+        waiting.extend(cls.__subclasses__())
+
+
+@dataclass(eq=False)
+class RemoteProblem(HyperslabError):
+    """A problem from a server whose code this version does not know."""
+
+    code: ClassVar[str] = "remote-problem"
+    title: ClassVar[str] = "The server reported a problem"
+    status: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"HTTP {self.status}: {self.detail}"
+
+
+def from_facts(code: str, facts: Mapping[str, Any]) -> HyperslabError | None:
+    """The error that a problem document stands for; None where the code or a fact is unknown."""
+    cls = next((c for c in all_errors() if c.code == code), None)
+    if cls is None:
+        return None
+    try:
+        return cls(**{f.name: facts[f.name] for f in fields(cls) if f.name in facts})
+    except TypeError:  # a fact is missing: an older or newer server
+        return None

@@ -1,0 +1,166 @@
+"""The store protocol: bytes by key, with versions.
+
+``None`` means absent; an exception (`StoreError`) means that the store could not answer. Nothing else is ever
+taken for absence, because to Zarr an absent chunk means fill values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Absent(Enum):
+    """The version of a key that is not there: ``put(key, data, if_version=ABSENT)`` creates only."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Absent.ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value and the version it has. ``data`` is contiguous and must not be written to."""
+
+    data: bytes | memoryview
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a key without reading it. ``size`` in bytes, ``modified`` in seconds since 1970."""
+
+    key: str
+    size: int
+    version: str
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The direct children of a prefix: entries (keys) and the names of deeper prefixes, both sorted."""
+
+    entries: tuple[Entry, ...]
+    prefixes: tuple[str, ...]
+
+
+class WritersSafe(Enum):
+    """Between whom writers of one key are kept apart."""
+
+    THREADS = "threads of one process"
+    PROCESSES = "processes on one machine"
+    REPLICAS = "replicas anywhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do; shown by ``/readyz`` and relied on by `arrays`.
+
+    ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
+    ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
+    run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
+    """
+
+    writable: bool
+    listable: bool
+    conditional_put: bool
+    writers_safe: WritersSafe
+    width: int
+    cheap_stat: bool
+    ranges: bool
+
+
+class VersionConflict(Exception):
+    """`Store.put` or `Store.delete` found another version than the one asked for (``current``, None: absent)."""
+
+    def __init__(self, key: str, current: str | None) -> None:
+        super().__init__(f"{key!r} has version {current!r}")
+        self.key = key
+        self.current = current
+
+
+class Store(Protocol):
+    """Bytes by key. Synchronous and safe to call from many threads.
+
+    Keys are normalised by `storage.keys` before they get here: no empty, ``.`` or ``..`` segments. ``prefix`` is ``""`` or
+    ends in ``/``. All methods raise `errors.StoreError` (or a subclass) when the store cannot answer.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the operator calls it; for messages."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def get(self, key: str) -> Stored | None:
+        """The whole value."""
+        ...
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None) -> list[bytes | memoryview] | None:
+        """The bytes ``[start, stop)`` of each range, cut at the end of the value.
+
+        Where ``version`` is given and the key has another one by now, raises `VersionConflict`: parts of two
+        versions are never mixed.
+        """
+        ...
+
+    def stat(self, key: str) -> Entry | None:
+        """Size and version without reading."""
+        ...
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        """The version of each key (None: absent), all of which start with ``prefix``.
+
+        The store chooses between one stat a key and a listing, whichever is cheaper; results are as fresh as a stat.
+        """
+        ...
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        """Store a value atomically and durably; return its new version.
+
+        With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else `VersionConflict`.
+        Raises `errors.StoreFull` where there is no space.
+        """
+        ...
+
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        """Remove a key; False where it was not there. Where `Capabilities.conditional_put` is a promise only for puts, the
+        condition is checked first and the delete follows."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove every key below; return how many there were."""
+        ...
+
+    def list_dir(self, prefix: str) -> Listing:
+        """Direct children only; does not descend."""
+        ...
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        """Every key below, at any depth, in no particular order."""
+        ...
+
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        """Keep other writers of this key away while the context lasts, as far as `Capabilities.writers_safe` goes.
+
+        ``shared`` holders keep only exclusive ones away. Not re-entrant. Two families never block each other: keys
+        that end in ``.zarray`` or ``.zgroup`` (node locks, taken first) and all others (chunk locks, one at a time).
+        """
+        ...
+
+    def check(self) -> None:
+        """Raise `errors.StoreError` where the store cannot be reached or read."""
+        ...
+
+    def close(self) -> None: ...
