@@ -1,0 +1,372 @@
+"""The settings: one frozen model, and the only reader of the environment.
+
+What wins, first to last: the command line, the environment, the TOML file, the default. A key that does not exist is
+an error that names it and the nearest one that does. Values flow down as plain arguments: only the composition roots
+(`asgi`, `cli`, `server`) see `Settings`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+from typing_extensions import override
+
+PREFIX: Final = "HYPERSLAB_"
+DELIMITER: Final = "__"
+CONFIG: Final = PREFIX + "CONFIG"
+"""Names the TOML file where the command line does not."""
+
+MiB: Final = 1 << 20
+GiB: Final = 1 << 30
+
+_OPEN_OPTIONS: Final = {
+    "account_name",
+    "allow_http",
+    "anonymous",
+    "bucket",
+    "container_name",
+    "endpoint",
+    "path_style",
+    "project",
+    "region",
+    "skip_signature",
+    "virtual_hosted_style_request",
+}
+"""Store options that hold no secret: all others are masked wherever settings are shown."""
+
+
+class BadSettings(Exception):
+    """The settings cannot be used: one sentence for each thing that is wrong."""
+
+
+class StoreSettings(BaseModel):
+    """One store: a folder, a bucket or any other place that holds Zarr v2 nodes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: str = Field(description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens.")
+    writable: bool = Field(default=False, description="Whether clients may write.")
+    recheck: Literal["always", "never"] | NonNegativeFloat = Field(
+        default="always",
+        description="How fresh cached chunks and metadata must be: looked up for each request, never again, "
+        "or at most so many seconds old.",
+    )
+    fill_missing: bool = Field(
+        default=True,
+        description="Whether a chunk that was never written reads as the fill value; if not, it is an error.",
+    )
+    metadata_key: str = Field(
+        default=".zarray", min_length=1, description="The key of an array's metadata (some old stores say `zarray`)."
+    )
+    assume_metadata: dict[str, Any] | None = Field(
+        default=None, description="A `.zarray` document for a store that is one array and holds no metadata."
+    )
+    store_data_equal_to_fill_value: bool = Field(
+        default=False, description="Whether chunks that hold nothing but the fill value are stored all the same."
+    )
+    durability: Literal["fsync", "rename"] = Field(
+        default="fsync",
+        description="What a write to a folder waits for: `fsync` outlives a power cut, `rename` only a killed process.",
+    )
+    timeout: PositiveFloat = Field(default=30.0, description="Seconds to wait for one answer of a remote store.")
+    retries: int = Field(default=4, ge=0, description="How often a failed request to a remote store is tried again.")
+    width: int | None = Field(
+        default=None, gt=0, description="Requests in flight at once; by default what suits the kind of store."
+    )
+    options: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="What the store's library wants to know, such as `endpoint`, `region`, `access_key_id`, "
+        "`secret_access_key`, `skip_signature`.",
+    )
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _options_are_text(cls, value: Any) -> Any:
+        """TOML and JSON have booleans and numbers; the libraries that take these options read text."""
+        if not isinstance(value, Mapping):
+            return value
+        return {key: _as_text(option) for key, option in value.items()}
+
+    def revealed_options(self) -> dict[str, str]:
+        """The options with their secrets, for the library that opens the store."""
+        return {key: value.get_secret_value() for key, value in self.options.items()}
+
+    @field_serializer("url", when_used="json")
+    def _shown_url(self, url: str) -> str:
+        return _without_secrets(url)
+
+    @field_serializer("options", when_used="json")
+    def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
+        return {
+            key: value.get_secret_value() if key.lower() in _OPEN_OPTIONS else str(value)
+            for key, value in options.items()
+        }
+
+
+def _without_secrets(url: str) -> str:
+    """The URL with its password and query (where signatures live) starred out."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        parts = parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2])
+    return (parts._replace(query="***") if parts.query else parts).geturl()
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or less where a control group says so."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+            total = min(total, int(text))
+    return total
+
+
+def _share_of_memory(divisor: int, at_most: int) -> ByteSize:
+    return ByteSize(min(memory_bytes() // divisor, at_most))
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab"
+
+
+class Settings(BaseSettings):
+    """Everything that an operator can choose. Sizes are bytes, or text such as ``"256 MiB"``."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter=DELIMITER,
+        hide_input_in_errors=True,
+    )
+
+    stores: dict[str, StoreSettings] = Field(
+        default_factory=dict,
+        description="The stores by name; a URL alone stands for a store with nothing but defaults.",
+    )
+    demo_dir: Path = Field(
+        default_factory=_cache_home,
+        description="Where the demo store is made that is served when there is no other.",
+        json_schema_extra={"default": "`hyperslab` in the user's cache folder"},
+    )
+
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
+    workers: int = Field(default=1, ge=1, description="Worker processes, each with caches of its own.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What is worth a line in the log."
+    )
+    access_log: bool = Field(default=False, description="Whether each request gets a line in the log.")
+    trusted_proxies: list[str] = Field(
+        default=["127.0.0.1"],
+        description="Addresses of reverse proxies whose `X-Forwarded-…` headers are believed; `*` believes all.",
+    )
+    shutdown_seconds: PositiveFloat = Field(
+        default=10.0, description="How long running requests may take to end after SIGTERM."
+    )
+    cors_origins: list[str] = Field(
+        default=["*"], description="Web origins whose pages may use this service; `*` lets all."
+    )
+    read_tokens: list[SecretStr] = Field(
+        default_factory=list, description="Bearer tokens, one of which every request must carry; none: all may read."
+    )
+    write_tokens: list[SecretStr] = Field(
+        default_factory=list,
+        description="Bearer tokens, one of which a write must carry (they may read too); none: all may write "
+        "to writable stores.",
+    )
+
+    cache_bytes: ByteSize = Field(
+        default_factory=lambda: _share_of_memory(8, GiB),
+        description="Memory for decoded chunks, in each worker; 0 keeps none.",
+        json_schema_extra={"default": "an eighth of the memory, at most 1 GiB"},
+    )
+    tile_cache_bytes: ByteSize = Field(
+        default=ByteSize(64 * MiB), description="Memory for rendered tiles, in each worker; 0 keeps none."
+    )
+    bytes_in_flight: ByteSize = Field(
+        default_factory=lambda: _share_of_memory(4, GiB),
+        gt=0,
+        description="Memory that the answers being worked on may take together, in each worker; more requests wait.",
+        json_schema_extra={"default": "a quarter of the memory, at most 1 GiB"},
+    )
+    slab_bytes: ByteSize = Field(
+        default=ByteSize(8 * MiB), gt=0, description="Size of the pieces in which a large slice is read and sent."
+    )
+    decode_threads: int | None = Field(
+        default=None, gt=0, description="Threads that decode chunks, in each worker; by default one for each core."
+    )
+    max_request_bytes: ByteSize | None = Field(
+        default=None, gt=0, description="The largest raw or npy answer; by default there is no limit."
+    )
+    max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0, description="The largest body of a request.")
+    max_json_bytes: ByteSize = Field(
+        default=ByteSize(16 * MiB), gt=0, description="The most array data that goes into one JSON answer."
+    )
+    max_csv_bytes: ByteSize = Field(
+        default=ByteSize(64 * MiB), gt=0, description="The most array data that goes into one CSV answer."
+    )
+    max_tile_bytes: ByteSize = Field(
+        default=ByteSize(256 * MiB), gt=0, description="The most array data that is read to draw one tile."
+    )
+    max_listed: int = Field(
+        default=1000, gt=0, description="The most children that one page of a group's listing holds."
+    )
+
+    @field_validator("stores", mode="before")
+    @classmethod
+    def _url_alone_is_a_store(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: {"url": store} if isinstance(store, str) else store for name, store in value.items()}
+
+    @field_validator("stores")
+    @classmethod
+    def _names_are_one_segment(cls, stores: dict[str, StoreSettings]) -> dict[str, StoreSettings]:
+        for name in stores:
+            if not name or name in (".", "..") or any(c in name for c in "/\\?#%") or not name.isprintable():
+                raise ValueError(f"{name!r} cannot name a store: it has to be one segment of a URL's path")
+        return stores
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`Settings(…)` reads nothing but its arguments; `load` is what looks around."""
+        return (init_settings,)
+
+    def masked(self) -> dict[str, Any]:
+        """JSON-ready values with the secrets starred out, for people to read."""
+        return self.model_dump(mode="json")
+
+
+def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """The effective settings; ``overrides`` are the command line's, nested as in TOML.
+
+    Raises `BadSettings`.
+    """
+    named = os.environ.get(CONFIG)
+    path = config or (Path(named) if named else None)
+    _refuse_unknown_variables(os.environ)
+    from_file = _read_toml(path) if path else {}
+    values = _merge(_merge(from_file, _read_environment()), overrides or {})
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        sentences = [_sentence(e["loc"], e) + _origin(e["loc"], from_file, path) for e in error.errors()]
+        raise BadSettings("; ".join(sentences)) from error
+
+
+def hand_down(settings: Settings, environ: MutableMapping[str, str] | None = None) -> None:
+    """Put exactly these settings into the environment, for worker processes to `load`."""
+    target = os.environ if environ is None else environ
+    for key in [key for key in target if key.upper().startswith(PREFIX)]:
+        del target[key]
+    for name in settings.model_fields_set:
+        value = _reveal(settings.model_dump()[name])
+        target[PREFIX + name.upper()] = value if isinstance(value, str) else json.dumps(value)
+
+
+def _reveal(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _reveal(item) for key, item in value.items()}
+    return [_reveal(item) for item in value] if isinstance(value, list) else value
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` wins, table by table."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if key == "stores" and isinstance(old, Mapping):
+            old = {name: {"url": store} if isinstance(store, str) else store for name, store in old.items()}
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(f"cannot read the configuration file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{str(path)!r} is not TOML: {error}") from error
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise BadSettings(f"the environment has a value that is not JSON: {error}") from error
+
+
+def _refuse_unknown_variables(environ: Iterable[str]) -> None:
+    for variable in sorted(environ):
+        if not variable.upper().startswith(PREFIX) or variable.upper() == CONFIG:
+            continue
+        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
+        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
+        if keys[0] == "stores" and len(keys) > 2:
+            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
+
+
+def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:
+    if key not in known:
+        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
+        raise BadSettings(
+            f"the environment variable {variable} is no setting: did you mean {before}{nearest[0].upper()}?"
+        )
+
+
+def _sentence(location: tuple[int | str, ...], error: Any) -> str:
+    key = ".".join(str(part) for part in location)
+    if error["type"] != "extra_forbidden":
+        return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+    known = StoreSettings.model_fields if location[0] == "stores" else Settings.model_fields
+    nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0)
+    return f"there is no setting {key}: did you mean {'.'.join([*map(str, location[:-1]), nearest[0]])}?"
+
+
+def _origin(location: tuple[int | str, ...], from_file: Mapping[str, Any], path: Path | None) -> str:
+    return f" (in {path})" if location and location[0] in from_file else ""
