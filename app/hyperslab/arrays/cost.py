@@ -1,0 +1,50 @@
+"""What a read costs, and how it is called off."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from threading import Event, Lock
+
+from hyperslab.errors import Cancelled
+
+
+class Cancel:
+    """Set by whoever waits for an answer when nobody wants it any more; checked between chunks."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raise `Cancelled` once `set` was called."""
+        if self._event.is_set():
+            raise Cancelled
+
+
+class ReadCost:
+    """Chunks touched and found in the cache, bytes read from the store, and seconds by phase; added to by many threads."""
+
+    __slots__ = ("_lock", "bytes_read", "cached", "timings", "touched")
+
+    def __init__(self) -> None:
+        self.touched = self.cached = self.bytes_read = 0
+        self.timings: defaultdict[str, float] = defaultdict(float)
+        self._lock = Lock()
+
+    def add(self, *, touched: int = 0, cached: int = 0, bytes_read: int = 0) -> None:
+        with self._lock:
+            self.touched += touched
+            self.cached += cached
+            self.bytes_read += bytes_read
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Add to a phase; phases of chunks that are read side by side add up to more than the clock shows."""
+        with self._lock:
+            self.timings[phase] += seconds

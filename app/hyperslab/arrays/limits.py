@@ -1,0 +1,68 @@
+"""How much may be in memory at once for answers, and how a selection is cut so that its parts fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Lock
+
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows
+from hyperslab.wire import SelectionItem, format_selection
+
+_MOST_BOXES = 1000
+
+
+class BytesInFlight:
+    """A budget of bytes that answers under way may hold. Nobody waits in here: who gets False tries again later."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held = 0
+        self._lock = Lock()
+
+    def try_reserve(self, nbytes: int) -> bool:
+        """Take ``nbytes`` of the budget, or nothing. What is larger than the whole budget goes alone."""
+        with self._lock:
+            if self._held and self._held + nbytes > self.limit:
+                return False
+            self._held += nbytes
+            return True
+
+    def release(self, nbytes: int) -> None:
+        with self._lock:
+            self._held -= nbytes
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+
+def boxes_that_fit(array: ArrayNode, selection: Selection, item: tuple[tuple[int, ...], int], limit: int) -> list[str]:
+    """Selection texts that together make up ``selection``, each of at most ``limit`` bytes, cut on chunk edges.
+
+    ``item`` is the subarray shape and the size in bytes of one element. At most 1000 of them are listed.
+    """
+    return [text for text, _ in zip(_boxes(array, selection, item, limit), range(_MOST_BOXES), strict=False)]
+
+
+def _boxes(array: ArrayNode, selection: Selection, item: tuple[tuple[int, ...], int], limit: int) -> Iterator[str]:
+    inner_shape, itemsize = item
+    for part, _, _ in split_rows(selection, inner_shape, itemsize, array.metadata.grid, limit):
+        yield selection_text(part)
+
+
+def selection_text(selection: Selection) -> str:
+    """The text that selects the same of an array as ``selection``, axis by axis, and keeps the same axes."""
+    return format_selection([_axis_item(axis) for axis in selection.axes])
+
+
+def _axis_item(axis: IndexAxis | SliceAxis | ListAxis) -> SelectionItem:
+    if isinstance(axis, IndexAxis):
+        return axis.index
+    if isinstance(axis, ListAxis):
+        return [int(i) for i in axis.indices]
+    if axis.count == 0:
+        return slice(0, 0)
+    stop = axis.start + axis.step * axis.count
+    # a negative step that ends at the first item has no stop that text can say: None is the only one
+    return slice(axis.start, None if stop < 0 else stop, None if axis.step == 1 else axis.step)

@@ -1,0 +1,90 @@
+"""What a path leads to: mounted stores, arrays and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.storage.base import Store
+
+Recheck = Literal["always", "never"] | float
+"""When what is remembered of a store is checked again: on every read, never, or after so many seconds.
+
+The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares the store immutable (but for our own writes).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MountedStore:
+    """A named root and how the operator wants it to be read and written.
+
+    ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key`` replaces
+    ``.zarray``. ``assume_metadata``: documents by path in the store, taken as they stand; nothing is read for them.
+    ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value.
+    """
+
+    name: str
+    store: Store
+    writable: bool = False
+    recheck: Recheck = "always"
+    fill_missing: bool = True
+    metadata_key: str = ".zarray"
+    assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    store_data_equal_to_fill_value: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayNode:
+    """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
+
+    Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike.
+    """
+
+    path: str
+    mount: MountedStore
+    prefix: str
+    metadata: ArrayMetadata
+    attributes: Mapping[str, Any]
+    version: str
+    metadata_version: str
+    data_id: str
+
+    def chunk_key(self, coords: tuple[int, ...]) -> str:
+        """The key of a chunk in the store."""
+        return self.prefix + self.metadata.grid.key(coords)
+
+    @property
+    def dimension_names(self) -> tuple[str, ...] | None:
+        """The names that xarray keeps in ``_ARRAY_DIMENSIONS``; None where there are none or they do not fit."""
+        names = self.attributes.get("_ARRAY_DIMENSIONS")
+        if not isinstance(names, list) or len(names) != len(self.metadata.shape):
+            return None
+        return tuple(names) if all(isinstance(name, str) for name in names) else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no ``.zgroup``."""
+
+    path: str
+    mount: MountedStore | None
+    prefix: str
+    attributes: Mapping[str, Any]
+    version: str
+    implicit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChildInfo:
+    name: str
+    kind: Literal["array", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """A page of children in order of name; ``next_cursor`` is None on the last one."""
+
+    nodes: tuple[ChildInfo, ...]
+    next_cursor: str | None

@@ -1,0 +1,67 @@
+"""One task per chunk, on a pool whose width belongs to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, TypeVar
+
+from hyperslab.arrays.cost import Cancel
+
+T = TypeVar("T")
+
+
+class WorkerPool:
+    """Threads that all requests to one store share. The calling thread works too, so that a busy pool delays nobody."""
+
+    def __init__(self, width: int, name: str) -> None:
+        self.width = width
+        self._threads = ThreadPoolExecutor(max(1, width - 1), thread_name_prefix=f"chunks-{name}")
+
+    def each(self, items: Iterable[T], count: int, work: Callable[[T], None], cancel: Cancel | None = None) -> None:
+        """Call ``work`` with every item, of which there are ``count``, on as many threads as help.
+
+        The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
+        """
+        run = _Run(iter(items), work, cancel)
+        helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
+        run.drain()
+        for helper in helpers:
+            if not helper.cancel():  # it has started, perhaps ended
+                helper.result()
+        if run.errors:
+            raise run.errors[0]
+        if cancel is not None:
+            cancel.check()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+class _Run(Generic[T]):
+    """Items that several threads take turns to fetch."""
+
+    def __init__(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+        self._items = iter(items)
+        self._work = work
+        self._cancel = cancel
+        self._lock = Lock()
+        self._ended = False
+        self.errors: list[BaseException] = []
+
+    def drain(self) -> None:
+        """Work until the items end, something fails or the client leaves."""
+        try:
+            while not (self._cancel is not None and self._cancel.is_set()):
+                with self._lock:
+                    if self._ended or self.errors:
+                        return
+                    try:
+                        item = next(self._items)
+                    except StopIteration:
+                        self._ended = True
+                        return
+                self._work(item)
+        except BaseException as error:  # noqa: BLE001 - handed to the calling thread, which raises it
+            self.errors.append(error)

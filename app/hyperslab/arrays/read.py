@@ -1,0 +1,180 @@
+"""Reading: plan, then the whole answer at once or as a stream of slabs in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from math import prod
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from hyperslab.arrays.chunks import ChunkCache, ChunkReader, NDArray
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import ReadPlan, make_plan
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.versions import VersionBook
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import Selection, normalise, project, split_rows
+from hyperslab.errors import TooLarge
+from hyperslab.wire import SelectionItem
+
+_BUFFERS_PER_STREAM = 3
+"""One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
+_WORTH_THREADS = 1 << 20
+"""Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited for)."""
+
+
+class Reader:
+    """Reads arrays through the chunk cache. Safe to call from many threads; blocks on the store."""
+
+    def __init__(self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, max_chunk_bytes: int) -> None:
+        self.cache = cache
+        self.versions = versions
+        self.slab_bytes = slab_bytes
+        self._max_chunk_bytes = max_chunk_bytes
+        self._pools: dict[str, WorkerPool] = {}
+        self._lock = Lock()
+
+    def plan(
+        self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
+    ) -> ReadPlan:
+        """What reading ``selection`` will touch; asks the store for versions and reads no data.
+
+        Raises `TooLarge` where a single chunk is more than the operator allows in memory.
+        """
+        nbytes = array.metadata.chunk_nbytes
+        if nbytes > self._max_chunk_bytes:
+            raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
+        return make_plan(self.versions, array, selection, field=field, dtype=dtype)
+
+    def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
+        """`plan` for a parsed but not yet normalised selection."""
+        return self.plan(array, normalise(items, array.metadata.shape), field)
+
+    def count_cached(self, plan: ReadPlan) -> int:
+        """How many of the chunks touched need no I/O: cached ones, and ones known to be absent."""
+        if plan.versions is None:
+            return 0
+        array = plan.array
+        return sum(
+            version is None or self.cache.holds((array.mount.name, array.chunk_key(coords), array.data_id), version)
+            for coords, version in plan.versions.items()
+        )
+
+    def read(self, plan: ReadPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
+        """The whole answer in C order. The caller has checked ``plan.nbytes``.
+
+        Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
+        """
+        out = np.empty(plan.shape, plan.dtype)
+        self._fill(plan, plan.selection, out, cost or ReadCost(), cancel)
+        return out
+
+    def read_cached(self, plan: ReadPlan, cost: ReadCost | None = None) -> NDArray | None:
+        """The whole answer where every chunk is cached or absent, without any I/O; else None."""
+        if plan.versions is None:
+            return None
+        cost = cost or ReadCost()
+        chunks = self._chunk_reader(plan, cost)
+        out = np.empty(plan.shape, plan.dtype)
+        for projection in project(plan.selection, plan.array.metadata.grid):
+            if not chunks.read_cached(projection, out):
+                return None
+        cost.add(touched=plan.touched)
+        return out
+
+    def stream(self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None) -> SlabStream:
+        """Bytes ``[start, stop)`` of the C-order answer, a slab at a time; see `SlabStream`."""
+        return SlabStream(self, plan, (start, stop), cancel)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def fill_slab(self, plan: ReadPlan, part: Selection, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """Read a part of a plan's selection into ``out``."""
+        self._fill(plan, part, out, cost, cancel)
+
+    def pool(self, array: ArrayNode) -> WorkerPool:
+        """The threads of the array's store."""
+        mount = array.mount
+        with self._lock:
+            pool = self._pools.get(mount.name)
+            if pool is None:
+                pool = self._pools[mount.name] = WorkerPool(mount.store.capabilities.width, mount.name)
+            return pool
+
+    def _fill(self, plan: ReadPlan, part: Selection, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        chunks = self._chunk_reader(plan, cost)
+        projections = project(part, plan.array.metadata.grid)
+        work = partial(_read_into, chunks, out)
+        count = _touch_count(part, plan)
+        cost.add(touched=count)
+        if count == 1 or (plan.array.mount.store.capabilities.cheap_stat and self._is_small(plan, count)):
+            for projection in projections:
+                if cancel is not None:
+                    cancel.check()
+                work(projection)
+            return
+        self.pool(plan.array).each(projections, count, work, cancel)
+
+    def _is_small(self, plan: ReadPlan, count: int) -> bool:
+        return count * plan.array.metadata.chunk_nbytes <= _WORTH_THREADS
+
+    def _chunk_reader(self, plan: ReadPlan, cost: ReadCost) -> ChunkReader:
+        decoded = plan.touched * plan.array.metadata.chunk_nbytes
+        caching = plan.versions is not None and decoded * 4 <= self.cache.limit
+        return ChunkReader(plan.array, self.cache, plan.versions, field=plan.field, caching=caching, cost=cost)
+
+
+class SlabStream:
+    """An iterator over slabs: consecutive pieces of a C-order answer, each read into one of a few reused buffers.
+
+    A slab is valid until the next call but one of ``next``. Blocks while it reads; use from one thread at a time.
+    """
+
+    def __init__(self, reader: Reader, plan: ReadPlan, interval: tuple[int, int], cancel: Cancel | None) -> None:
+        self.cost = ReadCost()
+        self._reader = reader
+        self._plan = plan
+        self._start, self._stop = interval
+        self._cancel = cancel
+        inner_shape, itemsize = plan.item
+        self._parts: Iterator[tuple[Selection, int, int]] = (
+            split_rows(
+                plan.selection, inner_shape, plan.dtype.itemsize, plan.array.metadata.grid, reader.slab_bytes,
+                start=self._start, stop=self._stop,
+            )
+            if self._start < self._stop and itemsize
+            else iter(())
+        )
+        self._buffers: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self._turn = 0
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self
+
+    def __next__(self) -> memoryview:
+        part, first, last = next(self._parts)
+        if self._cancel is not None:
+            self._cancel.check()
+        began = perf_counter()
+        buffer = self._buffer(last - first)
+        out = buffer[: last - first].view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
+        self._reader.fill_slab(self._plan, part, out, self.cost, self._cancel)
+        self.cost.spend("assemble", perf_counter() - began)
+        return memoryview(buffer)[max(self._start, first) - first : min(self._stop, last) - first]  # type: ignore[arg-type]
+
+    def _buffer(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        turn = self._turn % _BUFFERS_PER_STREAM
+        self._turn += 1
+        if turn == len(self._buffers):
+            self._buffers.append(np.empty(nbytes, np.uint8))
+        if self._buffers[turn].nbytes < nbytes:
+            self._buffers[turn] = np.empty(nbytes, np.uint8)
+        return self._buffers[turn]

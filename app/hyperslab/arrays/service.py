@@ -1,0 +1,50 @@
+"""All that the routes share, in one struct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.chunks import ChunkCache
+from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.versions import VersionBook
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The mounted stores and what reads and writes them. Close it when done."""
+
+    catalog: Catalog
+    reader: Reader
+    cache: ChunkCache
+    in_flight: BytesInFlight
+
+    def close(self) -> None:
+        """End the worker threads and let go of the stores."""
+        self.reader.close()
+        for mount in self.catalog.mounts.values():
+            mount.store.close()
+
+
+def build(
+    mounts: Iterable[MountedStore],
+    *,
+    cache_bytes: int = 256 * MIB,
+    bytes_in_flight: int = 512 * MIB,
+    slab_bytes: int = 8 * MIB,
+    max_chunk_bytes: int = 2048 * MIB,
+) -> Service:
+    """Wire the use cases together. All sizes in bytes."""
+    versions = VersionBook()
+    cache = ChunkCache(cache_bytes)
+    return Service(
+        catalog=Catalog(mounts, versions),
+        reader=Reader(cache, versions, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes),
+        cache=cache,
+        in_flight=BytesInFlight(bytes_in_flight),
+    )

@@ -1,0 +1,139 @@
+"""A least-recently-used cache that is bounded in bytes and never answers with another version than asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+from hyperslab.errors import Cancelled
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Counters since the start; ``nbytes`` and ``entries`` are what is held now."""
+
+    limit: int
+    nbytes: int
+    entries: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[V]):
+    version: str
+    value: V
+    nbytes: int
+
+
+class VersionedCache(Generic[V]):
+    """Values by key and version, at most ``limit`` bytes of them; safe to call from many threads.
+
+    A key has one version at a time: putting another one replaces it, asking for another one is a miss.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._entries: OrderedDict[Hashable, _Entry[V]] = OrderedDict()
+        self._flights: dict[tuple[Hashable, str], Future[V]] = {}
+        self._lock = Lock()
+        self._nbytes = self._hits = self._misses = self._evictions = 0
+
+    def get(self, key: Hashable, version: str) -> V | None:
+        """The value, or None where this version of the key is not held."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry.version != version:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._entries.move_to_end(key)
+            return entry.value
+
+    def holds(self, key: Hashable, version: str) -> bool:
+        """Whether `get` would hit; counts nothing and changes no order."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.version == version
+
+    def put(self, key: Hashable, version: str, value: V, nbytes: int) -> None:
+        """Hold a value of ``nbytes`` bytes, dropping the longest unused; one above the limit is not held at all."""
+        with self._lock:
+            self._remove(key)
+            if nbytes > self.limit:
+                return
+            self._entries[key] = _Entry(version, value, nbytes)
+            self._nbytes += nbytes
+            while self._nbytes > self.limit:
+                oldest = next(iter(self._entries))
+                self._remove(oldest)
+                self._evictions += 1
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a key; what was never held is forgotten already."""
+        with self._lock:
+            self._remove(key)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._nbytes = 0
+
+    def load(self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]]) -> tuple[V, bool]:
+        """The value and whether it was there already; a miss is loaded once however many threads ask for it.
+
+        ``loader`` returns (value, its version, its size in bytes); what it raises, all waiting threads raise, except that a
+        `Cancelled` leader hands over to the next of them.
+        """
+        while True:
+            value = self.get(key, version)
+            if value is not None:
+                return value, True
+            flight, leads = self._join(key, version)
+            if leads:
+                return self._lead(key, version, flight, loader), False
+            try:
+                return flight.result(), True
+            except Cancelled:
+                continue  # the leader's client has left, ours has not
+
+    def stats(self) -> CacheStats:
+        with self._lock:
+            return CacheStats(self.limit, self._nbytes, len(self._entries), self._hits, self._misses, self._evictions)
+
+    def _join(self, key: Hashable, version: str) -> tuple[Future[V], bool]:
+        with self._lock:
+            flight = self._flights.get((key, version))
+            if flight is not None:
+                return flight, False
+            flight = self._flights[key, version] = Future()
+            return flight, True
+
+    def _lead(
+        self, key: Hashable, version: str, flight: Future[V], loader: Callable[[], tuple[V, str, int]]
+    ) -> V:
+        try:
+            value, found, nbytes = loader()
+            self.put(key, found, value, nbytes)
+        except BaseException as error:
+            self._land(key, version)
+            flight.set_exception(error)
+            raise
+        self._land(key, version)
+        flight.set_result(value)
+        return value
+
+    def _land(self, key: Hashable, version: str) -> None:
+        with self._lock:
+            self._flights.pop((key, version), None)
+
+    def _remove(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._nbytes -= entry.nbytes
