@@ -1,0 +1,275 @@
+"""Zarr v2 dtype JSON to numpy: strict on reading, because two readings of one spelling would be two arrays.
+
+Specification "Data type encoding", with the extension types of TensorStore's zarr driver (``bfloat16``, 8-bit floats,
+``int4`` and ``int2``, one value a byte).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+MAX_RANK: Final = 64
+"""The most dimensions that numpy's arrays have, subarray dimensions of a field included."""
+MAX_ITEMSIZE: Final = 2**31 - 1
+"""The largest item in bytes that numpy can hold."""
+MAX_FIELDS: Final = 10_000
+
+EXTENSION_FLOATS: Final = frozenset(
+    {
+        "bfloat16",
+        "float4_e2m1fn",
+        "float8_e3m4",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    }
+)
+NARROW_INTEGERS: Final = {"int2": 2, "int4": 4}
+"""Significant low bits by name; the other bits of the byte are ignored on reading."""
+
+_EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
+_TYPE_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", re.ASCII)
+_UNIT = re.compile(r"\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]", re.ASCII)
+_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "m": (8,), "M": (8,)}
+_CHARACTER_BYTES = {"S": 1, "V": 1, "U": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One named field: ``numpy`` and ``json`` are its base dtype, without ``shape``, the dimensions of its subarray.
+
+    ``offset`` in bytes from the start of the item.
+    """
+
+    name: str
+    numpy: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    json: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () where it is not structured.
+
+    Padding entries of a structured dtype (CONFORMANCE 175) are no fields; ``numpy`` skips their bytes.
+    """
+
+    json: Any
+    numpy: np.dtype[Any]
+    fields: tuple[Field, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one item (of a pointer, for objects)."""
+        return self.numpy.itemsize
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the items are objects that a codec turns into bytes."""
+        return self.numpy.hasobject
+
+    def field(self, name: str) -> Field:
+        """The field of this name; raises `KeyError`."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(name)
+
+    def clean(self, a: np.ndarray) -> np.ndarray:
+        """``a`` with bits that have no meaning put right; ``a`` itself where there is nothing to do.
+
+        A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended
+        (CONFORMANCE 49, 54). ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
+        """
+        return _clean(a) if _has_idle_bits(self.numpy) else a
+
+
+def parse_dtype(value: Any) -> DataType:
+    """The data type that the ``dtype`` member of a ``.zarray`` stands for: a type string or a list of fields.
+
+    Raises `ValueError` with a reason for every other spelling, numpy's own included (CONFORMANCE 45).
+    """
+    if isinstance(value, str):
+        return DataType(value, _simple_dtype(value), ())
+    if isinstance(value, list):
+        numpy, fields = _structured_dtype(value)
+        return DataType(value, numpy, fields)
+    raise ValueError("expected a type string such as '<i4', or a list of fields")
+
+
+def canonical_json(value: Any) -> Any:
+    """A valid dtype as every library reads it: ``|`` where byte order has no meaning (CONFORMANCE 43, 61)."""
+    if isinstance(value, str):
+        return value if value in _EXTENSIONS else np.dtype(value).str
+    return [[name, canonical_json(base), *shape] for name, base, *shape in value]
+
+
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether this is one of the types of ml_dtypes, whose ``dtype.str`` is not its Zarr spelling."""
+    return dtype.name in _EXTENSIONS
+
+
+def _simple_dtype(text: str) -> np.dtype[Any]:
+    if text == "|O":
+        return np.dtype(object)
+    if text in _EXTENSIONS:
+        extension: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text))
+        return extension
+    match = _TYPE_STRING.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{_shown(text)} is not a type string of the specification")
+    order, kind, digits, unit = match.groups()
+    _check_unit(text, kind, unit)
+    itemsize = _itemsize(text, kind, int(digits))
+    if order == "|" and (kind == "U" or (itemsize > 1 and kind not in "SV")):
+        raise ValueError(f"{_shown(text)} needs a byte order, '<' or '>'")
+    return np.dtype(text)
+
+
+def _check_unit(text: str, kind: str, unit: str | None) -> None:
+    if kind not in "mM":
+        if unit is not None:
+            raise ValueError(f"{_shown(text)} is no time and has no unit")
+    elif unit is None or not _UNIT.fullmatch(unit):
+        raise ValueError(f"{_shown(text)} needs a unit of time, such as [ns] or [10s]")
+
+
+def _itemsize(text: str, kind: str, size: int) -> int:
+    sizes = _SIZES.get(kind)
+    if sizes is not None:
+        if size not in sizes:
+            raise ValueError(f"{_shown(text)} does not exist: kind {kind!r} has {_listed(sizes)} bytes")
+        return size
+    return _checked_itemsize(size * _CHARACTER_BYTES[kind])
+
+
+def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, ...]]:
+    if len(entries) > MAX_FIELDS:
+        raise ValueError(f"{len(entries)} fields, the limit is {MAX_FIELDS}")
+    fields: list[Field] = []
+    offset = 0
+    for entry in entries:
+        field = _parse_field(entry, offset)
+        offset = _checked_itemsize(offset + field.numpy.itemsize * math.prod(field.shape))
+        if field.name:
+            fields.append(field)
+    if not fields:
+        raise ValueError("expected at least one named field")
+    _check_unique([field.name for field in fields])
+    return _numpy_struct(fields, offset), tuple(fields)
+
+
+def _parse_field(entry: Any, offset: int) -> Field:
+    match entry:
+        case [str(name), base]:
+            sizes: Any = []
+        case [str(name), base, sizes]:
+            pass
+        case _:
+            raise ValueError(f"expected fields as [name, dtype] or [name, dtype, shape], found {_shown(entry)}")
+    try:
+        numpy, shape = parse_dtype(base).numpy, _subarray_shape(sizes)
+    except ValueError as error:
+        raise ValueError(f"field {_shown(name)}: {error}") from None
+    if numpy.hasobject:
+        raise ValueError(f"field {_shown(name)}: objects cannot be fields")
+    if not name and (numpy.type is not np.void or numpy.names is not None):
+        raise ValueError("only padding, of kind 'V', has an empty name")
+    return Field(name, numpy, shape, offset, base)
+
+
+def _subarray_shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise ValueError(f"the shape of a subarray is a list of at most {MAX_RANK} integers")
+    for size in value:
+        if type(size) is not int or size < 1:
+            raise ValueError(f"the sizes of a subarray are positive integers, found {_shown(size)}")
+    _checked_itemsize(math.prod(value))
+    return tuple(value)
+
+
+def _numpy_struct(fields: Sequence[Field], itemsize: int) -> np.dtype[Any]:
+    formats = [(field.numpy, field.shape) if field.shape else field.numpy for field in fields]
+    return np.dtype(
+        {
+            "names": [field.name for field in fields],
+            "formats": formats,
+            "offsets": [field.offset for field in fields],
+            "itemsize": itemsize,
+        }
+    )
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"two fields are named {_shown(name)}")
+        seen.add(name)
+
+
+def _checked_itemsize(nbytes: int) -> int:
+    if nbytes > MAX_ITEMSIZE:
+        raise ValueError(f"an item of more than {MAX_ITEMSIZE} bytes")
+    return nbytes
+
+
+def _shown(value: Any) -> str:
+    """A value from a document as it may stand in a message: short, whatever was sent."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return " or ".join(str(size) for size in sizes)
+
+
+@lru_cache(maxsize=1024)
+def _has_idle_bits(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is not None:
+        return any(_has_idle_bits(dtype[name]) for name in dtype.names)
+    return dtype.base.kind == "b" or dtype.base.name in NARROW_INTEGERS
+
+
+def _clean(a: np.ndarray) -> np.ndarray:
+    if a.dtype.names is not None:
+        return _clean_fields(a, a.dtype.names)
+    if a.dtype.kind == "b":
+        return _clean_bools(a)
+    return _clean_narrow(a, 8 - NARROW_INTEGERS[a.dtype.name])
+
+
+def _clean_bools(a: np.ndarray) -> np.ndarray:
+    stored = a.view(np.uint8)
+    return a if (stored <= 1).all() else stored != 0
+
+
+def _clean_narrow(a: np.ndarray, idle_bits: int) -> np.ndarray:
+    stored = a.view(np.int8)
+    extended = (stored << idle_bits) >> idle_bits
+    return a if np.array_equal(stored, extended) else extended.view(a.dtype)
+
+
+def _clean_fields(a: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    out = a
+    for name in names:
+        part = a[name]
+        if not _has_idle_bits(part.dtype):
+            continue
+        cleaned = _clean(part)
+        if cleaned is not part:
+            out = a.copy(order="K") if out is a else out
+            out[name] = cleaned
+    return out
