@@ -1,0 +1,65 @@
+"""A year of sea surface temperature on a planet that never was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.demo.noise import Field
+
+DAYS, ROWS, COLUMNS = 365, 90, 180
+
+
+@dataclass(frozen=True, slots=True)
+class Cube:
+    """``temperature`` in degrees Celsius (time, lat, lon), NaN on land; ``land`` bool (lat, lon); coordinates of cell centres."""
+
+    temperature: NDArray[np.float32]
+    land: NDArray[np.bool_]
+    days: NDArray[np.int32]
+    latitude: NDArray[np.float32]
+    longitude: NDArray[np.float32]
+
+
+def cube(seed: int = 3) -> Cube:
+    rng = np.random.default_rng(seed)
+    latitude = (88 - 176 * np.arange(ROWS) / (ROWS - 1)).astype(np.float32)
+    longitude = (np.arange(COLUMNS) * 360 / COLUMNS - 179).astype(np.float32)
+    points = _on_sphere(latitude, longitude)
+    land = _waves(rng, points, wavelengths=(1.6, 0.8, 0.4, 0.2)) > 0.55
+    days = np.arange(DAYS, dtype=np.int32)
+    temperature = _temperature(rng, points, latitude, days)
+    temperature[:, land] = np.nan
+    return Cube(temperature, land, days, latitude, longitude)
+
+
+def _on_sphere(latitude: Field, longitude: Field) -> Field:
+    """Unit vectors (lat, lon, 3): waves through them have no seam and no poles."""
+    north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
+    return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
+
+
+def _waves(
+    rng: np.random.Generator, points: Field, wavelengths: tuple[float, ...], drift: Field | None = None
+) -> Field:
+    """A sum of random plane waves, long ones stronger; ``drift`` (time) moves them along."""
+    shift = np.float32(0) if drift is None else drift[:, None, None]
+    total = np.zeros(np.broadcast_shapes(np.shape(shift), points.shape[:-1]), np.float32)
+    for wavelength in wavelengths:
+        for _ in range(9):
+            direction = rng.standard_normal(3).astype(np.float32)
+            direction *= 2 * np.pi / wavelength / np.linalg.norm(direction)
+            total += np.float32(wavelength) * np.sin(points @ direction + np.float32(rng.uniform(0, 6.3)) + shift)
+    return np.asarray(total / total.std())
+
+
+def _temperature(rng: np.random.Generator, points: Field, latitude: Field, days: NDArray[np.int32]) -> Field:
+    north = np.radians(latitude)[None, :, None]
+    season = np.cos(2 * np.pi * (days - 225) / DAYS).astype(np.float32)[:, None, None]
+    climate = 30 * np.cos(north) ** 1.6 - 1.5 + 4.5 * np.sin(north) * np.cos(north) * 2 * season
+    currents = 1.8 * _waves(rng, points, (0.9, 0.5))
+    eddies = 0.7 * _waves(rng, points, (0.35, 0.22), drift=(days * 0.07).astype(np.float32))
+    weather = 0.08 * rng.standard_normal(eddies.shape, dtype=np.float32)
+    return np.asarray(np.maximum(climate + currents + eddies + weather, -1.8).round(2), dtype=np.float32)

@@ -1,0 +1,116 @@
+"""The microscope's image as an OME-Zarr 0.4 multiscale group with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.demo import microscope
+from hyperslab.demo.files import ZSTD, Layout, write_array, write_group
+from hyperslab.demo.noise import halve
+
+LEVELS: Final = 4
+TILE: Final = 256
+STEP: Final = {"z": 0.5, "y": 0.25, "x": 0.25}
+"""Micrometres between two items at full resolution."""
+CHANNELS: Final = (
+    ("Nuclei", "4D7CFF", 110, 1900),
+    ("Filaments", "28E66E", 130, 1500),
+    ("Membranes", "FF3CB4", 110, 1500),
+)
+"""Label, colour, and the window of intensities to show."""
+
+
+def write_microscope(folder: Path) -> None:
+    stack = microscope.stack()
+    write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
+    for path, level in enumerate(_pyramid(stack.intensity, halve)):
+        write_array(folder / str(path), level, _layout(level), {"_ARRAY_DIMENSIONS": list("czyx")})
+    labels = write_group(folder / "labels", {"labels": ["nuclei"]})
+    nuclei = write_group(
+        labels / "nuclei", {"multiscales": [_multiscale("nuclei", "zyx")], "image-label": _image_label(stack.labels)}
+    )
+    for path, level in enumerate(_pyramid(stack.labels, _every_second)):
+        write_array(nuclei / str(path), level, _layout(level), {"_ARRAY_DIMENSIONS": list("zyx")})
+
+
+def _every_second(labels: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(labels[..., ::2, ::2])
+
+
+def _pyramid(image: NDArray[Any], shrink: Any) -> Iterator[NDArray[Any]]:
+    for _ in range(LEVELS):
+        yield image
+        image = shrink(image)
+
+
+def _layout(level: NDArray[Any]) -> Layout:
+    plane = [min(TILE, size) for size in level.shape[-2:]]
+    return Layout((1,) * (level.ndim - 2) + tuple(plane), ZSTD, separator="/")
+
+
+def _multiscale(name: str, axes: str) -> dict[str, Any]:
+    return {
+        "version": "0.4",
+        "name": name,
+        "axes": [_axis(axis) for axis in axes],
+        "datasets": [
+            {"path": str(level), "coordinateTransformations": _transformations(axes, 2**level)}
+            for level in range(LEVELS)
+        ],
+        "type": "mean" if "c" in axes else "nearest",
+    }
+
+
+def _axis(name: str) -> dict[str, str]:
+    if name == "c":
+        return {"name": "c", "type": "channel"}
+    return {"name": name, "type": "space", "unit": "micrometer"}
+
+
+def _transformations(axes: str, factor: int) -> list[dict[str, Any]]:
+    """Means of ``factor`` pixels lie half a coarse pixel less half a fine one further along."""
+    scale = [STEP.get(axis, 1.0) * (factor if axis in "yx" else 1) for axis in axes]
+    shift = [STEP[axis] * (factor - 1) / 2 if axis in "yx" and "c" in axes else 0.0 for axis in axes]
+    return [{"type": "scale", "scale": scale}, {"type": "translation", "translation": shift}]
+
+
+def _omero() -> dict[str, Any]:
+    return {
+        "version": "0.4",
+        "name": "cells",
+        "channels": [
+            {
+                "label": label,
+                "color": color,
+                "active": True,
+                "coefficient": 1,
+                "family": "linear",
+                "inverted": False,
+                "window": {"min": 0, "max": 4095, "start": start, "end": end},
+            }
+            for label, color, start, end in CHANNELS
+        ],
+        "rdefs": {"defaultT": 0, "defaultZ": 6, "model": "color"},
+    }
+
+
+def _image_label(labels: NDArray[np.uint16]) -> dict[str, Any]:
+    numbers: Sequence[int] = range(1, int(labels.max()) + 1)
+    return {
+        "version": "0.4",
+        "colors": [{"label-value": number, "rgba": _colour(number)} for number in numbers],
+        "properties": [{"label-value": number, "class": "nucleus"} for number in numbers],
+        "source": {"image": "../../"},
+    }
+
+
+def _colour(number: int) -> list[int]:
+    """Neighbouring numbers get hues far apart: steps of the golden angle around the colour circle."""
+    hue = np.float64(number) * 0.618034 % 1
+    rgb = np.clip(np.abs((hue + np.array([0, 2 / 3, 1 / 3])) % 1 * 6 - 3) - 1, 0, 1)
+    return [*(int(value) for value in 60 + 195 * rgb), 255]

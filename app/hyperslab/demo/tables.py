@@ -1,0 +1,45 @@
+"""Small arrays of other kinds: a structured table, a signal, texts, a number."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+EVENT: Final = np.dtype([("time", "<f8"), ("id", "<u4"), ("energy", "<f4"), ("xyz", "<f4", (3,)), ("label", "S8")])
+SAMPLES_PER_SECOND: Final = 250
+STATIONS: Final = (
+    "Reykjavík", "São Tomé", "Ålesund", "Kraków", "Ürümqi", "東京", "Αθήνα", "Québec",
+    "Nairobi", "Hobart", "Łódź", "Zürich", "İzmir", "القاهرة", "서울", "Ushuaia",
+)  # fmt: skip
+
+
+def events(count: int = 50_000, seed: int = 5) -> NDArray[np.void]:
+    """Hits in a detector: seconds, serial number, energy in keV, position in mm, kind of particle."""
+    rng = np.random.default_rng(seed)
+    table = np.zeros(count, EVENT)
+    kind = rng.choice(3, count, p=(0.7, 0.2, 0.1))
+    table["time"] = np.cumsum(rng.exponential(0.004, count))
+    table["id"] = np.arange(count)
+    table["energy"] = rng.normal(np.array([511.0, 662.0, 1173.0])[kind], np.array([14.0, 17.0, 25.0])[kind])
+    table["xyz"] = rng.normal(0, (40, 40, 90), (count, 3))
+    table["label"] = np.array([b"e+", b"gamma", b"muon"])[kind]
+    return table
+
+
+def signal(seconds: int = 1800, seed: int = 13) -> NDArray[np.float32]:
+    """A heart's electrical signal in millivolt, `SAMPLES_PER_SECOND`."""
+    rng = np.random.default_rng(seed)
+    clock = np.arange(seconds * SAMPLES_PER_SECOND) / SAMPLES_PER_SECOND
+    beats = np.cumsum(0.86 + 0.05 * np.sin(clock[::SAMPLES_PER_SECOND] / 4) + rng.normal(0, 0.02, seconds))
+    phase = np.interp(clock, beats, np.arange(seconds)) % 1
+    waves = ((0.20, 0.12, 0.025), (0.375, -0.12, 0.008), (0.40, 1.1, 0.010), (0.425, -0.28, 0.010), (0.66, 0.28, 0.045))
+    beat = sum(height * np.exp(-(((phase - centre) / width) ** 2)) for centre, height, width in waves)
+    noise = 0.012 * rng.standard_normal(clock.size) + 0.05 * np.sin(clock * 1.6)
+    return np.asarray(beat + noise, dtype=np.float32)
+
+
+def stations() -> NDArray[Any]:
+    """Names as an object array of str."""
+    return np.array(STATIONS, dtype=object)
