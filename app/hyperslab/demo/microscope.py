@@ -121,7 +121,7 @@ def _splat(light: Field, position: Field, height: NDArray[np.float64], brightnes
     z, y, x = np.floor(height).astype(int), np.rint(position[..., 0]).astype(int), np.rint(position[..., 1]).astype(int)
     above = (height - z).astype(np.float32)
     for plane, weight in ((z, 1 - above), (z + 1, above)):
-        inside = (0 <= plane) & (plane < DEPTH) & (0 <= y) & (y < HEIGHT) & (0 <= x) & (x < WIDTH)
+        inside = (plane >= 0) & (plane < DEPTH) & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
         np.add.at(light, (plane[inside], y[inside], x[inside]), (brightness * weight)[inside])
 
 
