@@ -1,0 +1,315 @@
+"""The ``fill_value`` member, JSON to one item and back, bit for bit (specification "Fill value encoding").
+
+One table, by numpy's kind of dtype, holds both directions. An item is a 0-d array, never a scalar: scalars lose the
+payload of a NaN and the byte order.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
+
+OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
+"""Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""
+
+Item = np.ndarray
+Codecs = Sequence[Mapping[str, Any]]
+"""Codec configurations in the order of encoding: the filters, then the compressor."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_BITS = re.compile(r"0x(?:[0-9a-fA-F]{2})+", re.ASCII)
+_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NOT_A_TIME = -(2**63)
+
+
+def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
+    """One item, 0-d and read-only, of ``dtype.numpy``; None for null (CONFORMANCE 78 to 110).
+
+    ``codecs`` matters to objects only: their codec says what the JSON means. Raises `ValueError` with a reason.
+    """
+    if value is None:
+        return None
+    if dtype.is_object:
+        item = _object_item(_parse_object(value, object_codec(codecs)))
+    else:
+        item = _kind(dtype.numpy).parse(value, dtype.numpy)
+    item.setflags(write=False)
+    return item
+
+
+def format_fill_value(item: Item | None, dtype: DataType) -> Any:
+    """The JSON that `parse_fill_value` reads back as the same bits; strict JSON (NaN and infinities are strings)."""
+    if item is None:
+        return None
+    if dtype.is_object:
+        value: Any = item[()]
+        return _to_base64(value) if isinstance(value, bytes) else value
+    return _kind(dtype.numpy).format(item)
+
+
+def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
+    """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec (CONFORMANCE 79, 106 to 108)."""
+    if dtype.is_object:
+        empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
+        item = _object_item(empty.get(object_codec(codecs)))
+    else:
+        item = np.zeros((), dtype.numpy)
+    item.setflags(write=False)
+    return item
+
+
+def object_codec(codecs: Codecs) -> str:
+    """The id of the codec that turns objects into bytes; raises `ValueError` where the first codec does not."""
+    first = codecs[0].get("id") if codecs else None
+    if first not in OBJECT_CODECS:
+        raise ValueError("an array of objects needs an object codec such as 'vlen-utf8' as its first filter")
+    return str(first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the items of one kind are spelled."""
+
+    parse: Callable[[Any, np.dtype[Any]], Item]
+    format: Callable[[Item], Any]
+
+
+def _kind(dtype: np.dtype[Any]) -> _Kind:
+    if dtype.name in NARROW_INTEGERS:
+        return _NARROW
+    if dtype.name in EXTENSION_FLOATS:
+        return _MINIFLOAT if dtype.name == "float4_e2m1fn" else _FLOAT
+    return _KINDS[dtype.kind]
+
+
+# --- bool and integers -----------------------------------------------------------------------------------------
+
+
+def _parse_bool(value: Any, dtype: np.dtype[Any]) -> Item:
+    if value is True or value is False or (type(value) is int and value in (0, 1)):
+        return np.array(bool(value), dtype)
+    raise ValueError(f"expected true or false, found {_shown(value)}")
+
+
+def _parse_integer(value: Any, dtype: np.dtype[Any]) -> Item:
+    limits = np.iinfo(dtype)
+    return np.array(_integer(value, int(limits.min), int(limits.max)), dtype)
+
+
+def _parse_narrow(value: Any, dtype: np.dtype[Any]) -> Item:
+    """Sign-extended to the byte, as TensorStore stores a fill value (CONFORMANCE 50)."""
+    high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
+    return np.array(_integer(value, -high - 1, high), np.int8).view(dtype)
+
+
+def _parse_time(value: Any, dtype: np.dtype[Any]) -> Item:
+    """The count of units as an integer, or ``"NaT"`` (CONFORMANCE 97, 98)."""
+    count = _NOT_A_TIME if value == "NaT" else _integer(value, -(2**63), 2**63 - 1)
+    return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
+
+
+def _integer(value: Any, low: int, high: int) -> int:
+    """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
+    number = int(value) if _spells_integer(value) else value
+    if type(number) is not int:
+        raise ValueError(f"expected an integer, found {_shown(value)}")
+    if not low <= number <= high:
+        raise ValueError(f"{_shown(value)} is out of range: {low} to {high}")
+    return number
+
+
+def _spells_integer(value: Any) -> bool:
+    """A float beyond 64 bits may be an integer that a JSON parser has rounded: it spells none."""
+    if isinstance(value, str):
+        return _INTEGER.fullmatch(value) is not None
+    return type(value) is float and value.is_integer() and abs(value) < 2**63
+
+
+def _format_time(item: Item) -> int:
+    return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+
+
+# --- floats ----------------------------------------------------------------------------------------------------
+
+
+def _parse_float(value: Any, dtype: np.dtype[Any]) -> Item:
+    if isinstance(value, str) and _BITS.fullmatch(value):
+        return _nan_from_bits(value, dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array(_float(value)).astype(dtype)
+
+
+def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:
+    """``float4_e2m1fn`` has no NaN and no infinity; TensorStore spells it in base64 (CONFORMANCE 110)."""
+    if isinstance(value, str) and value.endswith("=="):
+        return _parse_bytes(value, dtype)
+    number = _float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{dtype.name} has no {_shown(value)}")
+    return np.array(number).astype(dtype)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str):
+        if value in _SPELLED:
+            return _SPELLED[value]
+        if _DECIMAL.fullmatch(value):
+            return float(value)
+    elif type(value) in (int, float):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("an integer too large for a float") from None
+    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {_shown(value)}")
+
+
+def _nan_from_bits(text: str, dtype: np.dtype[Any]) -> Item:
+    """A NaN with its payload. TensorStore takes such a text for a number, so only bits that are a NaN are accepted."""
+    bits = bytes.fromhex(text[2:])
+    if len(bits) != dtype.itemsize:
+        raise ValueError(f"{_shown(text)} is not {dtype.itemsize} bytes of bits")
+    item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
+    if not np.isnan(item):
+        raise ValueError(f"{_shown(text)} is not the bits of a NaN; write the number itself")
+    return item
+
+
+def _format_float(item: Item) -> float | str:
+    number = float(item)
+    if math.isnan(number):
+        return "NaN" if item.tobytes() == np.array(math.nan).astype(item.dtype).tobytes() else _nan_bits(item)
+    return number if math.isfinite(number) else _INFINITIES[number > 0]
+
+
+def _nan_bits(item: Item) -> str:
+    stored = item.tobytes()
+    return "0x" + (stored if item.dtype.byteorder == ">" else stored[::-1]).hex()
+
+
+_INFINITIES = {True: "Infinity", False: "-Infinity"}
+
+
+# --- complex ---------------------------------------------------------------------------------------------------
+
+
+def _parse_complex(value: Any, dtype: np.dtype[Any]) -> Item:
+    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN (CONFORMANCE 95)."""
+    if isinstance(value, str):
+        return _parse_bytes(value, dtype)
+    parts = [value, 0.0] if type(value) in (int, float) else value
+    if not isinstance(parts, list) or len(parts) != 2:
+        raise ValueError(f"expected [real, imaginary], found {_shown(value)}")
+    item = np.zeros((), dtype)
+    item.real[...], item.imag[...] = (_parse_float(part, item.real.dtype) for part in parts)
+    return item
+
+
+def _format_complex(item: Item) -> list[Any]:
+    return [_format_float(item.real), _format_float(item.imag)]
+
+
+# --- bytes and text --------------------------------------------------------------------------------------------
+
+
+def _parse_bytes(value: Any, dtype: np.dtype[Any]) -> Item:
+    """base64 of exactly the bytes of the item."""
+    raw = _from_base64(value)
+    if len(raw) != dtype.itemsize:
+        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
+    return _item_from_bytes(raw, dtype)
+
+
+def _parse_fixed_bytes(value: Any, dtype: np.dtype[Any]) -> Item:
+    """base64, padded with NUL where it is shorter; the number 0 of old writers is empty (CONFORMANCE 101, 104)."""
+    raw = b"" if _is_zero(value) else _from_base64(value)
+    if len(raw) > dtype.itemsize:
+        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
+    return _item_from_bytes(raw, dtype)
+
+
+def _parse_text(value: Any, dtype: np.dtype[Any]) -> Item:
+    """A plain string, cut at the length of the item (CONFORMANCE 105); 0 is the empty one."""
+    return np.array(_text(value), dtype)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if _is_zero(value):
+        return ""
+    raise ValueError(f"expected a string, found {_shown(value)}")
+
+
+def _item_from_bytes(raw: bytes, dtype: np.dtype[Any]) -> Item:
+    """The item that starts with ``raw``; the rest is zero, and costs nothing until it is touched."""
+    item = np.zeros(1, dtype)
+    item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+    return item.reshape(())
+
+
+def _from_base64(value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise ValueError(f"{_shown(value)} is not base64: {error}") from None
+    raise ValueError(f"expected the bytes of an item in base64, found {_shown(value)}")
+
+
+def _to_base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+# --- objects ---------------------------------------------------------------------------------------------------
+
+
+def _parse_object(value: Any, codec: str) -> Any:
+    """The object that a missing item is, by object codec (CONFORMANCE 106 to 108)."""
+    if codec == "vlen-bytes":
+        return b"" if _is_zero(value) else _from_base64(value)
+    return _text(value) if codec in ("vlen-utf8", "categorize") else value
+
+
+def _object_item(value: Any) -> Item:
+    """0-d, whatever the object is: assigning a list to a 0-d array would spread it out."""
+    item = np.empty(1, object)
+    item[0] = value
+    return item.reshape(())
+
+
+def _is_zero(value: Any) -> bool:
+    """The number 0, which old zarr-python wrote for every dtype."""
+    return type(value) is int and value == 0
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_INTEGER_KIND = _Kind(_parse_integer, int)
+_TIME = _Kind(_parse_time, _format_time)
+_FLOAT = _Kind(_parse_float, _format_float)
+_NARROW = _Kind(_parse_narrow, int)
+_MINIFLOAT = _Kind(_parse_minifloat, lambda item: _to_base64(item.tobytes()))
+_KINDS: Final = {
+    "b": _Kind(_parse_bool, bool),
+    "i": _INTEGER_KIND,
+    "u": _INTEGER_KIND,
+    "f": _FLOAT,
+    "c": _Kind(_parse_complex, _format_complex),
+    "m": _TIME,
+    "M": _TIME,
+    "S": _Kind(_parse_fixed_bytes, lambda item: _to_base64(item.tobytes())),
+    "U": _Kind(_parse_text, lambda item: str(item[()])),
+    "V": _Kind(_parse_bytes, lambda item: _to_base64(item.tobytes())),
+}
