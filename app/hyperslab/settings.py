@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -36,6 +35,8 @@ from pydantic_settings import (
     SettingsError,
 )
 from typing_extensions import override
+
+from hyperslab.storage.config import public_url
 
 PREFIX: Final = "HYPERSLAB_"
 DELIMITER: Final = "__"
@@ -84,8 +85,10 @@ class StoreSettings(BaseModel):
     metadata_key: str = Field(
         default=".zarray", min_length=1, description="The key of an array's metadata (some old stores say `zarray`)."
     )
-    assume_metadata: dict[str, Any] | None = Field(
-        default=None, description="A `.zarray` document for a store that is one array and holds no metadata."
+    assume_metadata: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="`.zarray` documents by path in the store (the empty path is its root), taken as they stand where "
+        "the store holds none.",
     )
     store_data_equal_to_fill_value: bool = Field(
         default=False, description="Whether chunks that hold nothing but the fill value are stored all the same."
@@ -119,7 +122,7 @@ class StoreSettings(BaseModel):
 
     @field_serializer("url", when_used="json")
     def _shown_url(self, url: str) -> str:
-        return _without_secrets(url)
+        return public_url(url)
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
@@ -127,14 +130,6 @@ class StoreSettings(BaseModel):
             key: value.get_secret_value() if key.lower() in _OPEN_OPTIONS else str(value)
             for key, value in options.items()
         }
-
-
-def _without_secrets(url: str) -> str:
-    """The URL with its password and query (where signatures live) starred out."""
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
-        parts = parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2])
-    return (parts._replace(query="***") if parts.query else parts).geturl()
 
 
 def _as_text(value: Any) -> Any:
@@ -218,7 +213,8 @@ class Settings(BaseSettings):
     bytes_in_flight: ByteSize = Field(
         default_factory=lambda: _share_of_memory(4, GiB),
         gt=0,
-        description="Memory that the answers being worked on may take together, in each worker; more requests wait.",
+        description="Memory that the answers under way may take together, in each worker; past it, requests are told "
+        "to come back.",
         json_schema_extra={"default": "a quarter of the memory, at most 1 GiB"},
     )
     slab_bytes: ByteSize = Field(

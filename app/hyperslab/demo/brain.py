@@ -59,4 +59,4 @@ def _ventricles(radius: Field, side: Field, waves: Field) -> Field:
 
 
 def _step(x: Field, softness: float) -> Field:
-    return 1 / (1 + np.exp(-np.clip(x / softness, -30, 30)))
+    return np.asarray(1 / (1 + np.exp(-np.clip(x / softness, -30, 30))))

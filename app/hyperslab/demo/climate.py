@@ -14,7 +14,7 @@ DAYS, ROWS, COLUMNS = 365, 90, 180
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """``temperature`` in degrees Celsius (time, lat, lon), NaN on land; ``land`` (lat, lon); where the cells' centres are."""
+    """``temperature`` in degrees Celsius (time, lat, lon), NaN on land; ``land`` (lat, lon); centres of the cells."""
 
     temperature: NDArray[np.float32]
     land: NDArray[np.bool_]

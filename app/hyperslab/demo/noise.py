@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[np.float32]
+Field = NDArray[np.floating[Any]]
 
 
 def smooth_noise(rng: np.random.Generator, shape: Sequence[int], scale: Sequence[float]) -> Field:
@@ -50,4 +50,4 @@ def _filter(volume: Field, weights: Field, axis: int) -> Field:
     for distance, weight in enumerate(weights[len(weights) // 2 + 1 :], start=1):
         moved[..., distance:] += weight * source[..., :-distance]
         moved[..., :-distance] += weight * source[..., distance:]
-    return result
+    return np.asarray(result)

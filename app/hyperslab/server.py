@@ -1,0 +1,71 @@
+"""Listen, say where, answer until told to stop: the only module that knows uvicorn."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from hyperslab.settings import Settings, hand_down
+
+APPLICATION: Final = "hyperslab.asgi:create_app"
+BACKLOG: Final = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `OSError` that says what could not be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+
+
+def base_url(listener: socket.socket) -> str:
+    """The URL that reaches a listening socket from this machine."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
+    """Serve until SIGINT or SIGTERM, then let running requests end; False where the service could not start.
+
+    ``announce`` is told the base URL as soon as connections are taken.
+    """
+    with listen(settings.host, settings.port) as listener:
+        announce(base_url(listener))
+        if settings.workers > 1:
+            hand_down(settings)
+            Multiprocess(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
+            return True
+        return _serve_here(settings, listener)
+
+
+def _serve_here(settings: Settings, listener: socket.socket) -> bool:
+    from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
+
+    server = uvicorn.Server(_config(settings, create_app(settings)))
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:  # uvicorn raises the signal again when it has shut down
+        return True
+    return server.started
+
+
+def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        factory=factory,
+        workers=settings.workers,
+        log_level=settings.log_level,
+        access_log=settings.access_log,
+        proxy_headers=True,
+        forwarded_allow_ips=settings.trusted_proxies,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+        server_header=False,
+        lifespan="on",
+    )
