@@ -156,7 +156,7 @@ class Impossible(HyperslabError):
 
 
 @dataclass(eq=False)
-class IndexOutOfRange(Impossible):
+class IndexOutOfRange(Impossible, IndexError):
     code: ClassVar[str] = "index-out-of-range"
     title: ClassVar[str] = "An index lies outside the array"
     axis: int
@@ -168,7 +168,7 @@ class IndexOutOfRange(Impossible):
 
 
 @dataclass(eq=False)
-class TooManyIndices(Impossible):
+class TooManyIndices(Impossible, IndexError):
     code: ClassVar[str] = "too-many-indices"
     title: ClassVar[str] = "More indices than the array has axes"
     given: int
@@ -213,8 +213,10 @@ class WrongKind(Impossible):
     wanted: str
 
     def __str__(self) -> str:
-        return f"{self.path!r} is a {self.kind}, not an {self.wanted}" if self.wanted == "array" else (
-            f"{self.path!r} is an {self.kind}, not a {self.wanted}"
+        return (
+            f"{self.path!r} is a {self.kind}, not an {self.wanted}"
+            if self.wanted == "array"
+            else (f"{self.path!r} is an {self.kind}, not a {self.wanted}")
         )
 
 
@@ -481,14 +483,19 @@ class ChunkCorrupt(BrokenData):
 
 @dataclass(eq=False)
 class StoreError(HyperslabError):
+    """Where a write had begun, ``written`` and ``failed`` are chunk keys; repeating the request is safe."""
+
     code: ClassVar[str] = "store-failed"
     title: ClassVar[str] = "The store could not answer"
     store: str
     key: str
     reason: str
+    written: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"store {self.store!r}, key {self.key!r}: {self.reason}"
+        part = f" ({len(self.written)} chunks were written, {len(self.failed)} were not)" if self.failed else ""
+        return f"store {self.store!r}, key {self.key!r}: {self.reason}{part}"
 
 
 @dataclass(eq=False)
@@ -511,15 +518,10 @@ class StoreDenied(StoreError):
 
 @dataclass(eq=False)
 class PartlyWritten(StoreError):
-    """``written`` and ``failed`` are chunk keys; repeating the request is safe."""
+    """Something other than the store ended a write half way."""
 
     code: ClassVar[str] = "partly-written"
     title: ClassVar[str] = "Only a part of the chunks was written"
-    written: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return f"{StoreError.__str__(self)} ({len(self.written)} chunks written, {len(self.failed)} not)"
 
 
 @dataclass(eq=False)

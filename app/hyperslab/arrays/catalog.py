@@ -36,21 +36,24 @@ class Catalog:
             raise NodeNotFound(path)
         return mount, rest
 
-    def open_node(self, path: str) -> Node:
+    def open_node(self, path: str, *, fresh: bool = False) -> Node:
         """The array or group at ``path``; the empty path is the group of all stores.
 
-        Raises `NodeNotFound`, `BadPath`, `BadMetadata`, `CodecRefused` and `StoreError`.
+        ``fresh`` asks the store even where ``recheck`` would not: writers do. Raises `NodeNotFound`, `BadPath`,
+        `BadMetadata`, `CodecRefused` and `StoreError`.
         """
         if not normalise_path(path):
             return GroupNode("", None, "", {}, "root")
         mount, rest = self.locate(path)
         if rest in mount.assume_metadata:
             return _assumed(mount, rest)
+        if fresh:
+            self.versions.forget(mount, f"{rest}/" if rest else "", documents=True)
         return self._open_stored(mount, rest)
 
-    def open_array(self, path: str) -> ArrayNode:
+    def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
-        node = self.open_node(path)
+        node = self.open_node(path, fresh=fresh)
         if isinstance(node, ArrayNode):
             return node
         raise WrongKind(node.path, "group", "array")
@@ -111,7 +114,9 @@ class Catalog:
         node: Node
         if array is not None:
             metadata = ArrayMetadata.parse(array.data, prefix + mount.metadata_key)
-            node = ArrayNode(_path(mount, rest), mount, prefix, metadata, attrs, version, array.version, data_id(metadata))
+            node = ArrayNode(
+                _path(mount, rest), mount, prefix, metadata, attrs, version, array.version, data_id(metadata)
+            )
         else:
             assert group is not None
             parse_group(group.data, prefix + ".zgroup")

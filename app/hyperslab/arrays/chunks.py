@@ -11,7 +11,7 @@ import numpy as np
 
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import Coords
+from hyperslab.arrays.plan import Coords, Projection
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
@@ -52,7 +52,7 @@ class ChunkReader:
         fill = array.metadata.fill
         self._fill = fill if field is None else fill[field.name]
 
-    def read_cached(self, projection: ChunkProjection, out: NDArray) -> bool:
+    def read_cached(self, projection: Projection, out: NDArray) -> bool:
         """Place a chunk that needs no I/O; False, and nothing done, where it does."""
         version = self._version(projection.coords)
         if version is None:
@@ -65,7 +65,7 @@ class ChunkReader:
         self._cost.add(cached=1)
         return True
 
-    def read(self, projection: ChunkProjection, out: NDArray) -> None:
+    def read(self, projection: Projection, out: NDArray) -> None:
         """Place the part of one chunk that ``projection`` selects into ``out``.
 
         Raises `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
@@ -82,7 +82,7 @@ class ChunkReader:
             return self._read_through_cache(projection, out, key, version)
         return self._read_around(projection, out, key)
 
-    def _read_through_cache(self, projection: ChunkProjection, out: NDArray, key: str, version: str) -> None:
+    def _read_through_cache(self, projection: Projection, out: NDArray, key: str, version: str) -> None:
         def load() -> tuple[NDArray, str, int]:
             stored = self._fetch(key)
             if stored is None:
@@ -99,12 +99,17 @@ class ChunkReader:
             self._cost.add(cached=1)
         return self._place(projection, chunk, out)
 
-    def _read_around(self, projection: ChunkProjection, out: NDArray, key: str) -> None:
+    def _read_around(self, projection: Projection, out: NDArray, key: str) -> None:
         stored = self._fetch(key)
         if stored is None:
             return self._absent(projection, out, key)
         target = None
-        if self._codec.can_decode_into and self._field is None and out.dtype == self._array.metadata.dtype.numpy:
+        if (
+            isinstance(projection, ChunkProjection)
+            and self._codec.can_decode_into
+            and self._field is None
+            and out.dtype == self._array.metadata.dtype.numpy
+        ):
             target = projection.contiguous_out(out)
         if target is None:
             return self._place(projection, self._decode(stored, key), out)
@@ -127,10 +132,10 @@ class ChunkReader:
         self._cost.spend("decode", perf_counter() - start)
         return chunk
 
-    def _place(self, projection: ChunkProjection, chunk: NDArray, out: NDArray) -> None:
+    def _place(self, projection: Projection, chunk: NDArray, out: NDArray) -> None:
         projection.copy_out(chunk if self._field is None else chunk[self._field], out)
 
-    def _absent(self, projection: ChunkProjection, out: NDArray, key: str) -> None:
+    def _absent(self, projection: Projection, out: NDArray, key: str) -> None:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         projection.fill_out(self._fill, out)

@@ -29,7 +29,8 @@ class Cancel:
 
 
 class ReadCost:
-    """Chunks touched and found in the cache, bytes read from the store, and seconds by phase; added to by many threads."""
+    """Chunks touched and found in the cache, bytes read from the store, and seconds by phase; added to by many
+    threads."""
 
     __slots__ = ("_lock", "bytes_read", "cached", "timings", "touched")
 

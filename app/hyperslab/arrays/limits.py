@@ -37,17 +37,17 @@ class BytesInFlight:
         return self._held
 
 
-def boxes_that_fit(array: ArrayNode, selection: Selection, item: tuple[tuple[int, ...], int], limit: int) -> list[str]:
+def boxes_that_fit(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> list[str]:
     """Selection texts that together make up ``selection``, each of at most ``limit`` bytes, cut on chunk edges.
 
-    ``item`` is the subarray shape and the size in bytes of one element. At most 1000 of them are listed.
+    ``item_bytes`` is the size of one element of the answer, subarray dimensions included. At most 1000 of them are
+    listed.
     """
-    return [text for text, _ in zip(_boxes(array, selection, item, limit), range(_MOST_BOXES), strict=False)]
+    return [text for text, _ in zip(_boxes(array, selection, item_bytes, limit), range(_MOST_BOXES), strict=False)]
 
 
-def _boxes(array: ArrayNode, selection: Selection, item: tuple[tuple[int, ...], int], limit: int) -> Iterator[str]:
-    inner_shape, itemsize = item
-    for part, _, _ in split_rows(selection, inner_shape, itemsize, array.metadata.grid, limit):
+def _boxes(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> Iterator[str]:
+    for part, _, _ in split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit):
         yield selection_text(part)
 
 

@@ -1,4 +1,5 @@
-"""The children of a group, found without looking into arrays: an array of a million chunks costs as much as one of two."""
+"""The children of a group, found without looking into arrays: an array of a million chunks costs as much as one of
+two."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def consolidated_kinds(documents: Mapping[str, Any], prefix: str) -> dict[str, K
 
 
 def is_implicit_group(mount: MountedStore, prefix: str, depth: int = 0) -> bool:
-    """Whether some array or group lies below, though no ``.zgroup`` says so (TensorStore writes none, CONFORMANCE 177)."""
+    """Whether some array or group lies below, though no ``.zgroup`` says so (TensorStore writes none, CONFORMANCE
+    177)."""
     if depth >= _DEEPEST_IMPLICIT:
         return False
     listed = mount.store.list_dir(prefix)

@@ -12,7 +12,8 @@ from hyperslab.storage.base import Store
 Recheck = Literal["always", "never"] | float
 """When what is remembered of a store is checked again: on every read, never, or after so many seconds.
 
-The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares the store immutable (but for our own writes).
+The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares the store immutable (but for our own
+writes).
 """
 
 
@@ -20,7 +21,8 @@ The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares
 class MountedStore:
     """A named root and how the operator wants it to be read and written.
 
-    ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key`` replaces
+    ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key``
+    replaces
     ``.zarray``. ``assume_metadata``: documents by path in the store, taken as they stand; nothing is read for them.
     ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value.
     """
@@ -66,7 +68,8 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no ``.zgroup``."""
+    """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no
+    ``.zgroup``."""
 
     path: str
     mount: MountedStore | None

@@ -14,10 +14,23 @@ import numpy as np
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, touched, touched_coords
+from hyperslab.engine.indexing import (
+    ChunkProjection,
+    IndexAxis,
+    ListAxis,
+    PointProjection,
+    Selection,
+    SliceAxis,
+    broadcast_points,
+    project,
+    project_points,
+    touched,
+    touched_coords,
+)
 from hyperslab.errors import FieldRequired, FieldUnknown
 
 Coords = tuple[int, ...]
+Projection = ChunkProjection | PointProjection
 
 _MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
@@ -43,10 +56,14 @@ class ReadPlan:
     versions: Mapping[Coords, str | None] | None
     tag: str
 
+    def projections(self) -> Iterator[Projection]:
+        """The chunks touched and where they go in the answer."""
+        return project(self.selection, self.array.metadata.grid)
+
     @property
-    def item(self) -> tuple[tuple[int, ...], int]:
-        """The subarray shape and the size in bytes of one element of the answer."""
-        return self.inner_shape, self.dtype.itemsize * prod(self.inner_shape)
+    def item_bytes(self) -> int:
+        """The size in bytes of one element of the answer, subarray dimensions included."""
+        return self.dtype.itemsize * prod(self.inner_shape)
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
@@ -56,6 +73,28 @@ class ReadPlan:
     def store_dtype(self) -> np.dtype[Any]:
         """The dtype of the values before any conversion."""
         return self.field.numpy if self.field is not None else self.array.metadata.dtype.numpy
+
+
+@dataclass(frozen=True, slots=True)
+class PointsPlan:
+    """Scattered points of an array and what reading them comes to; members as in `ReadPlan`.
+
+    ``shape`` is (number of points, *subarray dimensions), points in C order of the broadcast coordinates.
+    """
+
+    array: ArrayNode
+    parts: tuple[PointProjection, ...]
+    field: Field | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    touched: int
+    versions: Mapping[Coords, str | None]
+    tag: str
+
+    def projections(self) -> Iterator[Projection]:
+        """The chunks touched and where they go in the answer, whose points lie along one axis."""
+        return iter(self.parts)
 
 
 def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
@@ -105,6 +144,26 @@ def make_plan(
     return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, kept, digest.hexdigest())
 
 
+def make_points_plan(
+    versions: VersionBook, array: ArrayNode, coordinates: Sequence[Any], *, field: Field | None = None
+) -> PointsPlan:
+    """As `make_plan`, for points: ``coordinates`` holds one integer array per axis; they are broadcast together."""
+    grid = array.metadata.grid
+    points = broadcast_points(coordinates, grid.shape)
+    parts = tuple(project_points(points, grid))
+    digest = hashlib.blake2b(
+        f"{array.metadata_version}|{'' if field is None else field.name}\n".encode(), digest_size=12
+    )
+    for axis in points:
+        digest.update(np.ascontiguousarray(axis).tobytes())
+    kept = _look_up(versions, array, (part.coords for part in parts), 0, digest)
+    dtype = array.metadata.dtype.numpy if field is None else field.numpy
+    count = points[0].size if points else 1
+    shape = (count, *(field.shape if field is not None else ()))
+    nbytes = prod(shape) * dtype.itemsize
+    return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), kept or {}, digest.hexdigest())
+
+
 def _look_up(
     versions: VersionBook, array: ArrayNode, coords: Iterator[Coords], count: int, digest: hashlib.blake2b
 ) -> dict[Coords, str | None] | None:
@@ -130,11 +189,3 @@ def _axis_text(axis: IndexAxis | SliceAxis | ListAxis) -> str:
     if isinstance(axis, SliceAxis):
         return f"{axis.start}:{axis.step}:{axis.count}"
     return hashlib.blake2b(axis.indices.tobytes(), digest_size=12).hexdigest()
-
-
-def points_identity(coordinates: Sequence[np.ndarray[Any, np.dtype[np.int64]]]) -> str:
-    """A digest of scattered coordinates, one array per axis."""
-    digest = hashlib.blake2b(digest_size=12)
-    for axis in coordinates:
-        digest.update(axis.tobytes())
-    return digest.hexdigest()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import chain
-from math import prod
+from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -15,18 +12,19 @@ import numpy as np
 from hyperslab.arrays.chunks import ChunkCache, ChunkReader, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, make_plan
+from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, normalise, project, split_rows
+from hyperslab.engine.indexing import Selection, normalise, project, split_rows, touched
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem
 
 _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
 _WORTH_THREADS = 1 << 20
-"""Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited for)."""
+"""Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
+for)."""
 
 
 class Reader:
@@ -66,23 +64,30 @@ class Reader:
             for coords, version in plan.versions.items()
         )
 
-    def read(self, plan: ReadPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
+    def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
+        """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together.
+
+        Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes) and `BadBody` where they do not broadcast.
+        """
+        return make_points_plan(self.versions, array, coordinates, field=field)
+
+    def read(self, plan: ReadPlan | PointsPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
         """The whole answer in C order. The caller has checked ``plan.nbytes``.
 
         Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype)
-        self._fill(plan, plan.selection, out, cost or ReadCost(), cancel)
+        self._fill(plan, plan.projections(), plan.touched, out, cost or ReadCost(), cancel)
         return out
 
-    def read_cached(self, plan: ReadPlan, cost: ReadCost | None = None) -> NDArray | None:
+    def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
         """The whole answer where every chunk is cached or absent, without any I/O; else None."""
         if plan.versions is None:
             return None
         cost = cost or ReadCost()
         chunks = self._chunk_reader(plan, cost)
         out = np.empty(plan.shape, plan.dtype)
-        for projection in project(plan.selection, plan.array.metadata.grid):
+        for projection in plan.projections():
             if not chunks.read_cached(projection, out):
                 return None
         cost.add(touched=plan.touched)
@@ -98,7 +103,8 @@ class Reader:
 
     def fill_slab(self, plan: ReadPlan, part: Selection, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
         """Read a part of a plan's selection into ``out``."""
-        self._fill(plan, part, out, cost, cancel)
+        grid = plan.array.metadata.grid
+        self._fill(plan, project(part, grid), touched(part, grid), out, cost, cancel)
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
@@ -109,24 +115,30 @@ class Reader:
                 pool = self._pools[mount.name] = WorkerPool(mount.store.capabilities.width, mount.name)
             return pool
 
-    def _fill(self, plan: ReadPlan, part: Selection, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+    def _fill(
+        self,
+        plan: ReadPlan | PointsPlan,
+        projections: Iterable[Projection],
+        count: int,
+        out: NDArray,
+        cost: ReadCost,
+        cancel: Cancel | None,
+    ) -> None:
         chunks = self._chunk_reader(plan, cost)
-        projections = project(part, plan.array.metadata.grid)
-        work = partial(_read_into, chunks, out)
-        count = _touch_count(part, plan)
         cost.add(touched=count)
-        if count == 1 or (plan.array.mount.store.capabilities.cheap_stat and self._is_small(plan, count)):
-            for projection in projections:
-                if cancel is not None:
-                    cancel.check()
-                work(projection)
+        if count > 1 and not self._is_small(plan, count):
+            self.pool(plan.array).each(projections, count, lambda projection: chunks.read(projection, out), cancel)
             return
-        self.pool(plan.array).each(projections, count, work, cancel)
+        for projection in projections:
+            if cancel is not None:
+                cancel.check()
+            chunks.read(projection, out)
 
-    def _is_small(self, plan: ReadPlan, count: int) -> bool:
-        return count * plan.array.metadata.chunk_nbytes <= _WORTH_THREADS
+    def _is_small(self, plan: ReadPlan | PointsPlan, count: int) -> bool:
+        cheap = plan.array.mount.store.capabilities.cheap_stat
+        return cheap and count * plan.array.metadata.chunk_nbytes <= _WORTH_THREADS
 
-    def _chunk_reader(self, plan: ReadPlan, cost: ReadCost) -> ChunkReader:
+    def _chunk_reader(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> ChunkReader:
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
         caching = plan.versions is not None and decoded * 4 <= self.cache.limit
         return ChunkReader(plan.array, self.cache, plan.versions, field=plan.field, caching=caching, cost=cost)
@@ -144,13 +156,17 @@ class SlabStream:
         self._plan = plan
         self._start, self._stop = interval
         self._cancel = cancel
-        inner_shape, itemsize = plan.item
         self._parts: Iterator[tuple[Selection, int, int]] = (
             split_rows(
-                plan.selection, inner_shape, plan.dtype.itemsize, plan.array.metadata.grid, reader.slab_bytes,
-                start=self._start, stop=self._stop,
+                plan.selection,
+                plan.inner_shape,
+                itemsize=plan.dtype.itemsize,
+                grid=plan.array.metadata.grid,
+                limit_bytes=reader.slab_bytes,
+                start=self._start,
+                stop=self._stop,
             )
-            if self._start < self._stop and itemsize
+            if self._start < self._stop
             else iter(())
         )
         self._buffers: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
@@ -168,7 +184,8 @@ class SlabStream:
         out = buffer[: last - first].view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
         self._reader.fill_slab(self._plan, part, out, self.cost, self._cancel)
         self.cost.spend("assemble", perf_counter() - began)
-        return memoryview(buffer)[max(self._start, first) - first : min(self._stop, last) - first]  # type: ignore[arg-type]
+        return memoryview(buffer)[max(self._start, first) - first : min(self._stop, last) - first]  # type:
+        ignore[arg - type]
 
     def _buffer(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         turn = self._turn % _BUFFERS_PER_STREAM

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hyperslab.arrays.append import Appender
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import ChunkCache
+from hyperslab.arrays.create import Creator
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.arrays.write import Writer
 
 MIB = 1 << 20
 
@@ -21,6 +25,10 @@ class Service:
 
     catalog: Catalog
     reader: Reader
+    writer: Writer
+    creator: Creator
+    resizer: Resizer
+    appender: Appender
     cache: ChunkCache
     in_flight: BytesInFlight
 
@@ -42,9 +50,16 @@ def build(
     """Wire the use cases together. All sizes in bytes."""
     versions = VersionBook()
     cache = ChunkCache(cache_bytes)
+    catalog = Catalog(mounts, versions)
+    reader = Reader(cache, versions, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes)
+    resizer = Resizer(catalog, reader)
     return Service(
-        catalog=Catalog(mounts, versions),
-        reader=Reader(cache, versions, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes),
+        catalog=catalog,
+        reader=reader,
+        writer=Writer(catalog, reader),
+        creator=Creator(catalog),
+        resizer=resizer,
+        appender=Appender(catalog, reader, resizer),
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),
     )

@@ -40,11 +40,15 @@ class VersionBook:
         if mount.recheck != "always":
             self._remember(mount, {key: version})
 
-    def forget(self, mount: MountedStore, prefix: str) -> None:
-        """Forget every key below a prefix."""
+    def forget(self, mount: MountedStore, prefix: str, *, documents: bool = False) -> None:
+        """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
+        if mount.recheck == "always":
+            return
+        own = {prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup", ".zmetadata")}
         with self._lock:
-            for seen in [s for s in self._seen if s[0] == mount.name and s[1].startswith(prefix)]:
-                del self._seen[seen]
+            for name, key in list(self._seen):
+                if name == mount.name and (key in own if documents else key.startswith(prefix)):
+                    del self._seen[name, key]
 
     def _remembered(self, mount: MountedStore, keys: Sequence[str]) -> dict[str, str | None]:
         oldest = 0.0 if mount.recheck == "never" else time.monotonic() - float(mount.recheck)

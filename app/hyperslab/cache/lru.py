@@ -88,8 +88,8 @@ class VersionedCache(Generic[V]):
     def load(self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]]) -> tuple[V, bool]:
         """The value and whether it was there already; a miss is loaded once however many threads ask for it.
 
-        ``loader`` returns (value, its version, its size in bytes); what it raises, all waiting threads raise, except that a
-        `Cancelled` leader hands over to the next of them.
+        ``loader`` returns (value, its version, its size in bytes); what it raises, all waiting threads raise, except
+        that a `Cancelled` leader hands over to the next of them.
         """
         while True:
             value = self.get(key, version)
@@ -115,9 +115,7 @@ class VersionedCache(Generic[V]):
             flight = self._flights[key, version] = Future()
             return flight, True
 
-    def _lead(
-        self, key: Hashable, version: str, flight: Future[V], loader: Callable[[], tuple[V, str, int]]
-    ) -> V:
+    def _lead(self, key: Hashable, version: str, flight: Future[V], loader: Callable[[], tuple[V, str, int]]) -> V:
         try:
             value, found, nbytes = loader()
             self.put(key, found, value, nbytes)

@@ -86,8 +86,8 @@ class VersionConflict(Exception):
 class Store(Protocol):
     """Bytes by key. Synchronous and safe to call from many threads.
 
-    Keys are normalised by `storage.keys` before they get here: no empty, ``.`` or ``..`` segments. ``prefix`` is ``""`` or
-    ends in ``/``. All methods raise `errors.StoreError` (or a subclass) when the store cannot answer.
+    Keys are normalised by `storage.keys` before they get here: no empty, ``.`` or ``..`` segments. ``prefix`` is
+    ``""`` or ends in ``/``. All methods raise `errors.StoreError` (or a subclass) when the store cannot answer.
     """
 
     @property
@@ -107,7 +107,9 @@ class Store(Protocol):
         """The whole value."""
         ...
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None) -> list[bytes | memoryview] | None:
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
         """The bytes ``[start, stop)`` of each range, cut at the end of the value.
 
         Where ``version`` is given and the key has another one by now, raises `VersionConflict`: parts of two
@@ -129,14 +131,14 @@ class Store(Protocol):
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         """Store a value atomically and durably; return its new version.
 
-        With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else `VersionConflict`.
-        Raises `errors.StoreFull` where there is no space.
+        With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else
+        `VersionConflict`. Raises `errors.StoreFull` where there is no space.
         """
         ...
 
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        """Remove a key; False where it was not there. Where `Capabilities.conditional_put` is a promise only for puts, the
-        condition is checked first and the delete follows."""
+        """Remove a key; False where it was not there. Where `Capabilities.conditional_put` is a promise only for
+        puts, the condition is checked first and the delete follows."""
         ...
 
     def delete_prefix(self, prefix: str) -> int:

@@ -1,0 +1,178 @@
+"""Appending: data first, then the shape, and a key that makes a repeated request do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.catalog import Catalog, data_id
+from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.lease import Lease
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import make_plan
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.resize import Resizer, publish_metadata
+from hyperslab.arrays.update import ChunkWriter
+from hyperslab.arrays.write import node_lock, write_chunks
+from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.errors import AppendConflict, BadBody, BadParameter, WriteConflict
+from hyperslab.storage.base import WritersSafe
+
+_MOST_TRIES = 32
+_MOST_REMEMBERED = 64
+_MEMBER = "hyperslab"
+"""Our own member of ``.zarray``; readers ignore members they do not know (CONFORMANCE 13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where the data went: ``offset`` along ``axis``; ``repeated`` where an earlier request had done it already."""
+
+    array: ArrayNode
+    axis: int
+    offset: int
+    length: int
+    repeated: bool
+
+
+class Appender:
+    """Appends to arrays. Appenders of one array come one after the other and get disjoint regions."""
+
+    def __init__(self, catalog: Catalog, reader: Reader, resizer: Resizer) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._resizer = resizer
+
+    def append(
+        self,
+        path: str,
+        values: NDArray,
+        *,
+        axis: int = 0,
+        at: int | None = None,
+        idempotency_key: str | None = None,
+        check: Callable[[ArrayNode], None] | None = None,
+    ) -> Appended:
+        """Store ``values`` behind the end of ``axis`` and then publish the longer shape: no reader sees fill in
+        between.
+
+        ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
+        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing.
+        """
+        mount, rest = self._catalog.locate(path)
+        check_writable(mount)
+        prefix = f"{rest}/" if rest else ""
+        with node_lock(mount, prefix), self._alone(path):
+            for _ in range(_MOST_TRIES):
+                array = self._catalog.open_array(path, fresh=True)
+                if check is not None:
+                    check(array)
+                axis = _checked_axis(array, axis)
+                done = _remembered(array, idempotency_key)
+                if done is not None:
+                    return done
+                if at is not None and at != array.metadata.shape[axis]:
+                    raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
+                appended = self._append_once(array, values, axis, idempotency_key)
+                if appended is not None:
+                    return appended
+        raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
+
+    @contextmanager
+    def _alone(self, path: str) -> Iterator[None]:
+        """Keep appenders of other replicas away, where locks do not reach them."""
+        array = self._catalog.open_array(path, fresh=True)
+        if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+            yield
+            return
+        with Lease(array).held():
+            yield
+
+    def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
+        """One attempt; None where the metadata has changed before the shape could be published."""
+        offset = array.metadata.shape[axis]
+        longer = _longer(array, values, axis)
+        self._resizer.finish_shrink(array)
+        self._write(array, longer, values, _new_region(longer.shape, axis, offset))
+        length = longer.shape[axis] - offset
+        if key is not None:
+            longer = _remember(longer, {"key": key, "axis": axis, "offset": offset, "length": length})
+        if length == 0 and key is None:
+            return Appended(array, axis, offset, 0, repeated=False)
+        if not publish_metadata(self._reader, array, longer):
+            return None
+        return Appended(self._catalog.open_array(array.path, fresh=True), axis, offset, length, repeated=False)
+
+    def _write(self, array: ArrayNode, longer: ArrayMetadata, values: NDArray, region: Selection) -> None:
+        """Write into the region that is not published yet, each chunk on top of the version seen now.
+
+        What lies there was never published, or was cut off: whole new chunks replace it.
+        """
+        grown = replace(array, metadata=longer, data_id=data_id(longer))
+        self._reader.versions.forget(array.mount, array.prefix)
+        plan = make_plan(self._reader.versions, grown, region)
+        writer = ChunkWriter(grown, self._reader.cache, self._reader.versions, plan.versions)
+
+        def one(projection: ChunkProjection) -> None:
+            def change(chunk: NDArray) -> None:
+                projection.copy_in(values, chunk)
+
+            if _is_published(longer.grid.bounds(projection.coords), array.metadata.shape):
+                writer.update(projection.coords, change)
+            else:
+                writer.replace(projection.coords, change)
+
+        write_chunks(self._reader, grown, [(p.coords, p) for p in project(region, longer.grid)], one)
+
+
+def _is_published(bounds: tuple[slice, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a chunk holds cells that readers can see already."""
+    return all(s.start < size for s, size in zip(bounds, shape, strict=True))
+
+
+def _checked_axis(array: ArrayNode, axis: int) -> int:
+    rank = len(array.metadata.shape)
+    if not -rank <= axis < rank:
+        raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+    return axis % rank
+
+
+def _longer(array: ArrayNode, values: NDArray, axis: int) -> ArrayMetadata:
+    """The metadata after the append; raises `BadBody` where the other axes do not match."""
+    shape = array.metadata.shape
+    given = values.shape[: len(shape)]
+    if len(given) != len(shape) or any(
+        n != size for a, (n, size) in enumerate(zip(given, shape, strict=True)) if a != axis
+    ):
+        expected = [size if a != axis else "any" for a, size in enumerate(shape)]
+        raise BadBody("the body's shape does not fit the array", expected, list(values.shape))
+    return array.metadata.with_shape((*shape[:axis], shape[axis] + given[axis], *shape[axis + 1 :]))
+
+
+def _new_region(shape: tuple[int, ...], axis: int, offset: int) -> Selection:
+    return normalise([slice(offset, None) if a == axis else slice(None) for a in range(len(shape))], shape)
+
+
+def _remembered(array: ArrayNode, key: str | None) -> Appended | None:
+    for entry in _entries(array.metadata.document):
+        if key is not None and entry.get("key") == key:
+            return Appended(array, entry["axis"], entry["offset"], entry["length"], repeated=True)
+    return None
+
+
+def _entries(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    member = document.get(_MEMBER)
+    entries = member.get("appends") if isinstance(member, dict) else None
+    return entries if isinstance(entries, list) else []
+
+
+def _remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
+    """Put the key where the shape is: both are published in one step, so neither can be there without the other."""
+    kept = [*_entries(metadata.document), entry][-_MOST_REMEMBERED:]
+    own = metadata.document.get(_MEMBER)
+    member = {**(own if isinstance(own, dict) else {}), "appends": kept}
+    return ArrayMetadata.from_document({**metadata.document, _MEMBER: member}, ".zarray")

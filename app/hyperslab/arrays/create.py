@@ -1,0 +1,286 @@
+"""Creating and deleting nodes, and changing their attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hyperslab.arrays import consolidated
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.write import node_lock
+from hyperslab.engine.metadata import ArrayMetadata, dump_json
+from hyperslab.engine.new_array import first_difference, new_document
+from hyperslab.errors import (
+    BadDefinition,
+    BadPath,
+    NodeExists,
+    NodeNotFound,
+    WriteConflict,
+    WrongKind,
+)
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+
+Mode = Literal["create", "open", "replace"]
+"""``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
+deletes it (``w``)."""
+
+NodeCheck = Callable[[Node | None], None]
+"""Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
+
+_GROUP_DOCUMENT = {"zarr_format": 2}
+_MOST_TRIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The node as it is now, and whether this request has made it."""
+
+    node: Node
+    created: bool
+
+
+class Creator:
+    """Makes, changes and deletes nodes. An array exists from the moment its ``.zarray`` does, which is stored last."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def create_array(
+        self, path: str, definition: Mapping[str, Any], *, mode: Mode = "create", check: NodeCheck | None = None
+    ) -> Made:
+        """Make an array as ``definition`` says (the members of a node document), with all its ancestors.
+
+        Raises `BadDefinition` before anything is stored, `NodeExists` where mode and what is there do not go together.
+        """
+        attributes, members = _split(definition)
+        document = new_document(members)
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+        attributes = _named(attributes, definition.get("dimension_names"), len(metadata.shape))
+        wanted = {
+            name: value for name, value in members.items() if value is not None or name in ("compressor", "filters")
+        }
+
+        def fits(node: Node) -> None:
+            if not isinstance(node, ArrayNode):
+                raise NodeExists(node.path, "group", "kind", "array", "group")
+            difference = first_difference(wanted, node.metadata)
+            if difference is not None:
+                raise NodeExists(node.path, "array", *difference)
+
+        return self._create(path, metadata.to_bytes(), attributes, mode=mode, fits=fits, check=check)
+
+    def create_group(
+        self, path: str, attributes: Mapping[str, Any], *, mode: Mode = "create", check: NodeCheck | None = None
+    ) -> Made:
+        """Make a group, with all its ancestors."""
+
+        def fits(node: Node) -> None:
+            if not isinstance(node, GroupNode):
+                raise NodeExists(node.path, "array", "kind", "group", "array")
+
+        return self._create(path, None, attributes, mode=mode, fits=fits, check=check)
+
+    def delete(self, path: str, *, recursive: bool = False, check: NodeCheck | None = None) -> None:
+        """Remove a node and all keys below it; a group that has children only if ``recursive``.
+
+        Its document goes first: what is left when the process is killed half way is no node any more.
+        """
+        mount, rest = self._locate(path)
+        prefix = _prefix(rest)
+        with node_lock(mount, prefix):
+            node = self._catalog.open_node(path, fresh=True)
+            if check is not None:
+                check(node)
+            if isinstance(node, GroupNode) and not recursive:
+                children = self._catalog.children(node, limit=1)
+                if children.nodes:
+                    raise NodeExists(node.path, "group", "children", "none", children.nodes[0].name)
+            self._remove(mount, prefix)
+
+    def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
+        """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
+        mount, rest = self._locate(path)
+        prefix = _prefix(rest)
+        key = prefix + ".zattrs"
+        with node_lock(mount, prefix):
+            for _ in range(_MOST_TRIES):
+                node = self._catalog.open_node(path, fresh=True)
+                if check is not None:
+                    check(node)
+                merged = merge_patch(node.attributes, patch)
+                stored = mount.store.stat(key)
+                try:
+                    version = mount.store.put(key, dump_json(merged), if_version=stored.version if stored else ABSENT)
+                except VersionConflict:
+                    continue
+                self._catalog.versions.note(mount, key, version)
+                consolidated.follow(mount, prefix, {key: merged})
+                return self._catalog.open_node(path, fresh=True)
+        raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
+
+    def _create(
+        self,
+        path: str,
+        array_document: bytes | None,
+        attributes: Mapping[str, Any],
+        *,
+        mode: Mode,
+        fits: Callable[[Node], None],
+        check: NodeCheck | None,
+    ) -> Made:
+        mount, rest = self._locate(path)
+        prefix = _prefix(rest)
+        self._check_ancestors(mount, rest)
+        with node_lock(mount, prefix):
+            node = self._existing(path)
+            if check is not None:
+                check(node)
+            if node is not None and mode == "open":
+                fits(node)
+                return Made(node, created=False)
+            if node is not None and mode == "create":
+                raise NodeExists(node.path, "array" if isinstance(node, ArrayNode) else "group")
+            try:
+                self._store_node(mount, prefix, array_document, attributes, replace=node is not None)
+            except VersionConflict as conflict:
+                return self._lost_race(path, mode, fits, conflict)
+            return Made(self._catalog.open_node(path, fresh=True), created=True)
+
+    def _lost_race(self, path: str, mode: Mode, fits: Callable[[Node], None], conflict: VersionConflict) -> Made:
+        """Another creator was faster: open what it made, where the mode allows (CONFORMANCE 199)."""
+        node = self._existing(path)
+        if node is None or mode == "replace":
+            raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
+        if mode == "create":
+            raise NodeExists(node.path, "array" if isinstance(node, ArrayNode) else "group") from conflict
+        fits(node)
+        return Made(node, created=False)
+
+    def _store_node(
+        self,
+        mount: MountedStore,
+        prefix: str,
+        array_document: bytes | None,
+        attributes: Mapping[str, Any],
+        *,
+        replace: bool,
+    ) -> None:
+        if replace:
+            self._remove(mount, prefix)
+        self._store_ancestors(mount, prefix)
+        self._store_attributes(mount, prefix + ".zattrs", attributes)
+        key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
+        data = array_document if array_document is not None else dump_json(_GROUP_DOCUMENT)
+        version = mount.store.put(key, data, if_version=ABSENT)
+        self._catalog.versions.note(mount, key, version)
+        documents = _documents(prefix, array_document, attributes)
+        consolidated.follow(mount, prefix, documents)
+
+    def _store_attributes(self, mount: MountedStore, key: str, attributes: Mapping[str, Any]) -> None:
+        """Store the attributes of a node that does not exist yet; what a dead creator may have left is replaced."""
+        left = mount.store.stat(key)
+        if attributes:
+            condition: str | Absent = ABSENT if left is None else left.version
+            version = mount.store.put(key, dump_json(dict(attributes)), if_version=condition)
+            self._catalog.versions.note(mount, key, version)
+        elif left is not None:
+            mount.store.delete(key, if_version=left.version)
+
+    def _store_ancestors(self, mount: MountedStore, prefix: str) -> None:
+        """Every ancestor becomes a group that has none yet (CONFORMANCE 177)."""
+        parts = prefix.split("/")[:-2]
+        roots = ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)] if prefix else []
+        keys = [root + ".zgroup" for root in roots]
+        for key, version in zip(keys, mount.store.versions("", keys) if keys else [], strict=True):
+            if version is None and self._try_put_group(mount, key):
+                consolidated.follow(mount, key.removesuffix(".zgroup"), {key: _GROUP_DOCUMENT})
+
+    def _try_put_group(self, mount: MountedStore, key: str) -> bool:
+        try:
+            mount.store.put(key, dump_json(_GROUP_DOCUMENT), if_version=ABSENT)
+        except VersionConflict:
+            return False  # another creator has made the same group
+        self._catalog.versions.forget(mount, key.removesuffix(".zgroup"), documents=True)
+        return True
+
+    def _check_ancestors(self, mount: MountedStore, rest: str) -> None:
+        """Nothing can be below an array (CONFORMANCE 180)."""
+        parts = rest.split("/")[:-1]
+        for depth in range(len(parts) + (1 if rest else 0)):
+            above = "/".join([mount.name, *parts[:depth]])
+            node = self._existing(above)
+            if isinstance(node, ArrayNode):
+                raise WrongKind(node.path, "array", "group")
+
+    def _existing(self, path: str) -> Node | None:
+        """The node that a document makes; a group that only its children show does not count. A broken one does:
+        raises."""
+        try:
+            node = self._catalog.open_node(path, fresh=True)
+        except NodeNotFound:
+            return None
+        return None if isinstance(node, GroupNode) and node.implicit else node
+
+    def _remove(self, mount: MountedStore, prefix: str) -> None:
+        for name in (mount.metadata_key, ".zgroup"):
+            mount.store.delete(prefix + name)
+        mount.store.delete_prefix(prefix)
+        self._catalog.versions.forget(mount, prefix)
+        consolidated.follow(mount, prefix, {}, removed_below=True)
+
+    def _locate(self, path: str) -> tuple[MountedStore, str]:
+        try:
+            mount, rest = self._catalog.locate(path)
+        except NodeNotFound as error:
+            raise NodeNotFound(path) from error
+        check_writable(mount)
+        if rest.split("/")[0].startswith(".hyperslab"):
+            raise BadPath(path, "names that begin with .hyperslab are the service's own")
+        return mount, rest
+
+
+def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """RFC 7396 §2: members of ``patch`` replace those of ``target``, null removes, objects are merged."""
+    merged = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping):
+            inner = merged.get(name)
+            merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _prefix(rest: str) -> str:
+    return f"{rest}/" if rest else ""
+
+
+def _split(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes, and the members that make the ``.zarray``."""
+    attributes = definition.get("attributes")
+    if attributes is None:
+        attributes = {}
+    if not isinstance(attributes, Mapping):
+        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    others = ("attributes", "kind", "dimension_names")
+    return dict(attributes), {name: value for name, value in definition.items() if name not in others}
+
+
+def _named(attributes: dict[str, Any], names: Any, rank: int) -> dict[str, Any]:
+    """Attributes with the dimension names where xarray looks for them."""
+    if names is None:
+        return attributes
+    if not isinstance(names, list) or len(names) != rank or not all(isinstance(name, str) for name in names):
+        raise BadDefinition("dimension_names", f"expected a list of {rank} strings")
+    return {**attributes, "_ARRAY_DIMENSIONS": names}
+
+
+def _documents(prefix: str, array_document: bytes | None, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    own = _GROUP_DOCUMENT if array_document is None else ArrayMetadata.parse(array_document, ".zarray").document
+    key = prefix + (".zgroup" if array_document is None else ".zarray")
+    return {key: own, **({prefix + ".zattrs": dict(attributes)} if attributes else {})}

@@ -1,0 +1,106 @@
+"""One appender at a time among replicas that share nothing but an object store.
+
+A lease is an object made with a conditional put, so only one replica can hold it. It is renewed while it is held; one
+that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. A holder that was only slow is
+kept from publishing: taking over changes ``.zarray`` (a member that readers ignore), and publishing is conditional on
+the ``.zarray`` that was read under the lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.metadata import dump_json, parse_json
+from hyperslab.errors import Overloaded, StoreError
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+
+_TERM = 20.0
+_RENEWALS = 4
+_PAUSE = 0.02
+_LONGEST_WAIT = 60.0
+
+
+class Lease:
+    """The right to append to one array, held across replicas."""
+
+    def __init__(self, array: ArrayNode) -> None:
+        digest = hashlib.blake2b(array.prefix.encode(), digest_size=12).hexdigest()
+        self._key = f".hyperslab/append/{digest}.json"
+        self._array = array
+        self._store = array.mount.store
+        self._holder = uuid.uuid4().hex
+        self._version = ""
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the lease, hold and renew it; raises `Overloaded` after a minute of waiting."""
+        self._acquire()
+        ended = Event()
+        renewer = Thread(target=self._renew_until, args=(ended,), daemon=True)
+        renewer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            renewer.join()
+            self._release()
+
+    def _acquire(self) -> None:
+        deadline = time.monotonic() + _LONGEST_WAIT
+        seen: tuple[str, float] | None = None  # a foreign lease's version and since when it has not changed
+        while time.monotonic() < deadline:
+            stored = self._store.get(self._key)
+            if stored is None and self._try(ABSENT):
+                return
+            if stored is not None:
+                if seen is None or seen[0] != stored.version:
+                    seen = (stored.version, time.monotonic())
+                if time.monotonic() - seen[1] > _TERM and self._try(stored.version):
+                    self._fence()
+                    return
+            time.sleep(_PAUSE)
+        raise Overloaded(f"other appenders have kept {self._array.path!r} for {_LONGEST_WAIT:.0f} s", 5)
+
+    def _try(self, expected: str | Absent) -> bool:
+        try:
+            self._version = self._store.put(self._key, self._text(), if_version=expected)
+        except VersionConflict:
+            return False
+        return True
+
+    def _text(self) -> bytes:
+        """Another text at each renewal: on most object stores the version is a digest of the content."""
+        return dump_json({"holder": self._holder, "renewed": time.time_ns(), "path": self._array.path})
+
+    def _renew_until(self, ended: Event) -> None:
+        while not ended.wait(_TERM / _RENEWALS):
+            try:
+                self._version = self._store.put(self._key, self._text(), if_version=self._version)
+            except (VersionConflict, StoreError):
+                return  # lost or unreachable: the conditional publication is what keeps the data right
+
+    def _release(self) -> None:
+        try:
+            self._store.delete(self._key, if_version=self._version)
+        except (VersionConflict, StoreError):
+            return  # taken over, or it will run out by itself
+
+    def _fence(self) -> None:
+        """Make the publication of the holder we took over from fail."""
+        key = self._array.prefix + self._array.mount.metadata_key
+        stored = self._store.get(key)
+        if stored is None:
+            return
+        document = parse_json(stored.data)
+        own = document.get("hyperslab")
+        document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
+        try:
+            self._store.put(key, dump_json(document), if_version=stored.version)
+        except VersionConflict:
+            return  # it was changed this moment, which fences just as well

@@ -1,0 +1,126 @@
+"""Changing an array's shape so that no reader ever sees what is not its data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from hyperslab.arrays import consolidated
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.clear import clear_outside
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.write import node_lock
+from hyperslab.engine.metadata import ArrayMetadata, dump_json, parse_json
+from hyperslab.errors import BadDefinition, WriteConflict
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+
+_MOST_TRIES = 32
+_LARGEST = (1 << 62) - 1
+
+
+class Resizer:
+    """Grows and shrinks arrays: the shape is published first, then what it cut off is cleared.
+
+    A journal under ``.hyperslab/shrink/`` is there while a shrink is under way. Whoever grows an array next finishes
+    what a killed process left, so that the old data cannot come back.
+    """
+
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
+        self._catalog = catalog
+        self._reader = reader
+
+    def resize(
+        self,
+        path: str,
+        shape: Sequence[int | None],
+        *,
+        expand_only: bool = False,
+        shrink_only: bool = False,
+        check: Callable[[ArrayNode], None] | None = None,
+    ) -> ArrayNode:
+        """Give an array a new shape (None keeps an axis) and return it as it is then.
+
+        Raises `BadDefinition` for a wrong rank or size, or an axis that goes the forbidden way; `WriteConflict` where
+        others keep changing the metadata; what ``check`` raises for the array as it is now.
+        """
+        mount, rest = self._catalog.locate(path)
+        check_writable(mount)
+        with node_lock(mount, f"{rest}/" if rest else ""):
+            for _ in range(_MOST_TRIES):
+                array = self._catalog.open_array(path, fresh=True)
+                if check is not None:
+                    check(array)
+                wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
+                if wanted == array.metadata.shape or self._publish(array, wanted):
+                    return self._catalog.open_array(path, fresh=True)
+        raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
+
+    def finish_shrink(self, array: ArrayNode) -> None:
+        """Clear what a shrink that never ended has left behind; costs one look where there is none."""
+        key = _journal_key(array)
+        stored = array.mount.store.get(key)
+        if stored is None:
+            return
+        clear_outside(self._reader, array, tuple(parse_json(stored.data)["from"]))
+        array.mount.store.delete(key)
+
+    def _publish(self, array: ArrayNode, wanted: tuple[int, ...]) -> bool:
+        """Store the new shape and clear what it cuts off; False where the metadata has changed meanwhile."""
+        before = array.metadata.shape
+        self.finish_shrink(array)
+        shrinks = any(now < was for now, was in zip(wanted, before, strict=True))
+        if shrinks:
+            array.mount.store.put(_journal_key(array), dump_json({"path": array.path, "from": list(before)}))
+        if not publish_metadata(self._reader, array, array.metadata.with_shape(wanted)):
+            return False
+        if shrinks:
+            now = self._catalog.open_array(array.path, fresh=True)
+            self.finish_shrink(now)
+        return True
+
+
+def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> bool:
+    """Store an array's new ``.zarray`` if it is still the one that was opened; ``.zmetadata`` follows."""
+    key = array.prefix + array.mount.metadata_key
+    data = metadata.to_bytes()
+    try:
+        version = array.mount.store.put(key, data, if_version=stored_version(array))
+    except VersionConflict:
+        return False
+    reader.versions.note(array.mount, key, version)
+    consolidated.follow(array.mount, array.prefix, {array.prefix + ".zarray": parse_json(data)})
+    return True
+
+
+def stored_version(array: ArrayNode) -> str | Absent:
+    """The version of the array's own document, `ABSENT` where only ``.zmetadata`` holds it.
+
+    Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
+    """
+    if array.metadata_version.startswith("assumed-"):
+        raise BadDefinition("shape", "the operator's configuration fixes the metadata of this array")
+    if array.metadata_version.startswith("consolidated-"):
+        return ABSENT
+    return array.metadata_version
+
+
+def _wanted(
+    before: tuple[int, ...], shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool
+) -> tuple[int, ...]:
+    if len(shape) != len(before):
+        raise BadDefinition("shape", f"the array has {len(before)} axes, {len(shape)} sizes were given")
+    wanted = tuple(was if now is None else now for now, was in zip(shape, before, strict=True))
+    for axis, (now, was) in enumerate(zip(wanted, before, strict=True)):
+        if not 0 <= now <= _LARGEST:
+            raise BadDefinition("shape", f"axis {axis} cannot have size {now}: expected 0 to 2**62 - 1")
+        if expand_only and now < was:
+            raise BadDefinition("shape", f"axis {axis} would shrink from {was} to {now}, and expand_only was asked for")
+        if shrink_only and now > was:
+            raise BadDefinition("shape", f"axis {axis} would grow from {was} to {now}, and shrink_only was asked for")
+    return wanted
+
+
+def _journal_key(array: ArrayNode) -> str:
+    return f".hyperslab/shrink/{hashlib.blake2b(array.prefix.encode(), digest_size=12).hexdigest()}.json"

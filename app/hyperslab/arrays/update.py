@@ -1,0 +1,177 @@
+"""Changing one chunk: under its lock, and only on top of the version that was read."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key, chunk_nbytes
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import Coords
+from hyperslab.arrays.versions import VersionBook
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.errors import WriteConflict
+from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict
+
+_MOST_TRIES = 64
+_LONGEST_PAUSE = 0.25
+_TOO_LATE = "it was written after the precondition was checked"
+
+Change = Callable[[NDArray], None]
+"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place."""
+
+
+class ChunkWriter:
+    """Writes chunks of one array. Called from many threads, each with another chunk.
+
+    ``expected`` holds the versions that a precondition was checked against: then a chunk is changed on top of exactly
+    that version or not at all.
+    """
+
+    def __init__(
+        self,
+        array: ArrayNode,
+        cache: ChunkCache,
+        versions: VersionBook,
+        expected: Mapping[Coords, str | None] | None = None,
+    ) -> None:
+        self._array = array
+        self._metadata = array.metadata
+        self._store = array.mount.store
+        self._cache = cache
+        self._versions = versions
+        self._expected = expected
+
+    def replace(self, coords: Coords, change: Change) -> None:
+        """Write a chunk whose every cell ``change`` sets: nothing is read first."""
+        key = self._array.chunk_key(coords)
+        chunk = fresh_chunk(self._metadata)
+        change(chunk)
+        with _conflicts(), self._store.lock(key):
+            self._put(key, chunk, self._condition(coords), keep=False)
+
+    def update(self, coords: Coords, change: Change) -> None:
+        """Read a chunk, change it and write it, again from the start if another writer comes first.
+
+        Raises `WriteConflict` after many tries, `ChunkCorrupt` where what is stored does not decode.
+        """
+        key = self._array.chunk_key(coords)
+        for attempt in range(_MOST_TRIES):
+            try:
+                return self._update_once(coords, key, change)
+            except VersionConflict as conflict:
+                if self._expected is not None:
+                    raise WriteConflict(key, _TOO_LATE) from conflict
+                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**attempt)))
+        raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
+
+    def put_stored(self, coords: Coords, data: bytes | memoryview) -> str:
+        """Store a chunk that is encoded already, after decoding it once: raises `ChunkCorrupt` where that fails."""
+        key = self._array.chunk_key(coords)
+        self._metadata.codec.decode(data, key)
+        with _conflicts(), self._store.lock(key):
+            version = self._store.put(key, data, if_version=self._condition(coords))
+            self._forget(key, version)
+        return version
+
+    def delete(self, coords: Coords) -> bool:
+        """Remove a chunk: it reads as fill again. False where it was not there."""
+        key = self._array.chunk_key(coords)
+        condition = self._condition(coords)
+        if condition is ABSENT:
+            return False
+        assert not isinstance(condition, Absent)
+        with _conflicts(), self._store.lock(key):
+            removed = self._store.delete(key, if_version=condition)
+            self._forget(key, None)
+        return removed
+
+    def _update_once(self, coords: Coords, key: str, change: Change) -> None:
+        with self._store.lock(key):
+            stored = self._store.get(key)
+            if self._expected is not None and (stored.version if stored else None) != self._expected[coords]:
+                raise VersionConflict(key, stored.version if stored else None)
+            chunk = fresh_chunk(self._metadata) if stored is None else self._decoded(stored, key)
+            change(chunk)
+            self._put(key, chunk, ABSENT if stored is None else stored.version, keep=True)
+
+    def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> None:
+        """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4)."""
+        if not self._array.mount.store_data_equal_to_fill_value and is_all_fill(chunk, self._metadata):
+            if self._drop(key, condition):
+                return
+        version = self._store.put(key, self._metadata.codec.encode(chunk), if_version=condition)
+        self._forget(key, version)
+        if keep:
+            chunk.setflags(write=False)
+            self._cache.put(cache_key(self._array, key), version, chunk, chunk_nbytes(chunk))
+
+    def _drop(self, key: str, condition: str | Absent | None) -> bool:
+        """Remove a chunk that became all fill; False where it has to be overwritten instead.
+
+        Deletes are not conditional on every object store, so there an existing chunk is overwritten.
+        """
+        if condition is None:
+            (version,) = self._store.versions(self._array.prefix, [key])
+            condition = ABSENT if version is None else version
+        if condition is ABSENT:
+            return True
+        if self._store.capabilities.conditional_put:
+            return False
+        assert isinstance(condition, str)
+        self._store.delete(key, if_version=condition)
+        self._forget(key, None)
+        return True
+
+    def _condition(self, coords: Coords) -> str | Absent | None:
+        if self._expected is None:
+            return None
+        version = self._expected[coords]
+        return ABSENT if version is None else version
+
+    def _decoded(self, stored: Stored, key: str) -> NDArray:
+        cached = self._cache.get(cache_key(self._array, key), stored.version)
+        chunk = self._metadata.codec.decode(stored.data, key) if cached is None else cached
+        return np.array(chunk, order="K", copy=True)
+
+    def _forget(self, key: str, version: str | None) -> None:
+        self._cache.drop(cache_key(self._array, key))
+        self._versions.note(self._array.mount, key, version)
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    try:
+        yield
+    except VersionConflict as conflict:
+        raise WriteConflict(conflict.key, _TOO_LATE) from conflict
+
+
+def fresh_chunk(metadata: ArrayMetadata) -> NDArray:
+    """A chunk as it is before anything was written to it: fill values, also beyond the edge of the array."""
+    chunk: NDArray = np.empty(metadata.chunks, metadata.dtype.numpy, order=metadata.order)
+    chunk[...] = metadata.fill
+    return chunk
+
+
+def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
+    """Whether every item is the fill value, bit for bit (CONFORMANCE 213, 214); never where the fill value is null."""
+    if metadata.fill_value is None:
+        return False
+    if chunk.dtype.kind == "O":
+        return all(item == metadata.fill[()] for item in chunk.flat)
+    return _equal_bytes(chunk, metadata.fill)
+
+
+def _equal_bytes(chunk: NDArray, fill: NDArray) -> bool:
+    items: np.ndarray[Any, np.dtype[np.uint8]] = np.ravel(chunk, order="K").view(np.uint8)
+    pattern = np.frombuffer(fill.tobytes(), np.uint8)
+    rows = items.reshape(-1, pattern.size)
+    if not rows.size or not np.array_equal(rows[0], pattern):  # nearly always decided by the first item
+        return not rows.size
+    return bool((rows == pattern).all())

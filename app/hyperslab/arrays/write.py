@@ -1,0 +1,240 @@
+"""Writing boxes, chunks and points, with the guarantees of docs/explanation/consistency.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.clear import clear_outside
+from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.update import ChunkWriter
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import Selection, normalise, project, project_points
+from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
+from hyperslab.storage.base import WritersSafe
+from hyperslab.wire import SelectionItem
+
+_MOST_KEYS_NAMED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What a precondition is checked against: the tag of what is stored now, and whether anything is."""
+
+    tag: str
+    exists: bool
+
+
+Precondition = Callable[[Current], None]
+"""Raises `errors.PreconditionFailed` where the write must not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did. ``tag`` is that of the selection as it is stored now."""
+
+    array: ArrayNode
+    chunks: int
+    tag: str
+
+
+def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
+    """Held shared by writers of chunks, exclusively by whoever changes shape, existence or several chunks at once."""
+    return mount.store.lock(f"{prefix}.zarray", shared=shared)
+
+
+class Writer:
+    """Writes into existing arrays. Every method blocks until all is stored; safe to call from many threads."""
+
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
+        self._catalog = catalog
+        self._reader = reader
+
+    def write(
+        self,
+        path: str,
+        items: Sequence[SelectionItem],
+        values: NDArray,
+        *,
+        field: str | None = None,
+        check: Precondition | None = None,
+        cancel: Cancel | None = None,
+    ) -> Written:
+        """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
+
+        Raises `ReadOnly`, `IndexOutOfRange`, `WriteConflict` where the array was resized since the caller looked, and
+        what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
+        """
+        mount, rest = self._writable(path)
+        prefix = f"{rest}/" if rest else ""
+        with node_lock(mount, prefix, shared=check is None):
+            array = self._catalog.open_array(path, fresh=True)
+            chosen = resolve_field(array, field)
+            selection = normalise(items, array.metadata.shape)
+            shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
+            plan = self._checked(array, selection, chosen, check)
+            writer = self._chunk_writer(array, plan)
+            work = _ProjectionWriter(writer, shaped, chosen)
+            count = self._write_all(array, list(project(selection, array.metadata.grid)), work, cancel)
+        self._settle(path, array)
+        return Written(array, count, self._reader.plan(array, selection, chosen).tag)
+
+    def write_points(
+        self, path: str, coordinates: Sequence[NDArray], values: NDArray, *, field: str | None = None
+    ) -> Written:
+        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
+        mount, rest = self._writable(path)
+        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+            array = self._catalog.open_array(path, fresh=True)
+            chosen = resolve_field(array, field)
+            count = len(coordinates[0]) if coordinates else 0
+            shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
+            work = _ProjectionWriter(self._chunk_writer(array, None), shaped, chosen, whole=False)
+            chunks = self._write_all(array, list(project_points(coordinates, array.metadata.grid)), work, None)
+        self._settle(path, array)
+        return Written(array, chunks, array.version)
+
+    def write_stored(
+        self, path: str, coords: Coords, data: bytes | memoryview, check: Callable[[str | None], None] | None = None
+    ) -> str:
+        """Store one encoded chunk; returns its version. ``check`` is given the version that is there now (None:
+        absent).
+
+        Raises `ChunkCorrupt` where the data does not decode to a chunk of this array.
+        """
+        mount, rest = self._writable(path)
+        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+            array = self._catalog.open_array(path, fresh=True)
+            version = self._stored_writer(array, coords, check).put_stored(coords, data)
+        self._settle(path, array)
+        return version
+
+    def delete_chunk(self, path: str, coords: Coords, check: Callable[[str | None], None] | None = None) -> bool:
+        """Remove one chunk, so that it reads as fill; False where it was not there."""
+        mount, rest = self._writable(path)
+        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+            array = self._catalog.open_array(path, fresh=True)
+            return self._stored_writer(array, coords, check).delete(coords)
+
+    def _writable(self, path: str) -> tuple[MountedStore, str]:
+        mount, rest = self._catalog.locate(path)
+        check_writable(mount)
+        return mount, rest
+
+    def _checked(
+        self, array: ArrayNode, selection: Selection, field: Field | None, check: Precondition | None
+    ) -> ReadPlan | None:
+        """The plan that a precondition holds for; None where there is no precondition."""
+        if check is None:
+            return None
+        self._reader.versions.forget(array.mount, array.prefix)
+        plan = self._reader.plan(array, selection, field)
+        exists = plan.versions is None or any(version is not None for version in plan.versions.values())
+        check(Current(plan.tag, exists))
+        return plan
+
+    def _stored_writer(
+        self, array: ArrayNode, coords: Coords, check: Callable[[str | None], None] | None
+    ) -> ChunkWriter:
+        if check is None:
+            return self._chunk_writer(array, None)
+        (version,) = array.mount.store.versions(array.prefix, [array.chunk_key(coords)])
+        check(version)
+        return ChunkWriter(array, self._reader.cache, self._reader.versions, {coords: version})
+
+    def _chunk_writer(self, array: ArrayNode, plan: ReadPlan | None) -> ChunkWriter:
+        expected = None if plan is None else plan.versions
+        return ChunkWriter(array, self._reader.cache, self._reader.versions, expected)
+
+    def _write_all(
+        self,
+        array: ArrayNode,
+        projections: Sequence[Projection],
+        work: Callable[[Projection], None],
+        cancel: Cancel | None,
+    ) -> int:
+        return write_chunks(self._reader, array, [(p.coords, p) for p in projections], work, cancel)
+
+    def _settle(self, path: str, array: ArrayNode) -> None:
+        """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
+        again."""
+        if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+            return
+        try:
+            now = self._catalog.open_array(path, fresh=True)
+        except NodeNotFound:
+            array.mount.store.delete_prefix(array.prefix)
+            return
+        if now.metadata_version != array.metadata_version:
+            clear_outside(self._reader, now, array.metadata.shape)
+
+
+class _ProjectionWriter:
+    """Puts a projection's values into its chunk, by replacing the chunk where all of it is given."""
+
+    def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
+        self._writer = writer
+        self._values = values
+        self._field = field.name if field is not None else None
+        self._whole = whole and field is None
+
+    def __call__(self, projection: Projection) -> None:
+        def change(chunk: NDArray) -> None:
+            projection.copy_in(self._values, chunk if self._field is None else chunk[self._field])
+
+        if self._whole and projection.covers_chunk:
+            self._writer.replace(projection.coords, change)
+        else:
+            self._writer.update(projection.coords, change)
+
+
+def write_chunks(
+    reader: Reader,
+    array: ArrayNode,
+    chunks: Sequence[tuple[Coords, Any]],
+    work: Callable[[Any], None],
+    cancel: Cancel | None = None,
+) -> int:
+    """Call ``work`` for every (coordinates, item); an error on the way says which chunks were written before it."""
+    written: list[Coords] = []
+
+    def one(chunk: tuple[Coords, Any]) -> None:
+        work(chunk[1])
+        written.append(chunk[0])
+
+    try:
+        reader.pool(array).each(chunks, len(chunks), one, cancel)
+    except HyperslabError as error:
+        raise _with_progress(array, error, written, (coords for coords, _ in chunks)) from error
+    return len(written)
+
+
+def _with_progress(
+    array: ArrayNode, error: HyperslabError, written: list[Coords], every: Iterable[Coords]
+) -> HyperslabError:
+    done = set(written)
+    stored = [array.chunk_key(coords) for coords in written][:_MOST_KEYS_NAMED]
+    failed = [array.chunk_key(coords) for coords in every if coords not in done][:_MOST_KEYS_NAMED]
+    if isinstance(error, StoreError):
+        return type(error)(error.store, error.key, error.reason, stored, failed)
+    if not stored:
+        return error
+    return PartlyWritten(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
+
+
+def _broadcast(values: NDArray, shape: tuple[int, ...], array: ArrayNode) -> NDArray:
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError as error:
+        reason = f"the selection has shape {list(shape)} now, the values have {list(values.shape)}"
+        raise WriteConflict(array.path, reason) from error
