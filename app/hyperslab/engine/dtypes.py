@@ -16,6 +16,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from hyperslab.engine.jsontext import shown
+
 MAX_RANK: Final = 64
 """The most dimensions that numpy's arrays have, subarray dimensions of a field included."""
 MAX_ITEMSIZE: Final = 2**31 - 1
@@ -129,28 +131,28 @@ def _simple_dtype(text: str) -> np.dtype[Any]:
         return extension
     match = _TYPE_STRING.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_shown(text)} is not a type string of the specification")
+        raise ValueError(f"{shown(text)} is not a type string of the specification")
     order, kind, digits, unit = match.groups()
     _check_unit(text, kind, unit)
     itemsize = _itemsize(text, kind, int(digits))
     if order == "|" and (kind == "U" or (itemsize > 1 and kind not in "SV")):
-        raise ValueError(f"{_shown(text)} needs a byte order, '<' or '>'")
+        raise ValueError(f"{shown(text)} needs a byte order, '<' or '>'")
     return np.dtype(text)
 
 
 def _check_unit(text: str, kind: str, unit: str | None) -> None:
     if kind not in "mM":
         if unit is not None:
-            raise ValueError(f"{_shown(text)} is no time and has no unit")
+            raise ValueError(f"{shown(text)} is no time and has no unit")
     elif unit is None or not _UNIT.fullmatch(unit):
-        raise ValueError(f"{_shown(text)} needs a unit of time, such as [ns] or [10s]")
+        raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
 
 
 def _itemsize(text: str, kind: str, size: int) -> int:
     sizes = _SIZES.get(kind)
     if sizes is not None:
         if size not in sizes:
-            raise ValueError(f"{_shown(text)} does not exist: kind {kind!r} has {_listed(sizes)} bytes")
+            raise ValueError(f"{shown(text)} does not exist: kind {kind!r} has {_listed(sizes)} bytes")
         return size
     return _checked_itemsize(size * _CHARACTER_BYTES[kind])
 
@@ -178,13 +180,13 @@ def _parse_field(entry: Any, offset: int) -> Field:
         case [str(name), base, sizes]:
             pass
         case _:
-            raise ValueError(f"expected fields as [name, dtype] or [name, dtype, shape], found {_shown(entry)}")
+            raise ValueError(f"expected fields as [name, dtype] or [name, dtype, shape], found {shown(entry)}")
     try:
         numpy, shape = parse_dtype(base).numpy, _subarray_shape(sizes)
     except ValueError as error:
-        raise ValueError(f"field {_shown(name)}: {error}") from None
+        raise ValueError(f"field {shown(name)}: {error}") from None
     if numpy.hasobject:
-        raise ValueError(f"field {_shown(name)}: objects cannot be fields")
+        raise ValueError(f"field {shown(name)}: objects cannot be fields")
     if not name and (numpy.type is not np.void or numpy.names is not None):
         raise ValueError("only padding, of kind 'V', has an empty name")
     return Field(name, numpy, shape, offset, base)
@@ -195,7 +197,7 @@ def _subarray_shape(value: Any) -> tuple[int, ...]:
         raise ValueError(f"the shape of a subarray is a list of at most {MAX_RANK} integers")
     for size in value:
         if type(size) is not int or size < 1:
-            raise ValueError(f"the sizes of a subarray are positive integers, found {_shown(size)}")
+            raise ValueError(f"the sizes of a subarray are positive integers, found {shown(size)}")
     _checked_itemsize(math.prod(value))
     return tuple(value)
 
@@ -216,7 +218,7 @@ def _check_unique(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"two fields are named {_shown(name)}")
+            raise ValueError(f"two fields are named {shown(name)}")
         seen.add(name)
 
 
@@ -224,12 +226,6 @@ def _checked_itemsize(nbytes: int) -> int:
     if nbytes > MAX_ITEMSIZE:
         raise ValueError(f"an item of more than {MAX_ITEMSIZE} bytes")
     return nbytes
-
-
-def _shown(value: Any) -> str:
-    """A value from a document as it may stand in a message: short, whatever was sent."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
+from hyperslab.engine.jsontext import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""
@@ -97,7 +98,7 @@ def _kind(dtype: np.dtype[Any]) -> _Kind:
 def _parse_bool(value: Any, dtype: np.dtype[Any]) -> Item:
     if value is True or value is False or (type(value) is int and value in (0, 1)):
         return np.array(bool(value), dtype)
-    raise ValueError(f"expected true or false, found {_shown(value)}")
+    raise ValueError(f"expected true or false, found {shown(value)}")
 
 
 def _parse_integer(value: Any, dtype: np.dtype[Any]) -> Item:
@@ -121,9 +122,9 @@ def _integer(value: Any, low: int, high: int) -> int:
     """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
     number = int(value) if _spells_integer(value) else value
     if type(number) is not int:
-        raise ValueError(f"expected an integer, found {_shown(value)}")
+        raise ValueError(f"expected an integer, found {shown(value)}")
     if not low <= number <= high:
-        raise ValueError(f"{_shown(value)} is out of range: {low} to {high}")
+        raise ValueError(f"{shown(value)} is out of range: {low} to {high}")
     return number
 
 
@@ -154,7 +155,7 @@ def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:
         return _parse_bytes(value, dtype)
     number = _float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{dtype.name} has no {_shown(value)}")
+        raise ValueError(f"{dtype.name} has no {shown(value)}")
     return np.array(number).astype(dtype)
 
 
@@ -169,17 +170,17 @@ def _float(value: Any) -> float:
             return float(value)
         except OverflowError:
             raise ValueError("an integer too large for a float") from None
-    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {_shown(value)}")
+    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {shown(value)}")
 
 
 def _nan_from_bits(text: str, dtype: np.dtype[Any]) -> Item:
     """A NaN with its payload. TensorStore takes such a text for a number, so only bits that are a NaN are accepted."""
     bits = bytes.fromhex(text[2:])
     if len(bits) != dtype.itemsize:
-        raise ValueError(f"{_shown(text)} is not {dtype.itemsize} bytes of bits")
+        raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
     item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
     if not np.isnan(item):
-        raise ValueError(f"{_shown(text)} is not the bits of a NaN; write the number itself")
+        raise ValueError(f"{shown(text)} is not the bits of a NaN; write the number itself")
     return item
 
 
@@ -207,7 +208,7 @@ def _parse_complex(value: Any, dtype: np.dtype[Any]) -> Item:
         return _parse_bytes(value, dtype)
     parts = [value, 0.0] if type(value) in (int, float) else value
     if not isinstance(parts, list) or len(parts) != 2:
-        raise ValueError(f"expected [real, imaginary], found {_shown(value)}")
+        raise ValueError(f"expected [real, imaginary], found {shown(value)}")
     item = np.zeros((), dtype)
     item.real[...], item.imag[...] = (_parse_float(part, item.real.dtype) for part in parts)
     return item
@@ -246,7 +247,7 @@ def _text(value: Any) -> str:
         return value
     if _is_zero(value):
         return ""
-    raise ValueError(f"expected a string, found {_shown(value)}")
+    raise ValueError(f"expected a string, found {shown(value)}")
 
 
 def _item_from_bytes(raw: bytes, dtype: np.dtype[Any]) -> Item:
@@ -261,8 +262,8 @@ def _from_base64(value: Any) -> bytes:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError as error:
-            raise ValueError(f"{_shown(value)} is not base64: {error}") from None
-    raise ValueError(f"expected the bytes of an item in base64, found {_shown(value)}")
+            raise ValueError(f"{shown(value)} is not base64: {error}") from None
+    raise ValueError(f"expected the bytes of an item in base64, found {shown(value)}")
 
 
 def _to_base64(raw: bytes) -> str:
@@ -289,11 +290,6 @@ def _object_item(value: Any) -> Item:
 def _is_zero(value: Any) -> bool:
     """The number 0, which old zarr-python wrote for every dtype."""
     return type(value) is int and value == 0
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 _INTEGER_KIND = _Kind(_parse_integer, int)

@@ -1,0 +1,97 @@
+"""JSON as Zarr documents hold it: lenient on reading, strict on writing, bounded in size and depth."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import reprlib
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+MAX_DOCUMENT_BYTES: Final = 16 << 20
+"""The largest ``.zarray``, ``.zgroup`` or ``.zattrs`` that is read."""
+MAX_DEPTH: Final = 200
+"""The deepest nesting of lists and objects; beyond, recursion over a document would not be safe."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LONG_INTEGER = re.compile(rb"[0-9]{19}")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # linear in time, closed or not
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxdict = 3, 8, 5
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 60
+
+
+def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
+    """The value of a UTF-8 document of at most ``limit`` bytes.
+
+    Bare ``NaN``, ``Infinity`` and ``-Infinity``, which old writers produce, and a byte order mark are accepted; of a
+    duplicated member the last one wins (CONFORMANCE 4 to 8). Integers are exact at any size. Raises `ValueError`.
+    """
+    if len(data) > limit:
+        raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
+    raw = bytes(data).removeprefix(_BYTE_ORDER_MARK)
+    _check_depth(raw)
+    if not _LONG_INTEGER.search(raw):  # orjson would round an integer beyond 64 bits
+        try:
+            return orjson.loads(raw)
+        except ValueError:  # perhaps only a bare NaN
+            return _parse_leniently(raw)
+    return _parse_leniently(raw)
+
+
+def dump_json(value: Any) -> bytes:
+    """Compact strict JSON in UTF-8, members in the order given; NaN and infinities become the strings of Zarr.
+
+    Raises `TypeError` for what JSON cannot hold.
+    """
+    try:
+        return _dump(value)
+    except ValueError:
+        return _dump(_spell_floats(value))
+
+
+def shown(value: Any) -> str:
+    """A value from a document as it may stand in a message: short, whatever was sent."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _REPR.repr(value)
+
+
+def _parse_leniently(raw: bytes) -> Any:
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            _dump(value)
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise ValueError(f"not Unicode text: {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return value
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _spell_floats(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {name: _spell_floats(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell_floats(item) for item in value]
+    return value
+
+
+def _check_depth(raw: bytes) -> None:
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    brackets = np.frombuffer(_STRING.sub(b"", raw), np.uint8)
+    steps = np.isin(brackets, [ord("["), ord("{")]).astype(np.int32) - np.isin(brackets, [ord("]"), ord("}")])
+    if int(np.cumsum(steps).max(initial=0)) > MAX_DEPTH:
+        raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
