@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,6 +35,8 @@ def base_url(listener: socket.socket) -> str:
 def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
     """Serve until SIGINT or SIGTERM, then let running requests end; False where the service could not start.
 
+    Raises `OSError` where the port cannot be had.
+
     ``announce`` is told the base URL as soon as connections are taken.
     """
     with listen(settings.host, settings.port) as listener:
@@ -48,10 +51,11 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
 def _serve_here(settings: Settings, listener: socket.socket) -> bool:
     from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
 
-    server = uvicorn.Server(_config(settings, create_app(settings)))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        server = uvicorn.Server(_config(settings, create_app(settings)))
         server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn raises the signal again when it has shut down
+    except KeyboardInterrupt:  # uvicorn repeats the signal when it has shut down, and this is a good end
         return True
     return server.started
 

@@ -1,0 +1,102 @@
+"""One request answered in this process, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Scope
+
+from hyperslab.errors import Overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What comes before the body of an answer."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+
+
+def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
+    """GET ``path`` (with its query, percent-encoded) of an application that is started and stopped around it.
+
+    Raises what the application raises, and `Overloaded` where it does not start.
+    """
+    asyncio.run(_answer(app, path, on_head, on_body))
+
+
+async def _answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
+    async with _running(app) as state:
+        await _request(app, _scope(path, state), on_head, on_body)
+
+
+@asynccontextmanager
+async def _running(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
+    """Start the application and stop it at the end; yields the state that it shares with its requests."""
+    to_app: asyncio.Queue[Message] = asyncio.Queue()
+    from_app: asyncio.Queue[Message] = asyncio.Queue()
+    state: dict[str, Any] = {}
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": state}
+    lifespan = asyncio.ensure_future(app(scope, to_app.get, from_app.put))
+
+    async def tell(event: str) -> None:
+        await to_app.put({"type": event})
+        reply = asyncio.ensure_future(from_app.get())
+        await asyncio.wait([reply, lifespan], return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done() or reply.result()["type"] != f"{event}.complete":
+            reply.cancel()
+            await lifespan
+            raise Overloaded(f"the service gave up on {event}")
+
+    await tell("lifespan.startup")
+    try:
+        yield state
+    finally:
+        await tell("lifespan.shutdown")
+        await lifespan
+
+
+async def _request(
+    app: ASGIApp, scope: Scope, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]
+) -> None:
+    received = False
+
+    async def receive() -> Message:
+        nonlocal received
+        if received:  # the client stays until it has the answer
+            await asyncio.Event().wait()
+        received = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+            on_head(Head(message["status"], tuple(headers)))
+        elif message["type"] == "http.response.body":
+            on_body(message.get("body", b""))
+
+    await app(scope, receive, send)
+
+
+def _scope(path: str, state: dict[str, Any]) -> Scope:
+    raw, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote_to_bytes(raw).decode("utf-8", "replace"),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", b"localhost"), (b"accept", b"*/*")],
+        "client": ("127.0.0.1", 0),
+        "server": ("localhost", 80),
+        "state": state.copy(),
+    }

@@ -1,0 +1,223 @@
+"""The command line: thin readers of arguments. Errors are one sentence on stderr, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+from urllib3.exceptions import HTTPError
+
+from hyperslab import __version__
+from hyperslab.errors import HyperslabError
+
+if TYPE_CHECKING:
+    from hyperslab.settings import Settings
+
+app = typer.Typer(
+    name="hyperslab",
+    help="Zarr arrays as URLs that can be sliced, tiled, written and resized.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="A node of a running service: any of its URLs.")]
+Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="What to take, as numpy writes it: 0:10,:,5.")]
+FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="One field of a structured dtype.")]
+Token = Annotated[str | None, typer.Option("--token", metavar="TEXT", help="A bearer token for the service.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
+
+_NAMED = re.compile(r"(?P<name>[^/:=]+)=(?P<url>.+)")
+
+
+class Refused(TyperException):
+    """A command that cannot be carried out as given."""
+
+    exit_code = 2
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; return the exit code: 0 done, 1 failed, 2 not understood."""
+    try:
+        return int(app(args=list(arguments), prog_name="hyperslab", standalone_mode=False) or 0)
+    except TyperException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (HyperslabError, OSError, HTTPError) as error:
+        return _fail(str(error) or type(error).__name__, 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", 130)
+
+
+def _fail(sentence: str, code: int) -> int:
+    print("hyperslab:", " ".join(sentence.split()), file=sys.stderr)
+    return code
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"hyperslab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    stores: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=]URL", help="Stores to serve; none: a demo store.")
+    ] = None,
+    *,
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on; 0: any.  [default: 8000]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes.  [default: 1]")] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Let clients write to these stores.")] = False,
+    demo_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the demo store is made.")] = None,
+    get: Annotated[
+        str | None, typer.Option("--get", metavar="PATH", help="Answer this one request on stdout, and stop.")
+    ] = None,
+) -> int:
+    """Serve stores over HTTP."""
+    given = {"host": host, "port": port, "workers": workers, "demo_dir": demo_dir}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
+    if get is not None:
+        return _answer(settings, get)
+    from hyperslab.server import serve as serve_http
+    from hyperslab.welcome import welcome
+
+    return 0 if serve_http(settings, lambda base: print(welcome(settings, base, demo=demo), flush=True)) else 1
+
+
+@app.command()
+def check(config: Config = None) -> int:
+    """Load the settings, open each store, and print what is in effect, secrets masked."""
+    settings = _load(config, {})
+    from hyperslab.asgi import open_stores
+
+    for store in open_stores(settings):
+        store.check()
+    json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
+    print()
+    return 0
+
+
+@app.command()
+def info(url: Url, token: Token = None) -> int:
+    """Show an array, or a group as a tree."""
+    from hyperslab.client.transfer import describe
+
+    print(describe(url, token=token))
+    return 0
+
+
+@app.command()
+def get(
+    url: Url,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to put it, as .npy.")],
+    select: Select = "",
+    *,
+    field: FieldName = None,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> int:
+    """Download a selection of an array into a .npy file; run it again to resume."""
+    from hyperslab.client.transfer import download
+
+    download(url, output, select=select, field=field, token=token, progress=not quiet)
+    return 0
+
+
+@app.command()
+def put(
+    url: Url,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy file.")],
+    select: Select = "",
+    *,
+    field: FieldName = None,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> int:
+    """Write a .npy file into a selection of an array."""
+    from hyperslab.client.transfer import upload
+
+    upload(source, url, select=select, field=field, token=token, progress=not quiet)
+    return 0
+
+
+def _answer(settings: Settings, path: str) -> int:
+    """Head to stderr, body to stdout, so that both can be looked at and the body be redirected."""
+    from hyperslab.api.once import Head, answer
+    from hyperslab.asgi import create_app
+
+    statuses: list[int] = []
+
+    def show(head: Head) -> None:
+        statuses.append(head.status)
+        print(head.status, *(f"{name}: {value}" for name, value in head.headers), sep="\n", file=sys.stderr)
+
+    answer(create_app(settings), path, show, sys.stdout.buffer.write)
+    sys.stdout.flush()
+    return 0 if statuses and statuses[0] < 400 else 1
+
+
+def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str, Any]]:
+    """Settings of the stores that ``[NAME=]URL`` texts name; raises `Refused` where two have one name."""
+    stores: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        named = _NAMED.fullmatch(text)
+        name, url = (named["name"], named["url"]) if named else (default_name(text), text)
+        if name in stores:
+            raise Refused(f"two stores are named {name!r}: give one another name, as in NAME={url}")
+        stores[name] = {"url": url, "writable": True} if writable else {"url": url}
+    return stores
+
+
+def default_name(url: str) -> str:
+    """The last segment of a URL's path without ``.zarr``; raises `Refused` where there is none."""
+    path = url.partition("://")[2] if "://" in url else str(Path(url).absolute())
+    name = path.partition("?")[0].rstrip("/").rpartition("/")[2].removesuffix(".zarr")
+    if not name:
+        raise Refused(f"{url!r} has no last segment to be named after: give it a name, as in NAME={url}")
+    return name
+
+
+def _load(config: Path | None, overrides: dict[str, Any]) -> Settings:
+    from hyperslab.settings import BadSettings, load
+
+    try:
+        return load(config, overrides)
+    except BadSettings as error:
+        raise Refused(str(error)) from error
+
+
+def _effective(
+    config: Path | None, overrides: dict[str, Any], stores: dict[str, dict[str, Any]], *, writable: bool
+) -> tuple[Settings, bool]:
+    """The settings to serve with, and whether they are those of the demo store because no other is named anywhere."""
+    settings = _load(config, {**overrides, "stores": stores})
+    if settings.stores:
+        if writable and not stores:
+            raise Refused("--writable goes with the URLs of stores: in the configuration, say stores.NAME.writable")
+        return settings, False
+    from hyperslab.demo import demo_folder, make_demo
+
+    if not demo_folder(settings.demo_dir).is_dir():
+        print(f"Making the demo store in {settings.demo_dir} (once, some seconds) …", file=sys.stderr)
+    demo = {"url": str(make_demo(settings.demo_dir)), "writable": writable}
+    return _load(config, {**overrides, "stores": {"demo": demo}}), True
