@@ -50,7 +50,7 @@ class ChunkReader:
         self._store = array.mount.store
         self._codec = array.metadata.codec
         fill = array.metadata.fill
-        self._fill = fill if field is None else fill[field.name]
+        self._fill: NDArray = fill if field is None else fill[field.name]
 
     def read_cached(self, projection: Projection, out: NDArray) -> bool:
         """Place a chunk that needs no I/O; False, and nothing done, where it does."""
@@ -128,7 +128,7 @@ class ChunkReader:
 
     def _decode(self, stored: Stored, key: str) -> NDArray:
         start = perf_counter()
-        chunk = self._codec.decode(stored.data, key)
+        chunk: NDArray = self._codec.decode(stored.data, key)
         self._cost.spend("decode", perf_counter() - start)
         return chunk
 

@@ -38,13 +38,18 @@ def _follow_one(mount: MountedStore, root: str, prefix: str, changes: Changes, r
         metadata = _changed(document.get("metadata", {}), root, prefix, changes, removed_below)
         if metadata == document.get("metadata"):
             return
-        try:
-            with mount.store.lock(key):
-                mount.store.put(key, dump_json({**document, "metadata": metadata}), if_version=stored.version)
+        if _try_put(mount, key, dump_json({**document, "metadata": metadata}), stored.version):
             return
-        except VersionConflict:
-            continue
     raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
+
+
+def _try_put(mount: MountedStore, key: str, data: bytes, version: str) -> bool:
+    try:
+        with mount.store.lock(key):
+            mount.store.put(key, data, if_version=version)
+    except VersionConflict:
+        return False
+    return True
 
 
 def _changed(

@@ -63,5 +63,5 @@ class _Run(Generic[T]):
                         self._ended = True
                         return
                 self._work(item)
-        except BaseException as error:  # noqa: BLE001 - handed to the calling thread, which raises it
+        except BaseException as error:  # handed to the calling thread, which raises it
             self.errors.append(error)

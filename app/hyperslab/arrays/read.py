@@ -77,7 +77,7 @@ class Reader:
         Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype)
-        self._fill(plan, plan.projections(), plan.touched, out, cost or ReadCost(), cancel)
+        self._fill(plan, (plan.projections(), plan.touched), out, cost or ReadCost(), cancel)
         return out
 
     def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
@@ -101,10 +101,12 @@ class Reader:
         for pool in self._pools.values():
             pool.close()
 
-    def fill_slab(self, plan: ReadPlan, part: Selection, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+    def fill_slab(
+        self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
+    ) -> None:
         """Read a part of a plan's selection into ``out``."""
         grid = plan.array.metadata.grid
-        self._fill(plan, project(part, grid), touched(part, grid), out, cost, cancel)
+        self._fill(plan, (project(part, grid), touched(part, grid)), out, cost, cancel)
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
@@ -118,12 +120,13 @@ class Reader:
     def _fill(
         self,
         plan: ReadPlan | PointsPlan,
-        projections: Iterable[Projection],
-        count: int,
+        work: tuple[Iterable[Projection], int],
         out: NDArray,
         cost: ReadCost,
         cancel: Cancel | None,
     ) -> None:
+        """Read projections, of which there are ``work[1]``, into ``out``."""
+        projections, count = work
         chunks = self._chunk_reader(plan, cost)
         cost.add(touched=count)
         if count > 1 and not self._is_small(plan, count):
@@ -182,10 +185,10 @@ class SlabStream:
         began = perf_counter()
         buffer = self._buffer(last - first)
         out = buffer[: last - first].view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
-        self._reader.fill_slab(self._plan, part, out, self.cost, self._cancel)
+        self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
         self.cost.spend("assemble", perf_counter() - began)
-        return memoryview(buffer)[max(self._start, first) - first : min(self._stop, last) - first]  # type:
-        ignore[arg - type]
+        slab = memoryview(buffer.data)
+        return slab[max(self._start, first) - first : min(self._stop, last) - first]
 
     def _buffer(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         turn = self._turn % _BUFFERS_PER_STREAM

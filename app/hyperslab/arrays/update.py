@@ -102,9 +102,9 @@ class ChunkWriter:
 
     def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> None:
         """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4)."""
-        if not self._array.mount.store_data_equal_to_fill_value and is_all_fill(chunk, self._metadata):
-            if self._drop(key, condition):
-                return
+        sparse = not self._array.mount.store_data_equal_to_fill_value
+        if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
+            return
         version = self._store.put(key, self._metadata.codec.encode(chunk), if_version=condition)
         self._forget(key, version)
         if keep:
