@@ -121,7 +121,7 @@ class ChunkWriter:
             condition = ABSENT if version is None else version
         if condition is ABSENT:
             return True
-        if self._store.capabilities.conditional_put:
+        if not self._store.capabilities.conditional_delete:
             return False
         assert isinstance(condition, str)
         self._store.delete(key, if_version=condition)
