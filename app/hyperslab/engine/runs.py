@@ -1,0 +1,83 @@
+"""Runs of items: which parts of a stored chunk a selection needs.
+
+A run is ``(start, stop)`` in items, counted in the order in which the chunk is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Run: TypeAlias = tuple[int, int]
+Region: TypeAlias = int | slice | NDArray[np.int64]
+"""What is selected along one axis of a chunk."""
+
+
+def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
+    """Join neighbours that are at most ``gap`` items apart; ``runs`` are sorted by start."""
+    merged: list[Run] = []
+    for start, stop in runs:
+        if merged and start - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def axis_runs(region: Region) -> list[Run]:
+    """The runs along one axis, sorted and disjoint."""
+    if isinstance(region, int):
+        return [(region, region + 1)]
+    if isinstance(region, slice):
+        return _slice_runs(region)
+    return runs_of(region)
+
+
+def runs_of(indices: NDArray[np.int64]) -> list[Run]:
+    """The runs of consecutive numbers among ``indices`` (any order, repeats allowed, not empty)."""
+    sorted_ = np.unique(indices)
+    cuts = np.flatnonzero(np.diff(sorted_) != 1) + 1
+    starts = sorted_[np.concatenate(([0], cuts))]
+    stops = sorted_[np.concatenate((cuts - 1, [-1]))] + 1
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def chunk_runs(
+    regions: Sequence[Region], chunks: Sequence[int], *, order: str = "C", gap: int = 0, limit: int = 1024
+) -> list[Run]:
+    """The runs that hold a region of a chunk, joined across ``gap`` items, at most about ``limit`` of them.
+
+    Where there would be more, neighbours are joined from the fastest axis outwards: at worst one bounding run.
+    """
+    axes = list(zip(regions, chunks, strict=True))
+    runs, stride = [(0, 1)], 1
+    for region, size in reversed(axes) if order == "C" else axes:
+        runs = _spread(axis_runs(region), runs, stride, gap, limit)
+        stride *= size
+    return runs
+
+
+def _slice_runs(region: slice) -> list[Run]:
+    if region.step == 1:
+        return [(region.start, region.stop)]
+    stop = -1 if region.stop is None else region.stop
+    indices = range(region.start, stop, region.step)
+    return [(i, i + 1) for i in (indices if region.step > 0 else reversed(indices))]
+
+
+def _spread(outer: list[Run], inner: list[Run], stride: int, gap: int, limit: int) -> list[Run]:
+    """Repeat ``inner``, a pattern of ``stride`` items, at each index of ``outer``."""
+    first, last = inner[0][0], inner[-1][1]
+    repeats = sum(stop - start for start, stop in outer)
+    if repeats * len(inner) > limit:
+        inner = [(first, last)]
+    if len(inner) == 1 and (stride - (last - first) <= gap or repeats > limit):
+        spans = [(start * stride + first, (stop - 1) * stride + last) for start, stop in outer]
+    else:
+        indices = (i * stride for start, stop in outer for i in range(start, stop))
+        spans = [(i + start, i + stop) for i in indices for start, stop in inner]
+    merged = merge_runs(spans, gap)
+    return merged if len(merged) <= limit else [(merged[0][0], merged[-1][1])]

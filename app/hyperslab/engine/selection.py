@@ -1,0 +1,175 @@
+"""A selection, resolved against a shape: per axis one index, a progression or a list of indices.
+
+Selections are orthogonal: axes are independent of each other. Nothing here is proportional to the size of the array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.errors import BadSelection, IndexOutOfRange, TooManyIndices
+from hyperslab.wire import SelectionItem, format_selection
+
+Indices: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAxis:
+    """One index; the axis is not in the output."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAxis:
+    """The indices ``start + i * step`` for ``0 <= i < count``. Where ``count`` is 0 or 1, ``step`` is 1."""
+
+    start: int
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListAxis:
+    """Indices in any order, repeats allowed; int64, none negative."""
+
+    indices: Indices
+
+
+Axis: TypeAlias = IndexAxis | SliceAxis | ListAxis
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One `Axis` per axis of the array. Output axes are the slices and lists, in place."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the output: indices dropped."""
+        return tuple([_length(axis) for axis in self.axes if not isinstance(axis, IndexAxis)])
+
+    @property
+    def size(self) -> int:
+        """Number of selected items."""
+        return math.prod(self.shape)
+
+    @property
+    def output_axes(self) -> tuple[int, ...]:
+        """For each axis of the output, the axis of the array that it comes from."""
+        return tuple([i for i, axis in enumerate(self.axes) if not isinstance(axis, IndexAxis)])
+
+    def restrict(self, out_axis: int, start: int, stop: int) -> Selection:
+        """The same selection with only ``[start, stop)`` of one output axis (0 <= start <= stop <= its length)."""
+        at = self.output_axes[out_axis]
+        return replace(self, axes=(*self.axes[:at], _cut(self.axes[at], start, stop), *self.axes[at + 1 :]))
+
+
+def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selection:
+    """Resolve a selection as numpy does: negative indices wrap, slice bounds are clipped, missing axes are whole.
+
+    Raises `IndexOutOfRange`, `TooManyIndices`, and `BadSelection` for a second ellipsis or a step of zero.
+    """
+    whole = _expand(tuple(items), len(shape))
+    pairs = enumerate(zip(whole, shape, strict=True))
+    return Selection(tuple([_axis(item, axis, size, items) for axis, (item, size) in pairs]))
+
+
+def blocks(items: Sequence[SelectionItem], grid: ChunkGrid) -> Selection:
+    """Whole chunks, counted in chunks: an integer selects one (the axis stays), a slice several in a row.
+
+    Raises as `normalise` does, and `BadSelection` for a list or a step.
+    """
+    chosen = normalise(items, grid.counts)
+    spans = [_block_span(axis, items) for axis in chosen.axes]
+    return Selection(
+        tuple(
+            [
+                _progression(first * chunk, 1, max(min(last * chunk, size) - first * chunk, 0))
+                for (first, last), chunk, size in zip(spans, grid.chunks, grid.shape, strict=True)
+            ]
+        )
+    )
+
+
+def _length(axis: SliceAxis | ListAxis) -> int:
+    return axis.count if isinstance(axis, SliceAxis) else len(axis.indices)
+
+
+def _progression(start: int, step: int, count: int) -> SliceAxis:
+    """One spelling for each set of indices."""
+    if count <= 1:
+        return SliceAxis(start if count else 0, 1, count)
+    return SliceAxis(start, step, count)
+
+
+def _cut(axis: Axis, start: int, stop: int) -> Axis:
+    if isinstance(axis, SliceAxis):
+        return _progression(axis.start + start * axis.step, axis.step, stop - start)
+    if isinstance(axis, ListAxis):
+        return ListAxis(axis.indices[start:stop])
+    raise TypeError("an index has no output axis to cut")
+
+
+def _expand(items: tuple[SelectionItem, ...], rank: int) -> tuple[SelectionItem, ...]:
+    """Replace the ellipsis, or the missing end, by whole axes."""
+    at = [i for i, item in enumerate(items) if item is Ellipsis]
+    given = len(items) - len(at)
+    if len(at) > 1:
+        raise BadSelection(format_selection(items), "...", at[1], "only one ellipsis is allowed")
+    if given > rank:
+        raise TooManyIndices(given, rank)
+    split = at[0] if at else len(items)
+    return (*items[:split], *(slice(None),) * (rank - given), *items[split + 1 :])
+
+
+def _axis(item: SelectionItem, axis: int, size: int, items: Sequence[SelectionItem]) -> Axis:
+    if isinstance(item, slice):
+        return _slice_axis(item, size, items)
+    if isinstance(item, Sequence | np.ndarray):
+        return ListAxis(resolve_indices(item, axis, size))
+    index = int(item)  # type: ignore[arg-type]  # the ellipsis is gone by now
+    if not -size <= index < size:
+        raise IndexOutOfRange(axis, index, size)
+    return IndexAxis(index % size)
+
+
+def _slice_axis(item: slice, size: int, items: Sequence[SelectionItem]) -> SliceAxis:
+    if item.step == 0:
+        text = format_selection([item])
+        raise BadSelection(format_selection(items), text, 0, "the step must not be zero")
+    start, stop, step = item.indices(size)
+    return _progression(start, step, len(range(start, stop, step)))
+
+
+def resolve_indices(values: Sequence[int] | NDArray[np.integer], axis: int, size: int) -> Indices:
+    """int64 indices of any shape with negative ones wrapped; raises `IndexOutOfRange` for the first outside."""
+    try:
+        indices = np.asarray(values, dtype=np.int64)
+    except OverflowError:
+        bad = next(value for value in values if not -size <= value < size)
+        raise IndexOutOfRange(axis, int(bad), size) from None
+    if not indices.size:
+        return indices
+    lowest, highest = int(indices.min()), int(indices.max())
+    if lowest < -size or highest >= size:
+        outside = indices[(indices < -size) | (indices >= size)]
+        raise IndexOutOfRange(axis, int(outside.flat[0]), size)
+    return np.where(indices < 0, indices + size, indices) if lowest < 0 else indices
+
+
+def _block_span(axis: Axis, items: Sequence[SelectionItem]) -> tuple[int, int]:
+    if isinstance(axis, IndexAxis):
+        return axis.index, axis.index + 1
+    if isinstance(axis, SliceAxis) and axis.step == 1:
+        return axis.start, axis.start + axis.count
+    text = format_selection(items)
+    raise BadSelection(text, text, 0, "blocks are selected by integers and slices without a step")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hyperslab.engine.grid import ChunkGrid
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conformance.vectors import Case, case_id, cases
+
+
+@pytest.mark.parametrize("case", cases("chunk_keys"), ids=case_id)
+def test_keys_are_those_of_the_references(case: Case) -> None:
+    grid = ChunkGrid(tuple(case["shape"]), tuple(case["chunks"]), case["dimension_separator"])
+    coords = tuple(i // chunk for i, chunk in zip(case["index"], case["chunks"], strict=True))
+
+    assert list(coords) == case["expect"]["grid"]
+    assert grid.key(coords) == case["expect"]["key"]
+    assert grid.parse_key(case["expect"]["key"]) == coords
+
+
+MISSPELT = ["", "0", "0.0.0", "00.0", "0.01", "+0.0", "-1.0", "0.-1", "0/0", "0. 0", "0.0 ", "٣.0", "0.1e0", ".", "0."]
+OUTSIDE = ["2.0", "0.3", "0." + "9" * 5000]
+
+
+@pytest.mark.parametrize("text", [*MISSPELT, *OUTSIDE])
+def test_only_the_canonical_spelling_of_a_chunk_in_the_grid_is_a_key(text: str) -> None:
+    grid = ChunkGrid((4, 5), (2, 2))
+
+    assert grid.parse_key("1.2") == (1, 2)
+    assert grid.parse_key(text) is None
+
+
+def test_rank_zero_has_one_chunk_with_the_key_zero() -> None:
+    grid = ChunkGrid((), (), "/")
+
+    assert grid.nchunks == 1
+    assert grid.key(()) == "0"
+    assert grid.parse_key("0") == ()
+    assert grid.parse_key("") is None
+    assert grid.bounds(()) == ()
+
+
+def test_an_empty_array_has_no_chunks() -> None:
+    grid = ChunkGrid((0, 5), (1, 2))
+
+    assert grid.counts == (0, 3)
+    assert grid.nchunks == 0
+    assert grid.parse_key("0.0") is None
+
+
+def test_edge_chunks_are_cut_at_the_edge_of_the_array() -> None:
+    grid = ChunkGrid((5, 3), (2, 10))
+
+    assert grid.bounds((2, 0)) == (slice(4, 5), slice(0, 3))
+    assert grid.extent((2, 0)) == (1, 3)
+
+
+def test_sizes_beyond_64_bits_of_cells_do_not_overflow() -> None:
+    grid = ChunkGrid((2**62, 2**62), (2**31, 1))
+
+    assert grid.nchunks == 2**31 * 2**62
+    assert grid.parse_key(f"{2**31 - 1}.{2**62 - 1}") == (2**31 - 1, 2**62 - 1)
+
+
+@given(st.data(), st.sampled_from([".", "/"]))
+def test_parse_key_undoes_key(data: st.DataObject, separator: Any) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 50), max_size=4)))
+    chunks = tuple(data.draw(st.integers(1, 60)) for _ in shape)
+    grid = ChunkGrid(shape, chunks, separator)
+    coords = tuple(data.draw(st.integers(0, count - 1)) for count in grid.counts)
+
+    assert grid.parse_key(grid.key(coords)) == coords

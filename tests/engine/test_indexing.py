@@ -1,0 +1,488 @@
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.indexing import (
+    IndexAxis,
+    ListAxis,
+    PointProjection,
+    Selection,
+    SliceAxis,
+    blocks,
+    broadcast_points,
+    normalise,
+    project,
+    project_points,
+    touched,
+    touched_coords,
+)
+from hyperslab.errors import BadBody, BadSelection, HyperslabError, IndexOutOfRange, TooManyIndices
+from hyperslab.wire import SelectionItem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conformance import vectors
+from tests.engine.strategies import Array, Case, axis_items, cases, orthogonal
+
+
+def read(case: Case, selection: Selection) -> Array:
+    """A selection assembled from chunks."""
+    out = np.full(selection.shape, -2, case.array.dtype)
+    for projection in project(selection, case.grid):
+        projection.copy_out(case.chunk(projection.coords), out)
+    return out
+
+
+@given(cases())
+def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+
+    assert selection.shape == case.expected.shape
+    assert selection.size == case.expected.size
+    np.testing.assert_array_equal(read(case, selection), case.expected)
+
+
+@given(cases())
+def test_writing_is_the_same_projection_flipped(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    values = -np.arange(1, selection.size + 1).reshape(selection.shape)
+    written = case.array.copy()
+
+    for projection in project(selection, case.grid):
+        chunk = case.chunk(projection.coords)
+        projection.copy_in(values, chunk)
+        inside = tuple(slice(0, n) for n in case.grid.extent(projection.coords))
+        written[case.grid.bounds(projection.coords)] = chunk[inside]
+
+    index = np.ix_(*(_axis_indices(axis) for axis in selection.axes))
+    expected = case.array.copy()
+    expected[index] = values.reshape(expected[index].shape)
+    np.testing.assert_array_equal(written, expected)
+
+
+@given(cases())
+def test_filling_reaches_the_same_cells_of_the_output_as_copying(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    out = np.full(selection.shape, -2)
+
+    for projection in project(selection, case.grid):
+        projection.fill_out(np.asarray(7), out)
+
+    assert (out == 7).all()
+
+
+@given(cases())
+def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    coords = [projection.coords for projection in project(selection, case.grid)]
+
+    assert len(set(coords)) == len(coords) == touched(selection, case.grid)
+    assert list(touched_coords(selection, case.grid)) == coords
+    assert all(c in case.grid for c in coords)
+
+
+@given(cases())
+def test_a_chunk_is_covered_when_all_its_cells_are_selected_in_order(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    out = np.full(selection.shape, -2)
+
+    for projection in project(selection, case.grid):
+        out[...] = -2
+        projection.copy_out(case.chunk(projection.coords), out)
+        cells = case.array[case.grid.bounds(projection.coords)]
+
+        selected = out[np.isin(out, cells)]
+
+        assert projection.covers_chunk == (list(selected) == list(cells.flat) and _regular(projection.chunk_region))
+
+
+@given(cases(), st.sampled_from("CF"))
+def test_a_chunk_is_decoded_in_place_only_where_that_gives_the_same(case: Case, out_order: Any) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    out = np.full(selection.shape, -2, order=out_order)
+
+    for projection in project(selection, case.grid):
+        chunk = case.chunk(projection.coords)
+        place = projection.contiguous_out(out, case.order)
+        if place is None:
+            projection.copy_out(chunk, out)
+        else:
+            assert place.flags.c_contiguous if case.order == "C" else place.flags.f_contiguous
+            place[...] = chunk
+
+    np.testing.assert_array_equal(out, case.expected)
+
+
+@given(cases(), st.sampled_from("CF"))
+def test_a_contiguous_run_is_a_copy_of_stored_items(case: Case, out_order: Any) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    out = np.full(selection.shape, -2, order=out_order)
+
+    for projection in project(selection, case.grid):
+        chunk = case.chunk(projection.coords)
+        run = projection.contiguous_run(out, case.grid.chunks, case.order)
+        if run is None:
+            projection.copy_out(chunk, out)
+        else:
+            start, stretch = run
+            stretch[:] = chunk.reshape(-1, order=case.order)[start : start + stretch.size]  # type: ignore[call-overload]
+
+    np.testing.assert_array_equal(out, case.expected)
+
+
+def test_whole_chunks_in_order_go_straight_into_the_output() -> None:
+    grid = ChunkGrid((4, 6), (2, 6))
+    out = np.zeros((4, 6))
+
+    places = [p.contiguous_out(out) for p in project(normalise((), grid.shape), grid)]
+
+    assert all(place is not None and np.shares_memory(place, out) for place in places)
+
+
+def test_the_edge_chunk_of_the_outermost_axis_is_one_run() -> None:
+    grid = ChunkGrid((5, 6), (2, 6))
+    out = np.zeros((5, 6))
+    last = list(project(normalise((), grid.shape), grid))[-1]
+
+    run = last.contiguous_run(out, grid.chunks)
+
+    assert last.contiguous_out(out) is None
+    assert run is not None
+    assert (run[0], run[1].size) == (0, 6)
+    assert np.shares_memory(run[1], out)
+
+
+@given(cases(), st.integers(0, 40), st.integers(1, 12))
+def test_item_runs_hold_every_selected_item_and_no_gap_that_may_be_left_out(case: Case, gap: int, limit: int) -> None:
+    for projection in project(normalise(case.items, case.grid.shape), case.grid):
+        numbers = np.arange(math.prod(case.grid.chunks)).reshape(case.grid.chunks, order=case.order)  # type: ignore[call-overload]
+        wanted = set(numbers[np.ix_(*map(_as_indices, projection.chunk_region))].flat)
+
+        runs = projection.item_runs(case.grid.chunks, case.order, gap=gap, limit=limit)
+        exact = projection.item_runs(case.grid.chunks, case.order)
+
+        assert wanted <= {i for run in runs for i in range(*run)}
+        assert wanted == {i for run in exact for i in range(*run)}
+        assert len(runs) <= limit
+        assert all(b[0] - a[1] > gap for a, b in itertools.pairwise(runs))
+        assert (runs[0][0], runs[-1][1]) == (min(wanted), max(wanted) + 1)
+
+
+@given(cases(), st.data())
+def test_restrict_narrows_one_axis_of_the_output(case: Case, data: st.DataObject) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    for axis, length in enumerate(selection.shape):
+        start = data.draw(st.integers(0, length))
+        stop = data.draw(st.integers(start, length))
+
+        narrowed = selection.restrict(axis, start, stop)
+
+        expected = case.expected[(slice(None),) * axis + (slice(start, stop),)]
+        assert narrowed.shape == expected.shape
+        np.testing.assert_array_equal(read(case, narrowed), expected)
+
+
+@given(cases(max_rank=3))
+def test_subarray_dimensions_follow_the_selection(case: Case) -> None:
+    selection = normalise(case.items, case.grid.shape)
+    out = np.full((*selection.shape, 2, 3), -2)
+    back: dict[tuple[int, ...], Array] = {}
+
+    for projection in project(selection, case.grid):
+        chunk = np.stack([case.chunk(projection.coords)] * 6, axis=-1).reshape(*case.grid.chunks, 2, 3)
+        projection.copy_out(chunk, out)
+        back[projection.coords] = chunk
+
+    np.testing.assert_array_equal(out, np.broadcast_to(case.expected[..., None, None], out.shape))
+    for projection in project(selection, case.grid):
+        before = back[projection.coords].copy()
+        projection.copy_in(out, back[projection.coords])
+        np.testing.assert_array_equal(back[projection.coords], before)
+
+
+def test_lists_on_several_axes_are_orthogonal_and_keep_their_order() -> None:
+    array = np.arange(60).reshape(3, 4, 5)
+    case = Case(array, ChunkGrid(array.shape, (2, 3, 2)), "F", ([2, 0, 2], slice(None, None, -1), [4, 1, -1, 0]))
+
+    result = read(case, normalise(case.items, array.shape))
+
+    np.testing.assert_array_equal(result, array[[2, 0, 2]][:, ::-1][:, :, [4, 1, -1, 0]])
+
+
+def test_cells_that_hold_lists_are_copied_as_cells() -> None:
+    chunk = np.empty(3, object)
+    chunk[:] = [[1], [2, 3], None]
+    fill = np.empty((), object)
+    fill[()] = [9, 9]
+    grid = ChunkGrid((3,), (3,))
+    scalar = np.empty((), object)
+
+    (projection,) = project(normalise((1,), (3,)), grid)
+    projection.copy_out(chunk, scalar)
+    copied = scalar[()]
+    projection.fill_out(fill, scalar)
+
+    assert copied == [2, 3]
+    assert scalar[()] == [9, 9]
+
+
+# --- normalising -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 12), st.data())
+def test_progressions_have_one_spelling(size: int, data: st.DataObject) -> None:
+    item = data.draw(axis_items(size).filter(lambda item: isinstance(item, slice)))
+
+    (axis,) = normalise((item,), (size,)).axes
+
+    assert isinstance(axis, SliceAxis)
+    assert [axis.start + i * axis.step for i in range(axis.count)] == list(range(size))[item]  # type: ignore[index]
+    assert axis.count > 1 or (axis.step == 1 and (axis.count or not axis.start))
+
+
+def test_sizes_up_to_2_to_the_62_cost_nothing() -> None:
+    size = 2**62
+    grid = ChunkGrid((size, size), (2**20, 1000))
+
+    whole = normalise((slice(None, None, -3), slice(None)), grid.shape)
+    corner = normalise((slice(size - 2, None), [-1, 0]), grid.shape)
+
+    assert whole.shape == (-(-size // 3), size)
+    assert touched(whole, grid) == 2**42 * -(-size // 1000)
+    assert next(touched_coords(whole, grid)) == (2**42 - 1, 0)
+    assert [p.coords for p in project(corner, grid)] == [(2**42 - 1, 0), (2**42 - 1, (size - 1) // 1000)]
+
+
+@pytest.mark.parametrize(("items", "axis", "index"), [
+    ((10,), 0, 10),
+    ((-11,), 0, -11),
+    ((0, [1, 2, 99]), 1, 99),
+    ((..., [-6]), 1, -6),
+    ((0, [1, 9999999999999999999]), 1, 9999999999999999999),
+    ((9999999999999999999,), 0, 9999999999999999999),
+])  # fmt: skip
+def test_an_index_outside_is_named(items: tuple[SelectionItem, ...], axis: int, index: int) -> None:
+    with pytest.raises(IndexOutOfRange) as caught:
+        normalise(items, (10, 5))
+
+    assert (caught.value.axis, caught.value.index, caught.value.size) == (axis, index, (10, 5)[axis])
+
+
+def test_more_indices_than_axes_are_refused() -> None:
+    with pytest.raises(TooManyIndices) as caught:
+        normalise((0, ..., 1, 2), (10, 5))
+
+    assert (caught.value.given, caught.value.rank) == (3, 2)
+
+
+@pytest.mark.parametrize("items", [(..., ...), (slice(None, None, 0),)])
+def test_what_numpy_does_not_understand_is_refused(items: tuple[SelectionItem, ...]) -> None:
+    with pytest.raises(BadSelection):
+        normalise(items, (10, 5))
+
+
+# --- points ------------------------------------------------------------------------------------------------------
+
+
+@given(st.data(), st.integers(0, 20))
+def test_points_gather_and_scatter_as_numpy_does(data: st.DataObject, count: int) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    grid = ChunkGrid(shape, tuple(data.draw(st.integers(1, 8)) for _ in shape))
+    coordinates = [np.array(data.draw(_indices(size, count)), dtype=np.int64) for size in shape]
+    array = np.arange(math.prod(shape)).reshape(shape)
+    case = Case(array, grid, data.draw(st.sampled_from("CF")), ())
+    out = np.full(count, -2)
+    back = array.copy()
+    values = -1 - np.arange(count)
+
+    projections = list(project_points(coordinates, grid))
+    for projection in projections:
+        chunk = case.chunk(projection.coords)
+        projection.copy_out(chunk, out)
+        projection.copy_in(values, chunk)
+        back[grid.bounds(projection.coords)] = chunk[tuple(slice(0, n) for n in grid.extent(projection.coords))]
+
+    expected = array.copy()
+    expected[tuple(coordinates)] = values
+    np.testing.assert_array_equal(out, array[tuple(coordinates)])
+    np.testing.assert_array_equal(back, expected)
+    assert len({p.coords for p in projections}) == len(projections)
+    _assert_runs_hold_points(projections, case)
+
+
+def test_points_broadcast_and_wrap() -> None:
+    rows, columns = broadcast_points([np.array([[0], [-1]]), [0, 6]], (6, 7))
+
+    np.testing.assert_array_equal(rows, [[0, 0], [5, 5]])
+    np.testing.assert_array_equal(columns, [[0, 6], [0, 6]])
+
+
+def test_points_of_rank_zero_are_the_one_item() -> None:
+    (projection,) = project_points([], ChunkGrid((), ()))
+    out = np.zeros(1)
+
+    projection.copy_out(np.array(5.0), out)
+
+    assert out.tolist() == [5.0]
+    assert projection.item_runs(()) == [(0, 1)]
+
+
+def test_points_in_huge_arrays_are_found_by_arithmetic() -> None:
+    grid = ChunkGrid((2**62, 2**62), (3, 5))
+
+    (projection,) = project_points([[-1], [-1]], grid)
+
+    assert projection.coords == ((2**62 - 1) // 3, (2**62 - 1) // 5)
+
+
+def test_bad_points_are_refused() -> None:
+    with pytest.raises(IndexOutOfRange):
+        broadcast_points([[0, 6], [0, 0]], (6, 7))
+    with pytest.raises(TooManyIndices):
+        broadcast_points([[0]], (6, 7))
+    with pytest.raises(BadBody):
+        broadcast_points([[0, 1], [0, 1, 2]], (6, 7))
+
+
+# --- the references ----------------------------------------------------------------------------------------------
+
+
+NUMPY_INSTEAD = frozenset({"slice-025"})
+"""``3:5:-1``: an error in the references, which have no numpy-like negative steps; empty in numpy, and here."""
+
+
+@pytest.mark.parametrize("case", vectors.cases("slices"), ids=vectors.case_id)
+def test_selections_are_those_of_the_references(case: vectors.Case) -> None:
+    """Modes that the engine does not have as such (newaxis, index arrays of two dimensions) are the client's."""
+    if case["id"] in NUMPY_INSTEAD or _is_the_clients(case):
+        return
+    shape = tuple(case["shape"])
+    array = np.arange(math.prod(shape), dtype="<i4").reshape(shape)
+    stored = Case(array, ChunkGrid(shape, tuple(case["chunks"])), case.get("order", "C"), ())
+
+    if "error" in case["expect"]:
+        with pytest.raises((HyperslabError, IndexError)):
+            _select(stored, case)
+        return
+    result = _select(stored, case)
+
+    assert list(result.shape) == case["expect"]["shape"]
+    assert result.reshape(-1).tolist() == case["expect"]["values"]
+
+
+def _is_the_clients(case: vectors.Case) -> bool:
+    items = case["sel"]
+    kinds = [next(iter(item)) if isinstance(item, dict) else "int" for item in items]
+    if "newaxis" in kinds:
+        return True
+    if case["mode"] == "oindex":
+        return any(np.ndim(item.get("ints", [])) > 1 for item in items if isinstance(item, dict))
+    mixed = case["mode"] == "vindex" and ("slice" in kinds or "ellipsis" in kinds)
+    fewer = len(items) < len(case["shape"]) and "bools" not in kinds
+    return mixed or (case["mode"] == "vindex" and fewer)
+
+
+def _select(stored: Case, case: vectors.Case) -> Array:
+    if case["mode"] == "blocks":
+        return read(stored, blocks([_item(item) for item in case["sel"]], stored.grid))
+    if case["mode"] == "vindex" or _selects_points(case):
+        return _read_points(stored, case["sel"])
+    sizes = [*case["shape"], *case["sel"]]
+    items = [_axis_item(item, size) for item, size in zip(case["sel"], sizes, strict=False)]
+    return read(stored, normalise(items, stored.grid.shape))
+
+
+def _selects_points(case: vectors.Case) -> bool:
+    arrays = [item for item in case["sel"] if isinstance(item, dict) and ("ints" in item or "bools" in item)]
+    whole_mask = any(np.ndim(item.get("bools", [])) > 1 for item in arrays)
+    return case["mode"] == "basic" and (whole_mask or len(arrays) > 1)
+
+
+def _read_points(stored: Case, items: list[Any]) -> Array:
+    if isinstance(items[0], dict) and "bools" in items[0]:
+        mask = np.array(items[0]["bools"], bool)
+        if mask.shape != stored.grid.shape:
+            raise IndexError("a mask of another shape")
+        coordinates: list[Any] = list(np.nonzero(mask))
+    else:
+        coordinates = [item["ints"] if isinstance(item, dict) else item for item in items]
+    points = broadcast_points(coordinates, stored.grid.shape)
+    out = np.full(math.prod(points[0].shape), -2)
+    for projection in project_points(coordinates, stored.grid):
+        projection.copy_out(stored.chunk(projection.coords), out)
+    return out.reshape(points[0].shape)
+
+
+def _axis_item(item: Any, size: int | None) -> SelectionItem:
+    if isinstance(item, dict) and "bools" in item:
+        if len(item["bools"]) != size:
+            raise IndexError("a mask of another length")
+        return np.flatnonzero(item["bools"]).tolist()
+    return _item(item)
+
+
+def _item(item: Any) -> SelectionItem:
+    if isinstance(item, int):
+        return item
+    if "slice" in item:
+        return slice(*item["slice"])
+    return Ellipsis if "ellipsis" in item else list(item["ints"])
+
+
+def test_only_extensions_are_left_to_the_client() -> None:
+    left = [case for case in vectors.cases("slices") if _is_the_clients(case)]
+
+    assert not any(vectors.is_firm(case) for case in left)
+
+
+def test_blocks_refuse_steps_and_lists() -> None:
+    grid = ChunkGrid((6, 7), (4, 3))
+
+    with pytest.raises(BadSelection):
+        blocks((slice(None, None, 2),), ChunkGrid((12,), (3,)))
+    with pytest.raises(BadSelection):
+        blocks(([0, 1],), grid)
+
+
+# --- oracles -----------------------------------------------------------------------------------------------------
+
+
+def _axis_indices(axis: IndexAxis | SliceAxis | ListAxis) -> list[int]:
+    if isinstance(axis, IndexAxis):
+        return [axis.index]
+    if isinstance(axis, ListAxis):
+        return axis.indices.tolist()
+    return [axis.start + i * axis.step for i in range(axis.count)]
+
+
+def _as_indices(region: Any) -> list[int]:
+    if isinstance(region, int):
+        return [region]
+    return [int(i) for i in np.arange(1000)[region]]
+
+
+def _regular(regions: tuple[Any, ...]) -> bool:
+    """In order along each axis; where axes have one cell, order along them says nothing."""
+    return all(_as_indices(region) == sorted(set(_as_indices(region))) for region in regions)
+
+
+def _indices(size: int, count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(-size, size - 1), min_size=count, max_size=count)
+
+
+def _assert_runs_hold_points(projections: list[PointProjection], case: Case) -> None:
+    numbers = np.arange(math.prod(case.grid.chunks)).reshape(case.grid.chunks, order=case.order)  # type: ignore[call-overload]
+    for projection in projections:
+        runs = projection.item_runs(case.grid.chunks, case.order)
+        assert {i for run in runs for i in range(*run)} == set(numbers[projection.inside].flat)
+
+
+def test_the_oracle_agrees_with_numpy_on_basic_selections() -> None:
+    array = np.arange(24).reshape(2, 3, 4)
+
+    np.testing.assert_array_equal(orthogonal(array, (1, ..., slice(None, None, -1))), array[1, ..., ::-1])

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.indexing import Selection, normalise, project, split_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.strategies import Array, Case, cases
+
+
+def body(case: Case, selection: Selection, inner_shape: tuple[int, ...]) -> bytes:
+    """The C-order bytes of a selection, each item repeated over ``inner_shape`` as int64."""
+    out = np.zeros(selection.shape, np.int64)
+    for projection in project(selection, case.grid):
+        projection.copy_out(case.chunk(projection.coords), out)
+    return _repeat(out, inner_shape).tobytes()
+
+
+def _repeat(values: Array, inner_shape: tuple[int, ...]) -> Array:
+    return values.reshape((*values.shape, *(1 for _ in inner_shape))) + np.zeros(inner_shape, np.int64)
+
+
+@given(cases(), st.lists(st.integers(0, 3), max_size=2), st.integers(1, 2000), st.data())
+def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: int, data: st.DataObject) -> None:
+    inner_shape = tuple(inner)
+    selection = normalise(case.items, case.grid.shape)
+    whole = _repeat(case.expected, inner_shape).tobytes()
+
+    slabs = list(split_rows(selection, inner_shape, itemsize=8, grid=case.grid, limit_bytes=limit))
+
+    assert [a for _, a, _ in slabs[:1]] + [b for _, _, b in slabs[-1:]] == ([0, len(whole)] if whole else [])
+    assert all(before[2] == after[1] for before, after in pairwise(slabs))
+    for part, start, stop in slabs:
+        assert 0 < stop - start <= max(limit, 8 * math.prod(inner_shape))
+        assert body(case, part, inner_shape) == whole[start:stop]
+    first = data.draw(st.integers(0, len(whole)))
+    last = data.draw(st.integers(first, len(whole)))
+    some = split_rows(
+        selection, inner_shape, itemsize=8, grid=case.grid, limit_bytes=limit, start=first, stop=last
+    )  # fmt: skip
+    wanted = [(a, b) for _, a, b in slabs if a < last and b > first and first < last]
+    assert [(a, b) for _, a, b in some] == wanted
+
+
+def test_slabs_are_whole_chunk_rows_where_those_fit() -> None:
+    grid = ChunkGrid((100, 50), (10, 10))
+
+    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=1200))
+
+    assert [stop for _, _, stop in slabs] == [1000, 2000, 3000, 4000, 5000]
+
+
+def test_a_chunk_row_that_does_not_fit_is_cut_into_equal_parts() -> None:
+    grid = ChunkGrid((20, 50), (10, 10))
+
+    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=400))
+
+    assert [stop - start for _, start, stop in slabs] == [250, 250, 250, 250]
+
+
+def test_a_row_that_does_not_fit_is_cut_on_the_chunk_edges_of_the_next_axis() -> None:
+    grid = ChunkGrid((2, 100), (2, 30))
+
+    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=70))
+
+    assert [stop for _, _, stop in slabs] == [60, 100, 160, 200]
+
+
+def test_selections_that_start_within_a_chunk_are_cut_on_the_chunks_edges() -> None:
+    grid = ChunkGrid((100,), (10,))
+
+    slabs = list(split_rows(normalise((slice(95, 3, -2),), (100,)), (), itemsize=1, grid=grid, limit_bytes=5))
+
+    rows = [part.axes[0] for part, _, _ in slabs]
+    touched = [{(row.start + i * row.step) // 10 for i in range(row.count)} for row in rows]  # type: ignore[union-attr]
+    assert touched == [{9}, {8}, {7}, {6}, {5}, {4}, {3}, {2}, {1}, {0}]
+
+
+def test_a_start_far_inside_a_huge_selection_is_reached_by_arithmetic() -> None:
+    size = 2**40
+    grid = ChunkGrid((size, size), (1000, 1000))
+    start = size * size * 2 - 5
+
+    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=2, grid=grid, limit_bytes=2**20, start=start))
+
+    assert len(slabs) == 1
+    assert slabs[0][1] <= start < slabs[0][2] == size * size * 2
