@@ -15,7 +15,6 @@ from hyperslab.engine.metadata import ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import (
     BadDefinition,
-    BadPath,
     NodeExists,
     NodeNotFound,
     WriteConflict,
@@ -232,13 +231,8 @@ class Creator:
         consolidated.follow(mount, prefix, {}, removed_below=True)
 
     def _locate(self, path: str) -> tuple[MountedStore, str]:
-        try:
-            mount, rest = self._catalog.locate(path)
-        except NodeNotFound as error:
-            raise NodeNotFound(path) from error
+        mount, rest = self._catalog.locate(path)
         check_writable(mount)
-        if rest.split("/")[0].startswith(".hyperslab"):
-            raise BadPath(path, "names that begin with .hyperslab are the service's own")
         return mount, rest
 
 

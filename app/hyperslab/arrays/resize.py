@@ -53,7 +53,7 @@ class Resizer:
                 if check is not None:
                     check(array)
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
-                if wanted == array.metadata.shape or self._publish(array, wanted):
+                if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted)):
                     return self._catalog.open_array(path, fresh=True)
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
@@ -66,18 +66,18 @@ class Resizer:
         clear_outside(self._reader, array, tuple(parse_json(stored.data)["from"]))
         array.mount.store.delete(key)
 
-    def _publish(self, array: ArrayNode, wanted: tuple[int, ...]) -> bool:
-        """Store the new shape and clear what it cuts off; False where the metadata has changed meanwhile."""
+    def publish(self, array: ArrayNode, metadata: ArrayMetadata) -> bool:
+        """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
+        meanwhile. The caller holds the node lock."""
         before = array.metadata.shape
         self.finish_shrink(array)
-        shrinks = any(now < was for now, was in zip(wanted, before, strict=True))
+        shrinks = any(now < was for now, was in zip(metadata.shape, before, strict=True))
         if shrinks:
             array.mount.store.put(_journal_key(array), dump_json({"path": array.path, "from": list(before)}))
-        if not publish_metadata(self._reader, array, array.metadata.with_shape(wanted)):
+        if not publish_metadata(self._reader, array, metadata):
             return False
         if shrinks:
-            now = self._catalog.open_array(array.path, fresh=True)
-            self.finish_shrink(now)
+            self.finish_shrink(self._catalog.open_array(array.path, fresh=True))
         return True
 
 

@@ -15,6 +15,7 @@ from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.write import Writer
+from hyperslab.arrays.write_keys import KeyWriter
 
 MIB = 1 << 20
 
@@ -29,6 +30,7 @@ class Service:
     creator: Creator
     resizer: Resizer
     appender: Appender
+    key_writer: KeyWriter
     cache: ChunkCache
     in_flight: BytesInFlight
 
@@ -53,13 +55,15 @@ def build(
     catalog = Catalog(mounts, versions)
     reader = Reader(cache, versions, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes)
     resizer = Resizer(catalog, reader)
+    writer = Writer(catalog, reader)
     return Service(
         catalog=catalog,
         reader=reader,
-        writer=Writer(catalog, reader),
+        writer=writer,
         creator=Creator(catalog),
         resizer=resizer,
         appender=Appender(catalog, reader, resizer),
+        key_writer=KeyWriter(catalog, writer, resizer),
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),
     )

@@ -1,0 +1,180 @@
+"""Writing a store's own keys, as plain Zarr clients do: through the same validation and locks as every other write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hyperslab.arrays import consolidated
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.catalog import Catalog, data_id
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.plan import Coords
+from hyperslab.arrays.resize import Resizer
+from hyperslab.arrays.write import Writer, node_lock
+from hyperslab.engine.metadata import (
+    ArrayMetadata,
+    parse_attributes,
+    parse_consolidated,
+    parse_group,
+    parse_json,
+)
+from hyperslab.errors import BadPath, HyperslabError, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.storage.base import ABSENT, VersionConflict
+
+KeyCheck = Callable[[str | None], None]
+"""Given the version of the key as it is now (None: absent); raises `errors.PreconditionFailed`."""
+
+_GROUP, _ATTRIBUTES, _CONSOLIDATED = ".zgroup", ".zattrs", ".zmetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class PutKey:
+    """The version that a key has now, and whether it was there before."""
+
+    version: str
+    created: bool
+
+
+class KeyWriter:
+    """Puts and deletes keys: metadata documents that parse, and chunks that lie in the grid of an array and decode."""
+
+    def __init__(self, catalog: Catalog, writer: Writer, resizer: Resizer) -> None:
+        self._catalog = catalog
+        self._writer = writer
+        self._resizer = resizer
+
+    def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
+        """Store ``data`` under a key, exactly as it is.
+
+        Raises `BadMetadata`, `CodecRefused` and `ChunkCorrupt` where it is not what the key stands for, `BadPath`
+        where no array has such a chunk key and it is no metadata key either.
+        """
+        mount, key = self._locate(path)
+        prefix, _, name = key.rpartition("/")
+        prefix = f"{prefix}/" if prefix else ""
+        if name in self._documents(mount):
+            return self._put_document(mount, prefix, name, data, check)
+        array, coords = self._chunk(mount, key)
+        (before,) = mount.store.versions(array.prefix, [key])
+        version = self._writer.write_stored(array.path, coords, data, check)
+        return PutKey(version, created=before is None)
+
+    def delete(self, path: str, check: KeyCheck | None = None) -> bool:
+        """Remove a key; False where it was not there."""
+        mount, key = self._locate(path)
+        prefix, _, name = key.rpartition("/")
+        prefix = f"{prefix}/" if prefix else ""
+        if name in self._documents(mount):
+            return self._delete_document(mount, prefix, key, check)
+        array, coords = self._chunk(mount, key)
+        return self._writer.delete_chunk(array.path, coords, check)
+
+    def _locate(self, path: str) -> tuple[MountedStore, str]:
+        mount, key = self._catalog.locate(path)
+        check_writable(mount)
+        return mount, key
+
+    def _documents(self, mount: MountedStore) -> tuple[str, ...]:
+        return (mount.metadata_key, _GROUP, _ATTRIBUTES, _CONSOLIDATED)
+
+    def _put_document(
+        self, mount: MountedStore, prefix: str, name: str, data: bytes | memoryview, check: KeyCheck | None
+    ) -> PutKey:
+        key = prefix + name
+        document = _parsed(mount, key, name, data)
+        if name in (mount.metadata_key, _GROUP):
+            self._check_not_inside_array(mount, prefix)
+        with node_lock(mount, prefix):
+            (before,) = mount.store.versions(prefix, [key])
+            if check is not None:
+                check(before)
+            if name == mount.metadata_key and self._shrinks(mount, prefix, document):
+                return PutKey(self._shrink(mount, prefix, key, data), created=False)
+            condition = None if check is None else ABSENT if before is None else before
+            try:
+                version = mount.store.put(key, data, if_version=condition)
+            except VersionConflict as conflict:
+                raise WriteConflict(key, "it was written after the precondition was checked") from conflict
+            self._changed(mount, prefix, key, document)
+        return PutKey(version, created=before is None)
+
+    def _delete_document(self, mount: MountedStore, prefix: str, key: str, check: KeyCheck | None) -> bool:
+        with node_lock(mount, prefix):
+            (before,) = mount.store.versions(prefix, [key])
+            if check is not None:
+                check(before)
+            removed = mount.store.delete(key)
+            self._changed(mount, prefix, key, None)
+        return removed
+
+    def _changed(self, mount: MountedStore, prefix: str, key: str, document: Mapping[str, Any] | None) -> None:
+        self._catalog.versions.forget(mount, prefix, documents=True)
+        if not key.endswith(_CONSOLIDATED):
+            consolidated.follow(mount, prefix, {key: document})
+
+    def _shrinks(self, mount: MountedStore, prefix: str, document: Mapping[str, Any]) -> bool:
+        """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink."""
+        array = self._array_at(mount, prefix)
+        if array is None:
+            return False
+        new = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
+        before, now = array.metadata.shape, new.shape
+        return data_id(new) == array.data_id and any(n < b for n, b in zip(now, before, strict=True))
+
+    def _shrink(self, mount: MountedStore, prefix: str, key: str, data: bytes | memoryview) -> str:
+        array = self._array_at(mount, prefix)
+        if array is None or not self._resizer.publish(array, ArrayMetadata.parse(data, key)):
+            raise WriteConflict(key, "another writer came first")
+        (version,) = mount.store.versions(prefix, [key])
+        return version or ""
+
+    def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
+        try:
+            node = self._catalog.open_node(_path(mount, prefix), fresh=True)
+        except HyperslabError:  # nothing there, or a document that this very request replaces
+            return None
+        return node if isinstance(node, ArrayNode) else None
+
+    def _check_not_inside_array(self, mount: MountedStore, prefix: str) -> None:
+        parts = prefix.split("/")[:-2]
+        for depth in range(len(parts) + 1 if prefix else 0):
+            array = self._array_at(mount, "".join(part + "/" for part in parts[:depth]))
+            if array is not None:
+                raise WrongKind(array.path, "array", "group")
+
+    def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords]:
+        """The array that a key may be a chunk of, and which; an array's name may itself look like one."""
+        parts = key.split("/")
+        for depth in range(len(parts) - 1, -1, -1):
+            prefix = "".join(part + "/" for part in parts[:depth])
+            array = self._array_at(mount, prefix)
+            if array is None:
+                continue
+            coords = array.metadata.grid.parse_key(key[len(prefix) :])
+            if coords is None:
+                counts = array.metadata.grid.counts
+                raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {counts}")
+            return array, coords
+        if parts[-1] == "zarr.json":
+            raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
+        raise NodeNotFound(_path(mount, key.rpartition("/")[0] + "/"))
+
+
+def _parsed(mount: MountedStore, key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
+    """The document, after checking that it is what its key says."""
+    if name == mount.metadata_key:
+        return ArrayMetadata.parse(data, key).document
+    if name == _GROUP:
+        parse_group(data, key)
+        document: Mapping[str, Any] = parse_json(data)
+        return document
+    if name == _ATTRIBUTES:
+        return parse_attributes(data, key)
+    parse_consolidated(data, key)
+    return {}
+
+
+def _path(mount: MountedStore, prefix: str) -> str:
+    return f"{mount.name}/{prefix}".rstrip("/")
