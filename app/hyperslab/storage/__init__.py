@@ -1,0 +1,7 @@
+"""Bytes by key, with versions: folders, object stores, and whatever fsspec opens."""
+
+from __future__ import annotations
+
+from hyperslab.storage.config import StoreConfig, open_store
+
+__all__ = ["StoreConfig", "open_store"]

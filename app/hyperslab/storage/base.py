@@ -61,6 +61,7 @@ class Capabilities:
     """What a store can do; shown by ``/readyz`` and relied on by `arrays`.
 
     ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
+    ``conditional_delete``: so does delete (on object stores the check comes first and the delete follows).
     ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
     run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
     """
@@ -72,6 +73,7 @@ class Capabilities:
     width: int
     cheap_stat: bool
     ranges: bool
+    conditional_delete: bool = False
 
 
 class VersionConflict(Exception):

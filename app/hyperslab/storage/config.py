@@ -1,0 +1,123 @@
+"""What the operator says of a store, and the way from there to an open one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from hyperslab.errors import BadDefinition
+from hyperslab.storage.base import Store
+
+Durability = Literal["fsync", "rename"]
+
+_TRUTH: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """A named root.
+
+    ``url``: a folder, ``file://``, ``s3://``, ``gs://``, ``az://``, ``http(s)://`` or whatever fsspec opens.
+    ``durability`` (folders): what a write waits for; ``fsync`` outlives a power cut, ``rename`` a killed process.
+    ``timeout``: seconds without progress after which one request to a remote store has failed.
+    ``retries``: how often such a request is tried again.
+    ``width``: requests in flight at once; None: what suits the kind of store.
+    ``options``: what the kind of store wants to know, as text; each store class says which it takes.
+    """
+
+    name: str
+    url: str
+    writable: bool = False
+    durability: Durability = "fsync"
+    timeout: float = 30.0
+    retries: int = 4
+    width: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def open_store(config: StoreConfig) -> Store:
+    """The store that a configuration describes; it is not reached out to before its first use (see `Store.check`).
+
+    Raises `errors.BadDefinition` for an option or a URL that cannot be, `errors.StoreError` where a folder or an
+    archive cannot be opened. Libraries are imported here, so that a process pays only for the kinds it uses.
+    """
+    match _scheme(config.url):
+        case "" | "file" | "local":
+            from hyperslab.storage.local import LocalStore
+
+            return LocalStore(config, local_path(config.url))
+        case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure":
+            from hyperslab.storage.objects import ObjectStore
+
+            return ObjectStore(config)
+        case "http" | "https":
+            from hyperslab.storage.http import HttpStore
+
+            return HttpStore(config)
+        case _:
+            from hyperslab.storage.fsspec import FsspecStore
+
+            return FsspecStore(config)
+
+
+def local_path(url: str) -> str:
+    """The folder that a path, ``file://`` or ``local://`` URL means."""
+    if not _scheme(url):
+        return url
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise BadDefinition("url", f"{url!r} names the machine {parts.netloc!r}; a folder is file:///path")
+    return unquote(parts.path)
+
+
+def public_url(url: str) -> str:
+    """The URL without user, password and query (where signatures live), in each part of a chained one."""
+    return "::".join(_without_secrets(part) for part in url.split("::"))
+
+
+def reject_unknown(options: Iterable[str], known: Iterable[str], kind: str) -> None:
+    """Raise `errors.BadDefinition` for an option that ``kind`` does not have."""
+    known = sorted(known)
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise BadDefinition(
+                f"options.{option}", f"{kind} has no such option; {hint}known are {', '.join(known) or 'none'}"
+            )
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """A yes-or-no option; raises `errors.BadDefinition` for any other text."""
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in _TRUTH:
+        raise BadDefinition(f"options.{name}", "expected true or false")
+    return _TRUTH[text.lower()]
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """``text`` without the values of ``secrets``: libraries put headers and signed URLs into their messages."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _scheme(url: str) -> str:
+    """The lower-case protocol of a URL, chained or not; "" for a path."""
+    head, colon, rest = url.partition(":")
+    if colon and (rest.startswith("//") or rest.startswith(":")):
+        return head.lower()
+    return ""
+
+
+def _without_secrets(url: str) -> str:
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

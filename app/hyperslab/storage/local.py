@@ -1,0 +1,316 @@
+"""A folder as a store: atomic and durable writes, versions that change with each of them, locks between processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final, ParamSpec, TypeVar
+
+from hyperslab.errors import ReadOnly, StoreDenied, StoreError
+from hyperslab.storage.base import (
+    ABSENT,
+    Absent,
+    Capabilities,
+    Entry,
+    Listing,
+    Stored,
+    VersionConflict,
+    WritersSafe,
+)
+from hyperslab.storage.config import StoreConfig, flag, reject_unknown
+from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, version_of
+from hyperslab.storage.keys import HIDDEN
+from hyperslab.storage.locks import FileLocks, KeyedLocks
+from hyperslab.storage.scan import Scanner, entry_of
+
+OPTIONS: Final = frozenset({"file_locks"})
+
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
+_MOST_TRIES: Final = 10
+_PAUSE: Final = 0.01
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LocalStore:
+    """A directory. Writers are safe between the processes of one machine (see `FileLocks` for network file systems).
+
+    ``root``: made if it is not there and the store is writable. Refused as `errors.BadPath`: symbolic links that lead
+    out (others are followed), and putting a key that is a prefix of others or the reverse, which a disk cannot hold.
+    Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between threads only.
+    """
+
+    def __init__(self, config: StoreConfig, root: str) -> None:
+        reject_unknown(config.options, OPTIONS, "a folder")
+        self._config = config
+        if config.writable:
+            self._translated("", os.makedirs, root, exist_ok=True)
+        self._fence = Fence(root)
+        self._root = self._fence.root.rstrip("/")
+        self._writer = FileWriter(self._fence, durable=config.durability == "fsync")
+        self._scanner = Scanner(self._fence, tidy=config.writable)
+        self._threads = KeyedLocks()
+        file_locks = flag(config.options, "file_locks", True)
+        self._processes = FileLocks(f"{self._root}/{HIDDEN}/locks") if file_locks else None
+        self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
+        self._capabilities = Capabilities(
+            writable=config.writable,
+            listable=True,
+            conditional_put=True,
+            conditional_delete=True,
+            writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
+            width=config.width or os.cpu_count() or 1,
+            cheap_stat=True,
+            ranges=True,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._fence.root}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def get(self, key: str) -> Stored | None:
+        return self._read(key, lambda descriptor, stat: Stored(_read(descriptor, 0, stat.st_size), version_of(stat)))
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        def read(descriptor: int, stat: os.stat_result) -> list[bytes | memoryview]:
+            if version not in (None, version_of(stat)):
+                raise VersionConflict(key, version_of(stat))
+            return [_read(descriptor, start, min(stop, stat.st_size)) for start, stop in ranges]
+
+        return self._read(key, read)
+
+    def stat(self, key: str) -> Entry | None:
+        stat = self._stat(key)
+        return None if stat is None else entry_of(key, stat)
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        by_directory: dict[str, list[tuple[int, str]]] = {}
+        for i, key in enumerate(keys):
+            directory, _, name = key.rpartition("/")
+            by_directory.setdefault(directory, []).append((i, name))
+        found: list[str | None] = [None] * len(keys)
+        for directory, names in by_directory.items():
+            self._versions_in(directory, names, found)
+        if None in found:
+            self._require_root(prefix)
+        return found
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        self._require_writable()
+        self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
+        return self._translated(key, self._put, key, data, if_version)
+
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        self._require_writable()
+        return self._translated(key, self._delete, key, if_version)
+
+    def delete_prefix(self, prefix: str) -> int:
+        self._require_writable()
+        try:
+            count = self._scanner.remove(prefix)
+            self._tidy_above(f"{self._root}/{prefix}".rstrip("/"))
+        except OSError as error:
+            self._absent(prefix, error)
+            return 0
+        return count
+
+    def list_dir(self, prefix: str) -> Listing:
+        try:
+            return self._scanner.list_dir(prefix)
+        except OSError as error:
+            self._absent(prefix, error)
+            return Listing((), ())
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        try:
+            yield from self._scanner.walk(prefix)
+        except OSError as error:
+            self._absent(prefix, error)
+
+    @contextmanager
+    def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:
+        self._require_writable()
+        with ExitStack() as held:
+            held.enter_context(self._threads.hold(key, shared=shared))
+            if self._processes is not None:
+                self._translated(key, held.enter_context, self._processes.hold(key, shared=shared))
+            yield
+
+    def check(self) -> None:
+        self._translated("", os.listdir, self._fence.root)
+        if self._config.writable and not os.access(self._fence.root, os.W_OK | os.X_OK):
+            raise StoreDenied(self.name, "", "the folder cannot be written to")
+
+    def close(self) -> None:
+        """Nothing stays open between calls."""
+
+    def _path(self, key: str) -> str:
+        """Where a key is, once its directory is known to be inside the root."""
+        path = f"{self._root}/{key}"
+        self._fence.enter(path[: path.rindex("/")] or "/")
+        return path
+
+    def _open(self, key: str) -> int:
+        path = self._path(key)
+        try:
+            return os.open(path, _OPEN)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        return os.open(self._fence.follow(path), _OPEN)  # the last name is a link
+
+    def _read(self, key: str, read: Callable[[int, os.stat_result], T]) -> T | None:
+        """Read from one open file, again if another program rewrites it meanwhile; None where there is none."""
+        for _ in range(_MOST_TRIES):
+            try:
+                descriptor = self._open(key)
+            except OSError as error:
+                self._absent(key, error)
+                return None
+            try:
+                before = os.fstat(descriptor)
+                if not modes.S_ISREG(before.st_mode):
+                    return None
+                result = read(descriptor, before)
+                after = os.fstat(descriptor)
+            except OSError as error:
+                raise failure(self.name, key, error) from error
+            finally:
+                os.close(descriptor)
+            if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
+                return result
+            time.sleep(_PAUSE)
+        raise StoreError(self.name, key, "another program is rewriting it in place")
+
+    def _stat(self, key: str) -> os.stat_result | None:
+        try:
+            path = self._path(key)
+            stat = os.stat(path, follow_symlinks=False)
+            if modes.S_ISLNK(stat.st_mode):
+                stat = os.stat(self._fence.follow(path))
+        except OSError as error:
+            self._absent(key, error)
+            return None
+        return stat if modes.S_ISREG(stat.st_mode) else None
+
+    def _versions_in(self, directory: str, names: Sequence[tuple[int, str]], found: list[str | None]) -> None:
+        """Put the versions of the files of one directory into ``found``, at the given places."""
+        try:
+            descriptor = self._fence.open(f"{self._root}/{directory}")
+        except OSError as error:
+            return self._absent(directory, error)
+        try:
+            for i, name in names:
+                try:
+                    stat = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except OSError as error:
+                    self._absent(name, error)
+                    continue
+                if modes.S_ISREG(stat.st_mode):
+                    found[i] = version_of(stat)
+                elif modes.S_ISLNK(stat.st_mode):
+                    found[i] = self._version(f"{directory}/{name}" if directory else name)
+        finally:
+            os.close(descriptor)
+
+    def _version(self, key: str) -> str | None:
+        stat = self._stat(key)
+        return None if stat is None else version_of(stat)
+
+    def _compare(self, key: str, wanted: str | Absent | None) -> None:
+        """Raise `VersionConflict` unless the key has the version that is ``wanted``."""
+        if wanted is None:
+            return
+        current = self._version(key)
+        if (ABSENT if current is None else current) != wanted:
+            raise VersionConflict(key, current)
+
+    def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
+        path = f"{self._root}/{key}"
+        directory = path[: path.rindex("/")] or "/"
+        for _ in range(_MOST_TRIES):
+            try:
+                written = self._writer.write(directory, data)
+                self._publish(key, written, path, if_version)
+                self._writer.sync_directory(directory)
+            except FileNotFoundError:  # someone removed the folder at this very moment: make it again
+                self._require_root(key)
+                continue
+            return written.version
+        raise StoreError(self.name, key, "its folder was removed again and again while it was written")
+
+    def _publish(self, key: str, written: Written, path: str, if_version: str | Absent | None) -> None:
+        """Compare and rename under a lock: exclusive for a condition, shared (against those) without one."""
+        try:
+            with self._commit(key, shared=if_version is None):
+                self._compare(key, if_version)
+                self._writer.publish(written, path, create=if_version is ABSENT)
+        except FileExistsError:
+            discard(written.path)
+            if (current := self._version(key)) is None:
+                raise  # a folder
+            raise VersionConflict(key, current) from None
+        except BaseException:
+            discard(written.path)
+            raise
+
+    def _delete(self, key: str, if_version: str | None) -> bool:
+        with self._commit(key):
+            self._compare(key, if_version)
+            if self._stat(key) is None:
+                return False
+            try:
+                os.unlink(f"{self._root}/{key}")
+            except FileNotFoundError:  # another program was first
+                return False
+        self._tidy_above(os.path.dirname(f"{self._root}/{key}"))
+        return True
+
+    def _tidy_above(self, directory: str) -> None:
+        """Remove the folders that a deletion left empty, and make the deletion durable."""
+        with suppress(FileNotFoundError):  # who removed that one too has made its parent durable
+            self._writer.sync_directory(self._scanner.prune(directory))
+
+    def _absent(self, key: str, error: OSError) -> None:
+        """Return where an error means that there is nothing, raise what it means otherwise."""
+        if error.errno not in ABSENT_ERRORS:
+            raise failure(self.name, key, error) from error
+        self._require_root(key)
+
+    def _require_root(self, key: str) -> None:
+        """A root that is gone (a disk not mounted) is a failure: not all its keys are absent."""
+        if not os.path.isdir(self._fence.root):
+            raise StoreError(self.name, key, f"the folder {self._fence.root!r} is not there")
+
+    def _require_writable(self) -> None:
+        if not self._config.writable:
+            raise ReadOnly(self.name)
+
+    def _translated(self, key: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except OSError as error:
+            raise failure(self.name, key, error) from error
+
+
+def _read(descriptor: int, start: int, stop: int) -> bytes:
+    """The bytes of a file from ``start`` to ``stop``: one call nearly always, as one gives at most 2 GiB."""
+    data = os.pread(descriptor, stop - start, start) if stop > start else b""
+    if len(data) == stop - start or not data:
+        return data
+    return data + _read(descriptor, start + len(data), stop)

@@ -1,0 +1,230 @@
+"""Locks by key: between threads (`KeyedLocks`), and between the processes of one machine (`FileLocks`).
+
+There are two families that never block each other, so that a node lock may be held while chunk locks come and go:
+node locks (keys that end in ``.zarray`` or ``.zgroup``) and chunk locks (all other keys). None is re-entrant.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from threading import Lock
+from typing import Final
+
+import portalocker
+
+STRIPES: Final = 256
+"""Lock files that all chunks of a store share: two chunks of one stripe wait for each other now and then."""
+
+
+def is_node_key(key: str) -> bool:
+    """Whether a lock on ``key`` is of the node family."""
+    return key.endswith((".zarray", ".zgroup"))
+
+
+class _Turn:
+    """One waiter in a queue; ``go`` is held until its turn comes."""
+
+    __slots__ = ("go", "shared")
+
+    def __init__(self, shared: bool) -> None:
+        self.shared = shared
+        self.go = Lock()
+        self.go.acquire()
+
+
+class _Queue:
+    """Who holds a key and who waits for it. ``holders``: -1 for an exclusive one, else the number of shared ones."""
+
+    __slots__ = ("holders", "waiting")
+
+    def __init__(self) -> None:
+        self.holders = 0
+        self.waiting: deque[_Turn] = deque()
+
+    def admits(self, shared: bool) -> bool:
+        return self.holders >= 0 if shared else self.holders == 0
+
+    def enter(self, shared: bool) -> None:
+        self.holders = self.holders + 1 if shared else -1
+
+    def leave(self) -> None:
+        self.holders = self.holders - 1 if self.holders > 0 else 0
+
+    def call_next(self) -> None:
+        """Let in from the head of the queue for as long as it can be: strictly first come, first served."""
+        while self.waiting and self.admits(self.waiting[0].shared):
+            turn = self.waiting.popleft()
+            self.enter(turn.shared)
+            turn.go.release()
+
+
+class KeyedLocks:
+    """Shared and exclusive locks by key, for the threads of one process; keys that nobody uses take no memory.
+
+    First come, first served: neither readers nor writers starve.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many keys are held or waited for."""
+        return len(self._queues)
+
+    @contextmanager
+    def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
+        """Hold ``key`` while the context lasts."""
+        self._acquire(key, shared)
+        try:
+            yield
+        finally:
+            self._release(key)
+
+    def _acquire(self, key: str, shared: bool) -> None:
+        with self._lock:
+            queue = self._queues.setdefault(key, _Queue())
+            if not queue.waiting and queue.admits(shared):
+                queue.enter(shared)
+                return
+            turn = _Turn(shared)
+            queue.waiting.append(turn)
+        try:
+            turn.go.acquire()
+        except BaseException:  # Ctrl-C while waiting: leave the queue, or the key is never free again
+            self._withdraw(key, turn)
+            raise
+
+    def _release(self, key: str) -> None:
+        with self._lock:
+            queue = self._queues[key]
+            queue.leave()
+            self._move_on(key, queue)
+
+    def _withdraw(self, key: str, turn: _Turn) -> None:
+        with self._lock:
+            queue = self._queues[key]
+            if turn in queue.waiting:
+                queue.waiting.remove(turn)
+            else:
+                queue.leave()
+            self._move_on(key, queue)
+
+    def _move_on(self, key: str, queue: _Queue) -> None:
+        queue.call_next()
+        if not queue.holders and not queue.waiting:
+            del self._queues[key]
+
+
+class FileLocks:
+    """Shared and exclusive advisory locks between processes, on files below ``directory`` (made when first needed).
+
+    The kernel holds them for an open file, so a process that is killed lets go of everything at once. A node has a
+    lock file of its own (several may be held at once, and two nodes on one stripe could then wait for each other for
+    ever); chunks, of which a thread locks one at a time, share `STRIPES` files. Between threads of one process these
+    locks hold too: each `hold` opens the file anew.
+
+    Limits: they are ``flock`` locks, which keep apart the processes of *one* machine on every local file system.
+    Over NFS the Linux client (since 2.6.12) turns them into byte-range locks on the server, which works between
+    machines where the server's lock manager does; a mount with ``local_lock=flock`` or ``nolock`` keeps them on the
+    one machine, and SMB and FUSE file systems vary. Where several machines write, an object store is the better place.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`."""
+        if not is_node_key(key):
+            with self._locked(f"chunk-{_digest(key, 1)}", shared):
+                yield
+            return
+        name = f"node-{_digest(key, 16)}"
+        with self._past_the_gate(name, shared):
+            yield
+
+    @contextmanager
+    def hold_commit(self, key: str, *, shared: bool = False) -> Iterator[None]:
+        """The store's own lock while it compares and renames: a third family, never held by a caller of the store."""
+        with self._locked(f"commit-{_digest(key, 1)}", shared):
+            yield
+
+    @contextmanager
+    def _past_the_gate(self, name: str, shared: bool) -> Iterator[None]:
+        """The lock ``name``, entered through a second one that an exclusive waiter keeps closed.
+
+        ``flock`` lets shared holders in for as long as one of them is left: under steady writes an exclusive waiter
+        (a resize) would wait for ever. At the gate they queue behind it.
+        """
+        gate = self._take(f"{name}.gate", shared)
+        try:
+            lock = self._take(name, shared)
+        finally:
+            os.close(gate)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _locked(self, name: str, shared: bool) -> Iterator[None]:
+        lock = self._take(name, shared)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def _take(self, name: str, shared: bool) -> int:
+        """A descriptor that holds the lock until it is closed."""
+        path = f"{self._directory}/{name}"
+        while True:
+            descriptor = self._open(path)
+            try:
+                _wait_for(descriptor, shared)
+                if _is_still_at(descriptor, path):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # someone removed the file while we waited: the lock is now another file's
+
+    def _open(self, path: str) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            self._make_directory()
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def _make_directory(self) -> None:
+        """Two levels and no more: a root that is gone (a disk not mounted) must not come back empty."""
+        for path in (os.path.dirname(self._directory), self._directory):
+            with suppress(FileExistsError):
+                os.mkdir(path)
+
+
+def _wait_for(descriptor: int, shared: bool) -> None:
+    flags = portalocker.LockFlags.SHARED if shared else portalocker.LockFlags.EXCLUSIVE
+    try:
+        portalocker.lock(descriptor, flags)
+    except portalocker.LockException as error:  # blocking: never "somebody else has it", always a failure
+        raise OSError(errno.ENOLCK, f"the file system gives no locks ({error})") from error
+
+
+def _is_still_at(descriptor: int, path: str) -> bool:
+    held = os.fstat(descriptor)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _digest(key: str, size: int) -> str:
+    """The same in every process, unlike `hash`."""
+    return blake2b(key.encode(), digest_size=size).hexdigest()
