@@ -295,9 +295,9 @@ def hand_down(settings: Settings, environ: MutableMapping[str, str] | None = Non
     target = os.environ if environ is None else environ
     for key in [key for key in target if key.upper().startswith(PREFIX)]:
         del target[key]
-    for name in settings.model_fields_set:
-        value = _reveal(settings.model_dump()[name])
-        target[PREFIX + name.upper()] = value if isinstance(value, str) else json.dumps(value)
+    for name, value in settings.model_dump(include=settings.model_fields_set, exclude_none=True).items():
+        revealed = _reveal(value)
+        target[PREFIX + name.upper()] = revealed if isinstance(revealed, str) else json.dumps(revealed)
 
 
 def _reveal(value: Any) -> Any:

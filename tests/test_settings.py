@@ -1,0 +1,202 @@
+"""Where settings come from, which of them wins, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hyperslab.settings import BadSettings, Settings, StoreSettings, hand_down, load, memory_bytes
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "hyperslab.toml"
+
+
+def test_defaults_need_nothing() -> None:
+    settings = load()
+
+    assert settings == Settings()
+    assert (settings.host, settings.port, settings.stores) == ("127.0.0.1", 8000, {})
+    assert 0 < settings.cache_bytes <= min(memory_bytes() // 8, 1 << 30)
+
+
+def test_file_beats_default_environment_beats_file_and_command_line_beats_all(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("port = 1\nworkers = 1\nhost = 'file'\n")
+    monkeypatch.setenv("HYPERSLAB_PORT", "2")
+    monkeypatch.setenv("HYPERSLAB_WORKERS", "2")
+
+    settings = load(config, {"port": 3})
+
+    assert (settings.port, settings.workers, settings.host, settings.log_level) == (3, 2, "file", "info")
+
+
+def test_the_environment_can_name_the_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text("port = 7\n")
+    monkeypatch.setenv("HYPERSLAB_CONFIG", str(config))
+
+    assert load().port == 7
+
+
+def test_a_store_can_be_put_together_from_all_sources(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text("[stores]\nbrain = 's3://bucket/brain.zarr'\n")
+    monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__OPTIONS__REGION", "eu-north-1")
+    monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__RECHECK", "2.5")
+
+    store = load(config, {"stores": {"brain": {"writable": True}}}).stores["brain"]
+
+    assert (store.url, store.recheck, store.writable) == ("s3://bucket/brain.zarr", 2.5, True)
+    assert store.revealed_options() == {"region": "eu-north-1"}
+
+
+def test_the_environment_takes_json_for_whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERSLAB_STORES", '{"a": "/data/a", "b": {"url": "/data/b", "fill_missing": false}}')
+    monkeypatch.setenv("HYPERSLAB_CORS_ORIGINS", '["https://viewer.example"]')
+
+    settings = load()
+
+    assert {name: store.url for name, store in settings.stores.items()} == {"a": "/data/a", "b": "/data/b"}
+    assert not settings.stores["b"].fill_missing
+    assert settings.cors_origins == ["https://viewer.example"]
+
+
+def test_sizes_may_have_units(config: Path) -> None:
+    config.write_text("cache_bytes = '256 MiB'\nmax_request_bytes = '1.5GB'\nslab_bytes = 65536\n")
+
+    settings = load(config)
+
+    assert (settings.cache_bytes, settings.max_request_bytes, settings.slab_bytes) == (256 << 20, 1_500_000_000, 65536)
+
+
+def test_options_become_text(config: Path) -> None:
+    config.write_text("[stores.a]\nurl='s3://a'\n[stores.a.options]\nallow_http=true\nskip_signature=false\nport=9\n")
+
+    options = load(config).stores["a"].revealed_options()
+
+    assert options == {"allow_http": "true", "skip_signature": "false", "port": "9"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("prot = 1", "there is no setting prot: did you mean port?"),
+        (
+            "[stores.a]\nurl='x'\nwriteable=true",
+            "there is no setting stores.a.writeable: did you mean stores.a.writable?",
+        ),
+        ("port = 'x'", "port: "),
+        ("port = 70000", "port: "),
+        ("cache_bytes = 'lots'", "cache_bytes: "),
+        ("[stores.a]", "stores.a.url: "),
+        ("[stores.a]\nurl='x'\nrecheck=-1", "stores.a.recheck"),
+        ("[stores.a]\nurl='x'\ndurability='maybe'", "stores.a.durability: "),
+        ("[stores.'a/b']\nurl='x'", "'a/b' cannot name a store"),
+        ("[stores.'..']\nurl='x'", "'..' cannot name a store"),
+        ("port = ", "is not TOML: "),
+    ],
+)
+def test_what_cannot_be_in_a_file_is_named_with_the_file(config: Path, text: str, says: str) -> None:
+    config.write_text(text)
+
+    with pytest.raises(BadSettings) as caught:
+        load(config)
+
+    assert says in str(caught.value)
+    assert str(config) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("HYPERSLAB_PROT", "1", "HYPERSLAB_PROT is no setting: did you mean HYPERSLAB_PORT?"),
+        ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean HYPERSLAB_STORES__A__WRITABLE?"),
+        ("HYPERSLAB_STORES", "{", "not JSON"),
+        ("HYPERSLAB_PORT", "x", "port: "),
+        ("HYPERSLAB_CONFIG", "/nowhere/at/all.toml", "cannot read the configuration file '/nowhere/at/all.toml'"),
+    ],
+)
+def test_what_cannot_be_in_the_environment_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(BadSettings) as caught:
+        load()
+
+    assert says in str(caught.value)
+
+
+def test_every_mistake_is_told_at_once(config: Path) -> None:
+    config.write_text("port = -1\nworkers = 0\n")
+
+    with pytest.raises(BadSettings, match=r"port.*; workers"):
+        load(config)
+
+
+def test_secrets_are_masked_and_what_is_harmless_is_shown() -> None:
+    options = {"endpoint": "http://localhost:9000", "secret_access_key": "hush", "token": "hush"}
+    store = {"url": "https://user:hush@example.org/a.zarr?signature=hush", "options": options}
+    settings = load(overrides={"stores": {"a": store}, "read_tokens": ["hush"], "write_tokens": ["hush"]})
+
+    shown = json.dumps(settings.masked())
+
+    assert "hush" not in shown
+    assert "hush" not in repr(settings.stores["a"].options)
+    assert "http://localhost:9000" in shown
+    assert "example.org/a.zarr" in shown
+
+
+def test_a_mistake_in_a_secret_does_not_show_it(config: Path) -> None:
+    config.write_text("write_tokens = {hush = 'hush-hush'}\n[stores.a]\nurl = ['hush-hush']\n")
+
+    with pytest.raises(BadSettings) as caught:
+        load(config)
+
+    assert "hush-hush" not in str(caught.value)
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load(overrides={"stores": {"a": "/data/a"}})
+
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.stores["a"].writable = True
+
+
+def test_workers_find_the_same_settings_in_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text("host = 'a'\n[stores.s]\nurl = 's3://b'\n[stores.s.options]\nsecret_access_key = 'hush'\n")
+    monkeypatch.setenv("HYPERSLAB_WRITE_TOKENS", '["hush"]')
+    settings = load(config, {"port": 0, "cache_bytes": "1 MiB", "demo_dir": "/demo", "max_request_bytes": None})
+    environ: dict[str, str] = {"HYPERSLAB_CONFIG": "stale", "HYPERSLAB_PORT": "9", "OTHER": "kept"}
+
+    hand_down(settings, environ)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HYPERSLAB_CONFIG", raising=False)
+
+    assert environ["OTHER"] == "kept"
+    assert "HYPERSLAB_CONFIG" not in environ
+    assert load() == settings
+
+
+@pytest.mark.parametrize("model", [Settings, StoreSettings])
+def test_every_setting_has_a_sentence(model: Any) -> None:
+    unexplained = [
+        name for name, field in model.model_fields.items() if not (field.description or "").endswith((".", "`."))
+    ]
+
+    assert unexplained == []
