@@ -9,14 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
+from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, shown
+from hyperslab.engine.members import (
+    CodecConfig,
+    Order,
+    Separator,
+    check_rank,
+    parse_chunks,
+    parse_compressor,
+    parse_filters,
+    parse_format,
+    parse_order,
+    parse_separator,
+    parse_shape,
+)
 from hyperslab.errors import BadMetadata
 
 __all__ = [
@@ -32,13 +45,8 @@ __all__ = [
 if TYPE_CHECKING:
     from hyperslab.engine.codecs import ChunkCodec
 
-Order = Literal["C", "F"]
-Separator = Literal[".", "/"]
 T = TypeVar("T")
 
-MAX_SIZE: Final = 2**62
-"""The longest axis; positions stay within 64-bit integers with room for the overhang of an edge chunk."""
-MAX_CHUNK_BYTES: Final = 2**63 - 1
 MAX_ARRAY_BYTES: Final = 4 << 20
 """The largest ``.zarray`` that is read."""
 MAX_CONSOLIDATED_BYTES: Final = 64 << 20
@@ -60,8 +68,8 @@ class ArrayMetadata:
     dtype: DataType
     order: Order
     fill_value: np.ndarray | None
-    compressor: Mapping[str, Any] | None
-    filters: tuple[Mapping[str, Any], ...] | None
+    compressor: CodecConfig | None
+    filters: tuple[CodecConfig, ...] | None
     dimension_separator: Separator
     document: Mapping[str, Any] = field(repr=False)
     grid: ChunkGrid = field(init=False, repr=False)
@@ -90,26 +98,26 @@ class ArrayMetadata:
         read = _Members(_checked_object(document, key), key)
         for name in _REQUIRED:
             read.required(name)
-        read("zarr_format", _parse_format)
-        shape = read("shape", _parse_shape)
-        dtype = read("dtype", lambda value: _checked_rank(parse_dtype(value), len(shape)))
-        compressor = read("compressor", _parse_compressor)
-        filters = read("filters", _parse_filters)
-        codecs = (*(filters or ()), *([compressor] if compressor else ()))
+        read("zarr_format", lambda value: parse_format(value, 2))
+        shape = read("shape", parse_shape)
+        dtype = read("dtype", lambda value: check_rank(parse_dtype(value), len(shape)))
+        compressor = read("compressor", parse_compressor)
+        filters = read("filters", parse_filters)
+        codecs = _chain(filters, compressor)
         for config in codecs:
             check_codec_config(config, key=key)
         if dtype.is_object:
             read("filters", lambda _: object_codec(codecs))
         return cls(
             shape=shape,
-            chunks=read("chunks", lambda value: _parse_chunks(value, shape, dtype.itemsize)),
+            chunks=read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize)),
             dtype=dtype,
-            order=read("order", _parse_order),
+            order=read("order", parse_order),
             fill_value=read("fill_value", lambda value: parse_fill_value(value, dtype, codecs)),
             compressor=compressor,
             filters=filters,
-            dimension_separator=read("dimension_separator", lambda value: _parse_separator(value, default_separator)),
-            document=document,
+            dimension_separator=read("dimension_separator", lambda value: parse_separator(value, default_separator)),
+            document=read.document,
         )
 
     def to_bytes(self) -> bytes:
@@ -142,9 +150,9 @@ class ArrayMetadata:
         return math.prod(self.chunks) * self.itemsize
 
     @property
-    def codecs(self) -> tuple[Mapping[str, Any], ...]:
+    def codecs(self) -> tuple[CodecConfig, ...]:
         """Codec configurations in the order of encoding: the filters, then the compressor."""
-        return (*(self.filters or ()), *([self.compressor] if self.compressor else ()))
+        return _chain(self.filters, self.compressor)
 
     @property
     def fill(self) -> np.ndarray:
@@ -168,7 +176,7 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
     document = _parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
     read = _Members(document, key)
     read.required("zarr_format")
-    read("zarr_format", _parse_format)
+    read("zarr_format", lambda value: parse_format(value, 2))
     return GroupMetadata(document)
 
 
@@ -183,7 +191,7 @@ def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
     Raises `BadMetadata`, also where ``zarr_consolidated_format`` is not 1 (CONFORMANCE 187).
     """
     read = _Members(_parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
-    read("zarr_consolidated_format", _parse_consolidated_format)
+    read("zarr_consolidated_format", lambda value: parse_format(value, 1))
     read.required("metadata")
     documents = _checked_object(read.document["metadata"], key, "metadata")
     for name, document in documents.items():
@@ -209,6 +217,10 @@ class _Members:
             raise BadMetadata(self.key, name, str(error)) from None
 
 
+def _chain(filters: tuple[CodecConfig, ...] | None, compressor: CodecConfig | None) -> tuple[CodecConfig, ...]:
+    return (*(filters or ()), *([compressor] if compressor else ()))
+
+
 def _parse_object(data: bytes | memoryview, key: str, *, limit: int) -> dict[str, Any]:
     try:
         value = parse_json(data, limit=limit)
@@ -221,85 +233,3 @@ def _checked_object(value: Any, key: str, member: str | None = None) -> dict[str
     if isinstance(value, Mapping):
         return dict(value)
     raise BadMetadata(key, member, f"expected a JSON object, found {shown(value)}")
-
-
-def _parse_format(value: Any) -> int:
-    if type(value) in (int, float) and value == 2:
-        return 2
-    raise ValueError(f"expected 2, found {shown(value)}")
-
-
-def _parse_consolidated_format(value: Any) -> int:
-    if type(value) in (int, float) and value == 1:
-        return 1
-    raise ValueError(f"expected 1, found {shown(value)}")
-
-
-def _parse_shape(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > MAX_RANK:
-        raise ValueError(f"expected a list of at most {MAX_RANK} integers, found {shown(value)}")
-    return tuple([_parse_size(size, 0) for size in value])
-
-
-def _parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) != len(shape):
-        raise ValueError(f"expected a list of {len(shape)} integers, one for each axis, found {shown(value)}")
-    chunks = tuple([_parse_chunk(chunk, size) for chunk, size in zip(value, shape, strict=True)])
-    if math.prod(chunks) * itemsize > MAX_CHUNK_BYTES:
-        raise ValueError("a chunk has more bytes than 64 bits can count")
-    return chunks
-
-
-def _parse_chunk(value: Any, size: int) -> int:
-    """zarr-python 2 writes chunk 0 for an empty axis where it was asked for one chunk (CONFORMANCE 22)."""
-    return 1 if size == 0 and type(value) is int and value == 0 else _parse_size(value, 1)
-
-
-def _parse_size(value: Any, low: int) -> int:
-    number = int(value) if type(value) is float and value.is_integer() else value
-    if type(number) is int and low <= number <= MAX_SIZE:
-        return number
-    raise ValueError(f"expected integers from {low} to 2**62, found {shown(value)}")
-
-
-def _checked_rank(dtype: DataType, rank: int) -> DataType:
-    inner = max((len(field.shape) for field in dtype.fields), default=0)
-    if rank + inner > MAX_RANK:
-        raise ValueError(f"{rank} axes and {inner} of a subarray, the limit is {MAX_RANK}")
-    return dtype
-
-
-def _parse_order(value: Any) -> Order:
-    if value == "C":
-        return "C"
-    if value == "F":
-        return "F"
-    raise ValueError(f"expected 'C' or 'F', found {shown(value)}")
-
-
-def _parse_separator(value: Any, default: Separator) -> Separator:
-    if value is None:
-        return default
-    if value == ".":
-        return "."
-    if value == "/":
-        return "/"
-    raise ValueError(f"expected '.' or '/', found {shown(value)}")
-
-
-def _parse_compressor(value: Any) -> Mapping[str, Any] | None:
-    return None if value is None else _checked_config(value)
-
-
-def _parse_filters(value: Any) -> tuple[Mapping[str, Any], ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return tuple([_checked_config(config) for config in value]) or None
-    raise ValueError(f"expected null or a list of codecs, found {shown(value)}")
-
-
-def _checked_config(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, dict) and isinstance(value.get("id"), str):
-        return value
-    raise ValueError(f"expected an object with a string 'id', found {shown(value)}")
