@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Everything that this project holds itself to, in one command: lint, formatting, types, tests.
+#
+#   bash tests/run.sh [arguments for pytest]
+#
+# Needs Python 3.11 or newer with pip. The rest is brought along: two virtual environments (.venv-test for us,
+# .venv-zarr2 for a client of the older generation), JavaScript clients (.tools), and, where they are missing and this
+# is root on a Debian-like system, Chromium and Node from the system's packages. A second run reuses all of it.
+set -euo pipefail
+exec </dev/null
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
+
+say() { printf '\n== %s\n' "$*"; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+        if "$candidate" -c 'import sys, venv, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    echo "tests/run.sh: no Python 3.11 or newer with pip was found; name one with PYTHON=/path/to/python" >&2
+    return 1
+}
+
+# environment FOLDER REQUIREMENT...: a virtual environment, made again only when something that it depends on has changed
+environment() {
+    local folder=$1 stamp
+    shift
+    stamp="$("$python" --version) $* $(cksum <pyproject.toml)"
+    [[ -f $folder/stamp && $(<"$folder/stamp") == "$stamp" ]] && return
+    say "installing $folder (some minutes the first time)"
+    "$python" -m venv --clear --without-pip "$folder"
+    "$python" -m pip --python "$folder/bin/python" install --quiet "$@"
+    printf '%s' "$stamp" >"$folder/stamp"
+}
+
+# system_package PROGRAM PACKAGE...: PROGRAM, from the system's packages where it is missing
+system_package() {
+    local program=$1
+    shift
+    command -v "$program" >/dev/null && return
+    if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+        say "installing $*"
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null && return
+    fi
+    say "NOTE: $program is missing and cannot be installed from here: install $*, or its tests are skipped"
+}
+
+javascript_clients() {
+    command -v npm >/dev/null || return 0
+    cmp -s tests/js/package.json .tools/package.json && return
+    say "installing JavaScript clients"
+    mkdir -p .tools
+    (cd .tools && cp ../tests/js/package.json package.json.new && rm -rf node_modules package.json &&
+        mkdir -p new && mv package.json.new new/package.json && npm install --silent --no-package-lock --prefix new &&
+        mv new/node_modules new/package.json . && rmdir new)
+}
+
+python=$(find_python)
+environment .venv-test -e '.[test]'
+environment .venv-zarr2 'zarr==2.18.*' 'numcodecs<0.16' fsspec aiohttp
+system_package chromium chromium
+system_package node nodejs
+system_package npm npm
+javascript_clients
+
+bin=$PWD/.venv-test/bin
+say "ruff" && "$bin/ruff" check && "$bin/ruff" format --check
+say "mypy" && "$bin/mypy"
+say "pytest" && exec "$bin/pytest" -n "${TEST_PROCESSES:-2}" "$@"

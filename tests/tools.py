@@ -1,0 +1,52 @@
+"""Programs beside Python that tests talk to; ``tests/run.sh`` brings them. A test that lacks one is skipped, and says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def chromium() -> str:
+    """Path of a Chromium to drive; ``CHROMIUM`` names another one."""
+    return os.environ.get("CHROMIUM") or _program("chromium", "chromium-browser", "google-chrome")
+
+
+def node() -> str:
+    """Path of Node."""
+    return _program("node")
+
+
+def node_modules() -> Path:
+    """The folder that holds the JavaScript clients of ``tests/js/package.json``."""
+    return _existing(ROOT / ".tools" / "node_modules", "the JavaScript clients are not installed")
+
+
+def zarr2_python() -> Path:
+    """A Python that has zarr-python 2.18; ``ZARR2_PYTHON`` names another one."""
+    named = os.environ.get("ZARR2_PYTHON")
+    return Path(named) if named else _existing(ROOT / ".venv-zarr2" / "bin" / "python", "there is no .venv-zarr2")
+
+
+def artifacts(name: str) -> Path:
+    """A folder for what a test run leaves behind to be looked at, such as screenshots."""
+    folder = ROOT / ".artifacts" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(f"{names[0]} is not installed: see tests/run.sh")
+
+
+def _existing(path: Path, reason: str) -> Path:
+    if not path.exists():
+        pytest.skip(f"{reason}: run tests/run.sh once")
+    return path
