@@ -23,7 +23,8 @@
     ├── Conflict
     │   ├── NodeExists               something is there already
     │   ├── AppendConflict           at= is not the current length
-    │   └── WriteConflict            another writer came first, again and again
+    │   ├── WriteConflict            another writer came first, again and again
+    │   └── ArrayChanged             (client) the array is no longer what the caller took it for
     ├── PreconditionFailed         If-Match / If-None-Match did not hold
     ├── TooLarge                   over a cap; says what would fit
     ├── NotAcceptable              no format that the client takes
@@ -340,6 +341,21 @@ class WriteConflict(Conflict):
 
     def __str__(self) -> str:
         return f"{self.key!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class ArrayChanged(Conflict):
+    """``member`` (shape, dtype or values) was ``expected`` by a client and is now ``found``."""
+
+    code: ClassVar[str] = "array-changed"
+    title: ClassVar[str] = "The array was changed meanwhile"
+    path: str
+    member: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"the {self.member} of {self.path!r} changed meanwhile: expected {self.expected}, found {self.found}"
 
 
 @dataclass(eq=False)
