@@ -1,4 +1,4 @@
-"""Programs beside Python that tests talk to; ``tests/run.sh`` brings them. A test that lacks one is skipped, and says so."""
+"""Programs beside Python that tests talk to; ``tests/run.sh`` brings them. What lacks one is skipped, and says so."""
 
 from __future__ import annotations
 
