@@ -51,6 +51,18 @@ class Catalog:
             self.versions.forget(mount, f"{rest}/" if rest else "", documents=True)
         return self._open_stored(mount, rest)
 
+    def open_known(self, path: str) -> Node | None:
+        """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""
+        name, _, rest = normalise_path(path).partition("/")
+        mount = self.mounts.get(name)
+        if mount is None:
+            return None
+        prefix = f"{rest}/" if rest else ""
+        keys = _document_keys(mount, prefix)
+        if not (mount.store.capabilities.cheap_stat or self.versions.knows_all(mount, keys)):
+            return None
+        return self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, keys)))
+
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
         node = self.open_node(path, fresh=fresh)
@@ -92,8 +104,7 @@ class Catalog:
 
     def _open_stored(self, mount: MountedStore, rest: str) -> Node:
         prefix = f"{rest}/" if rest else ""
-        keys = [prefix + mount.metadata_key, prefix + ".zattrs", prefix + ".zgroup"]
-        found = self.versions.versions(mount, prefix, keys)
+        found = self.versions.versions(mount, prefix, _document_keys(mount, prefix))
         if found[0] is None and found[2] is None:
             return self._open_undocumented(mount, rest, prefix)
         version = _joined(found)
@@ -160,6 +171,11 @@ def data_id(metadata: ArrayMetadata) -> str:
     """A digest of all that decides what a chunk's bytes mean: everything but the shape (CONFORMANCE 273)."""
     members = {name: value for name, value in metadata.document.items() if name != "shape"}
     return hashlib.blake2b(repr(sorted(members.items(), key=lambda m: m[0])).encode(), digest_size=8).hexdigest()
+
+
+def _document_keys(mount: MountedStore, prefix: str) -> list[str]:
+    """The documents whose versions together are the version of a node."""
+    return [prefix + mount.metadata_key, prefix + ".zattrs", prefix + ".zgroup"]
 
 
 def _path(mount: MountedStore, rest: str) -> str:
