@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hyperslab.engine.jsontext import shown
-from hyperslab.engine.members import MAX_SIZE, Order
+from hyperslab.engine.members import MAX_SIZE, Order, integral
 
 T = TypeVar("T", int, float)
 
@@ -23,16 +22,16 @@ _RATIO_LIMITS = (1e-9, 1e9)
 class ChunkLayout:
     """What a layout asks for, hard over soft: see `chunk_shape.choose_chunks`. ``order`` is None where it is open."""
 
-    chunk_shape: tuple[int, ...]
-    aspect_ratio: tuple[float, ...]
-    elements: int | None
-    order: Order | None
+    chunk_shape: tuple[int, ...] = ()
+    aspect_ratio: tuple[float, ...] = ()
+    elements: int | None = None
+    order: Order | None = None
 
 
-def parse_chunk_layout(value: Any, rank: int, *, hard_shape: Sequence[int] = ()) -> ChunkLayout:
+def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     """The constraints of a ``chunk_layout`` object on an array of ``rank`` axes (CONFORMANCE 222, 223, 231).
 
-    ``hard_shape`` is one more constraint, from the member ``chunks``. Raises `ValueError` for what is malformed, for hard
+    ``hard`` are constraints that other members of the request make. Raises `ValueError` for what is malformed, for hard
     constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order
     that is neither C nor F.
     """
@@ -40,18 +39,36 @@ def parse_chunk_layout(value: Any, rank: int, *, hard_shape: Sequence[int] = ())
     if layout.get("rank", rank) != rank:
         raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
     _check_origin(layout.get("grid_origin"), rank)
+    _check_codec_chunk(layout.get("codec_chunk", {}), rank)
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
-    codec_chunk = _object(layout.get("codec_chunk", {}), _CHUNK_MEMBERS)
-    if any(size > 0 for size in _vector(codec_chunk.get("shape"), rank, _size)):
-        raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")
-    shapes = [hard_shape, *_vectors(chunks, "shape", rank, _size)]
-    ratios = _vectors(chunks, "aspect_ratio", rank, _ratio)
+    shapes = [hard.chunk_shape, *_vectors(chunks, "shape", rank, _size)]
+    ratios = [hard.aspect_ratio, *_vectors(chunks, "aspect_ratio", rank, _ratio)]
     return ChunkLayout(
         chunk_shape=_merge(shapes, _vectors(chunks, "shape" + _SOFT, rank, _size), rank, "chunk shape"),
         aspect_ratio=_merge(ratios, _vectors(chunks, "aspect_ratio" + _SOFT, rank, _ratio), rank, "aspect ratio"),
-        elements=_merge_elements(chunks),
-        order=_order(layout, rank),
+        elements=_merge_elements(chunks, hard.elements),
+        order=_merge_order(layout, rank, hard.order),
     )
+
+
+def parse_elements(value: Any) -> int | None:
+    """A target of elements for a chunk; None for null."""
+    if value is None:
+        return None
+    number = integral(value)
+    if number is not None and 0 <= number < MAX_SIZE:
+        return number
+    raise ValueError(f"expected a number of elements, found {shown(value)}")
+
+
+def parse_aspect_ratio(value: Any, rank: int) -> tuple[float, ...]:
+    """The proportions of a chunk, one for each axis; empty for null."""
+    return tuple(_vector(value, rank, _ratio))
+
+
+def parse_chunk_shape(value: Any, rank: int) -> tuple[int, ...]:
+    """Sizes for each axis, 0 for free, -1 or null for the whole axis; empty for null."""
+    return tuple(_vector(value, rank, _size))
 
 
 def _with_soft(name: str) -> tuple[str, str]:
@@ -82,8 +99,9 @@ def _vector(value: Any, rank: int, parse: Callable[[Any], T]) -> list[T]:
 def _size(value: Any) -> int:
     if value is None:
         return -1
-    if type(value) in (int, float) and value == int(value) and -1 <= value <= MAX_SIZE:
-        return int(value)
+    size = integral(value)
+    if size is not None and -1 <= size <= MAX_SIZE:
+        return size
     raise ValueError(f"expected sizes, 0 for free or -1 for the whole axis, found {shown(value)}")
 
 
@@ -92,14 +110,6 @@ def _ratio(value: Any) -> float:
     if type(value) in (int, float) and (value == 0 or low <= value <= high):
         return float(value)
     raise ValueError(f"expected ratios from {low} to {high}, or 0 for 1, found {shown(value)}")
-
-
-def _elements(value: Any) -> int | None:
-    if value is None:
-        return None
-    if type(value) in (int, float) and value == math.floor(value) and 0 <= value < MAX_SIZE:
-        return int(value)
-    raise ValueError(f"expected a number of elements, found {shown(value)}")
 
 
 def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, what: str) -> tuple[T, ...]:
@@ -115,23 +125,27 @@ def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, 
     return tuple(merged)
 
 
-def _merge_elements(chunks: Sequence[Mapping[str, Any]]) -> int | None:
-    hard = {number for chunk in chunks if (number := _elements(chunk.get("elements"))) is not None}
+def _merge_elements(chunks: Sequence[Mapping[str, Any]], asked: int | None) -> int | None:
+    found = [asked, *(parse_elements(chunk.get("elements")) for chunk in chunks)]
+    hard = sorted({number for number in found if number is not None})
     if len(hard) > 1:
-        raise ValueError(f"a chunk cannot have both {' and '.join(str(number) for number in sorted(hard))} elements")
-    soft = [_elements(chunk.get("elements" + _SOFT)) for chunk in chunks]
-    return next(iter(hard), next((number for number in soft if number is not None), None))
+        raise ValueError(f"a chunk cannot have both {hard[0]} and {hard[1]} elements")
+    soft = [parse_elements(chunk.get("elements" + _SOFT)) for chunk in chunks]
+    return next((number for number in (*hard, *soft) if number is not None), None)
 
 
-def _order(layout: Mapping[str, Any], rank: int) -> Order | None:
+def _merge_order(layout: Mapping[str, Any], rank: int, asked: Order | None) -> Order | None:
     """C and F are the same for fewer than two axes, and nothing is asked then."""
+    orders: dict[tuple[int, ...], Order] = {tuple(reversed(range(rank))): "F", tuple(range(rank)): "C"}
     hard = _permutation(layout.get("inner_order"), rank)
     soft = _permutation(layout.get("inner_order" + _SOFT), rank)
-    orders: dict[tuple[int, ...], Order] = {tuple(range(rank)): "C", tuple(reversed(range(rank))): "F"}
-    if hard is not None and hard not in orders:
+    if hard is None:
+        return asked or (orders.get(soft) if soft is not None and rank > 1 else None)
+    if hard not in orders:
         raise ValueError(f"inner_order: Zarr v2 has C and F order, not {list(hard)}")
-    wanted = soft if hard is None else hard
-    return None if wanted is None or rank < 2 else orders.get(wanted)
+    if asked is not None and rank > 1 and asked != orders[hard]:
+        raise ValueError(f"inner_order: {list(hard)} is {orders[hard]} order, and order is {asked}")
+    return asked or orders[hard]
 
 
 def _permutation(value: Any, rank: int) -> tuple[int, ...] | None:
@@ -147,3 +161,9 @@ def _check_origin(value: Any, rank: int) -> None:
         return
     if not isinstance(value, list) or len(value) != rank or any(origin not in (0, None) for origin in value):
         raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(value)}")
+
+
+def _check_codec_chunk(value: Any, rank: int) -> None:
+    """A hard shape is an error; all else would be advice to a codec that takes whole chunks."""
+    if any(size > 0 for size in _vector(_object(value, _CHUNK_MEMBERS).get("shape"), rank, _size)):
+        raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")

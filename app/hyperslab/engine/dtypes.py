@@ -20,8 +20,8 @@ from hyperslab.engine.jsontext import shown
 
 MAX_RANK: Final = 64
 """The most dimensions that numpy's arrays have, subarray dimensions of a field included."""
-MAX_ITEMSIZE: Final = 2**31 - 1
-"""The largest item in bytes that numpy can hold."""
+MAX_ITEMSIZE: Final = 64 << 20
+"""The largest item in bytes; numpy could hold 2 GiB, but a fill value is one item, and a document must stay cheap."""
 MAX_FIELDS: Final = 10_000
 
 EXTENSION_FLOATS: Final = frozenset(
@@ -131,7 +131,7 @@ def _simple_dtype(text: str) -> np.dtype[Any]:
         return extension
     match = _TYPE_STRING.fullmatch(text)
     if match is None:
-        raise ValueError(f"{shown(text)} is not a type string of the specification")
+        raise ValueError(f"{shown(text)} is not a type string of the specification, such as '<u2'")
     order, kind, digits, unit = match.groups()
     _check_unit(text, kind, unit)
     itemsize = _itemsize(text, kind, int(digits))

@@ -239,7 +239,8 @@ def _parse_fixed_bytes(value: Any, dtype: np.dtype[Any]) -> Item:
 
 def _parse_text(value: Any, dtype: np.dtype[Any]) -> Item:
     """A plain string, cut at the length of the item (CONFORMANCE 105); 0 is the empty one."""
-    return np.array(_text(value), dtype)
+    length = dtype.itemsize // 4
+    return _item_from_bytes(_text(value)[:length].encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The members of a ``.zarray``, one parser each: JSON in, checked values out; `ValueError` with the reason otherwise."""
+"""The members of a ``.zarray``, one parser each: JSON in, checked values out, or `ValueError` with a reason."""
 
 from __future__ import annotations
 
@@ -46,10 +46,18 @@ def _parse_chunk(value: Any, size: int) -> int:
 
 
 def parse_size(value: Any, low: int) -> int:
-    number = int(value) if type(value) is float and value.is_integer() else value
-    if type(number) is int and low <= number <= MAX_SIZE:
+    """An integer from ``low`` to `MAX_SIZE`; an integral float passes (CONFORMANCE 18)."""
+    number = integral(value)
+    if number is not None and low <= number <= MAX_SIZE:
         return number
     raise ValueError(f"expected integers from {low} to 2**62, found {shown(value)}")
+
+
+def integral(value: Any) -> int | None:
+    """The integer that a JSON number is; None for all else, true and false included."""
+    if type(value) is int:
+        return value
+    return int(value) if type(value) is float and value.is_integer() else None
 
 
 def check_rank(dtype: DataType, rank: int) -> DataType:
