@@ -73,7 +73,7 @@ def parse_selection(text: str) -> tuple[SelectionItem, ...]:
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
         part, position = list(_split(text))[ellipses[1]]
-        raise BadSelection(text, part.strip(), position, "only one ellipsis is allowed")
+        raise BadSelection(text, part.strip(), position + _margin(part), "only one ellipsis is allowed")
     return items
 
 
@@ -104,7 +104,7 @@ def _split(text: str) -> Iterator[tuple[str, int]]:
 
 def _parse_item(text: str, part: str, position: int) -> SelectionItem:
     stripped = part.strip()
-    position += len(part) - len(part.lstrip())
+    position += _margin(part)
     if stripped == "...":
         return Ellipsis
     if stripped.startswith("["):
@@ -141,11 +141,16 @@ def _parse_slice(text: str, part: str, position: int) -> slice:
 
 def _parse_integer(text: str, part: str, position: int) -> int:
     stripped = part.strip()
-    position += len(part) - len(part.lstrip())
+    position += _margin(part)
     if not _INTEGER.fullmatch(stripped):
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         raise BadSelection(text, stripped, position, reason)
     return int(stripped)
+
+
+def _margin(part: str) -> int:
+    """White space before the text of a part."""
+    return len(part) - len(part.lstrip())
 
 
 def _format_item(item: SelectionItem) -> str:

@@ -1,0 +1,117 @@
+"""The cache is bounded in bytes, never mixes versions, and loads once however many ask."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.cache import VersionedCache
+from hyperslab.errors import Cancelled, StoreError
+
+
+def test_a_value_is_found_under_its_own_version_only() -> None:
+    cache: VersionedCache[bytes] = VersionedCache(100)
+    cache.put("key", "v1", b"one", 3)
+
+    assert cache.get("key", "v1") == b"one"
+    assert cache.get("key", "v2") is None
+
+
+def test_putting_another_version_replaces_the_first() -> None:
+    cache: VersionedCache[bytes] = VersionedCache(100)
+    cache.put("key", "v1", b"one", 3)
+    cache.put("key", "v2", b"twotwo", 6)
+
+    assert cache.get("key", "v1") is None
+    assert cache.get("key", "v2") == b"twotwo"
+    assert cache.stats().nbytes == 6
+
+
+def test_the_longest_unused_goes_first() -> None:
+    cache: VersionedCache[str] = VersionedCache(3)
+    for name in "abc":
+        cache.put(name, "v", name, 1)
+    cache.get("a", "v")
+    cache.put("d", "v", "d", 1)
+
+    assert [cache.holds(name, "v") for name in "abcd"] == [True, False, True, True]
+    assert cache.stats().evictions == 1
+
+
+def test_what_is_larger_than_the_cache_is_not_held() -> None:
+    cache: VersionedCache[str] = VersionedCache(10)
+    cache.put("small", "v", "small", 5)
+    cache.put("large", "v", "large", 11)
+
+    assert cache.holds("small", "v")
+    assert not cache.holds("large", "v")
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=60), st.integers(0, 100))
+def test_the_bytes_held_never_exceed_the_limit(puts: list[tuple[int, int]], limit: int) -> None:
+    """The count of bytes is exactly the sum over the entries held, and never above the limit."""
+    cache: VersionedCache[int] = VersionedCache(limit)
+    sizes: dict[int, int] = {}
+    for key, size in puts:
+        cache.put(key, "v", size, size)
+        sizes[key] = size
+
+        held = sum(size for key, size in sizes.items() if cache.holds(key, "v"))
+        assert held == cache.stats().nbytes <= limit
+
+
+def test_many_threads_load_a_missing_value_once() -> None:
+    cache: VersionedCache[str] = VersionedCache(100)
+    barrier = Barrier(8)
+    calls: list[int] = []
+
+    def load() -> tuple[str, str, int]:
+        calls.append(1)
+        Event().wait(0.05)
+        return "value", "v", 5
+
+    def ask(_: int) -> str:
+        barrier.wait()
+        return cache.load("key", "v", load)[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+
+    assert answers == ["value"] * 8
+    assert len(calls) == 1
+
+
+def test_a_failed_load_fails_for_all_who_wait_and_is_tried_again_later() -> None:
+    cache: VersionedCache[str] = VersionedCache(100)
+
+    def fail() -> tuple[str, str, int]:
+        raise StoreError("store", "key", "down")
+
+    with pytest.raises(StoreError):
+        cache.load("key", "v", fail)
+
+    assert cache.load("key", "v", lambda: ("value", "v", 5)) == ("value", False)
+
+
+def test_a_cancelled_leader_hands_over_to_the_next() -> None:
+    cache: VersionedCache[str] = VersionedCache(100)
+    leading, follow = Event(), Event()
+
+    def cancelled() -> tuple[str, str, int]:
+        leading.set()
+        follow.wait(5)
+        raise Cancelled
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(cache.load, "key", "v", cancelled)
+        leading.wait(5)
+        follower = pool.submit(cache.load, "key", "v", lambda: ("value", "v", 5))
+        follow.set()
+
+        with pytest.raises(Cancelled):
+            leader.result(5)
+        assert follower.result(5) == ("value", False)

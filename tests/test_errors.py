@@ -1,0 +1,61 @@
+"""Errors are facts: they survive pickling and the trip over the wire as the same class."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+from hyperslab import errors
+
+ALL = sorted(errors.all_errors(), key=lambda cls: cls.__name__)
+
+
+def example(cls: type[errors.HyperslabError]) -> errors.HyperslabError:
+    """An instance with a value of some plausible kind in every field."""
+    values: dict[type, Any] = {str: "text", int: 3}
+    facts = {
+        f.name: values[int] if f.type == "int" else ["a", "b"] if str(f.type).startswith("list") else values[str]
+        for f in fields(cls)
+        if f.default is MISSING and f.default_factory is MISSING
+    }
+    return cls(**facts)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_an_error_survives_pickling(cls: type[errors.HyperslabError]) -> None:
+    error = example(cls)
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is cls
+    assert copy.facts() == error.facts()
+    assert str(copy) == str(error) != ""
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_code_and_facts_make_the_same_error_again(cls: type[errors.HyperslabError]) -> None:
+    error = example(cls)
+    copy = errors.from_facts(cls.code, error.facts())
+
+    assert type(copy) is cls
+    assert str(copy) == str(error)
+
+
+def test_codes_are_unique_and_speakable() -> None:
+    codes = [cls.code for cls in ALL]
+
+    assert len(set(codes)) == len(codes)
+    assert all(code == code.lower() and " " not in code for code in codes)
+
+
+def test_the_tree_in_the_module_names_every_class() -> None:
+    named = errors.__doc__ or ""
+
+    assert [cls.__name__ for cls in ALL if cls.__name__ not in named] == []
+
+
+def test_an_unknown_code_or_a_missing_fact_makes_no_error() -> None:
+    assert errors.from_facts("no-such-code", {}) is None
+    assert errors.from_facts("index-out-of-range", {"axis": 0}) is None
