@@ -1,0 +1,74 @@
+"""The viewer page: `/`, `/view/{path}` and its static files."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hyperslab.viewer import assets
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
+)
+_FOREVER: Final = "public, max-age=31536000, immutable"
+_REVALIDATE: Final = "no-cache"
+
+
+def routes() -> list[Route]:
+    """The routes of the page, for the application to mount; every one answers GET and HEAD."""
+    return [
+        Route("/", page, name="home"),
+        Route("/view", page),
+        Route("/view/{path:path}", page, name="view"),
+        Route("/viewer/static/{digest}/{name:path}", static, name="viewer-static"),
+        Route("/favicon.ico", favicon),
+    ]
+
+
+async def page(request: Request) -> Response:
+    """The HTML page; it finds out in the browser what the path in its address holds."""
+    body = assets.load().page(request.scope.get("root_path", ""))
+    headers = {
+        "Cache-Control": _REVALIDATE,
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return _conditional(request, body, "text/html; charset=utf-8", headers)
+
+
+async def static(request: Request) -> Response:
+    """A file of the page: kept for ever under the digest of this version, never under another one."""
+    loaded = assets.load()
+    asset = loaded.files.get(request.path_params["name"])
+    if asset is None or request.path_params["name"] == assets.PAGE:
+        return Response("There is no such file.\n", 404, media_type="text/plain")
+    current = request.path_params["digest"] == loaded.digest
+    headers = {
+        "Cache-Control": _FOREVER if current else "no-store",
+        "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
+    }
+    body = asset.body
+    if asset.gzipped is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        body = asset.gzipped
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, headers=headers, media_type=asset.media_type)
+
+
+async def favicon(request: Request) -> Response:
+    """The mark of the page, for clients that ask for the old name."""
+    asset = assets.load().files["mark.svg"]
+    return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
+
+
+def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {**headers, "ETag": tag}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=media_type)

@@ -1,0 +1,84 @@
+/** Questions to the service. Every failure is a `Problem` that says what the problem document said. */
+
+import { ROOT } from "./dom.js";
+
+/** A failed request, in the words of the service. */
+export class Problem extends Error {
+  /** @param {{title: string, detail?: string, status: number, code: string}} facts */
+  constructor({ title, detail, status, code }) {
+    super(detail || title);
+    this.title = title;
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** @param {string} path @returns {string} the path with every segment percent-encoded */
+export const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+/**
+ * The address of an API route for a node.
+ * @param {"metadata"|"slice"|"tile"|"plan"} route
+ * @param {string} path
+ * @param {string} [rest] what follows the path, with its slash or question mark
+ */
+export const url = (route, path, rest = "") => `${ROOT}/v1/${route}/${encodePath(path)}${rest}`;
+
+/** The same as an absolute address, for people to copy. */
+export const absolute = (address) => new URL(address, location.origin).href;
+
+/** @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>} */
+async function get(address, signal) {
+  let response;
+  try {
+    response = await fetch(address, { signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ title: "The service cannot be reached", detail: "No answer came. Is the service still running?", status: 0, code: "unreachable" });
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+async function problemOf(response) {
+  const facts = await response.json().catch(() => ({}));
+  return new Problem({
+    title: facts.title ?? `HTTP ${response.status}`,
+    detail: facts.detail,
+    status: response.status,
+    code: facts.code ?? "http",
+  });
+}
+
+const getJson = async (address, signal) => (await get(address, signal)).json();
+
+/**
+ * The node document (DESIGN 3.1); a group has its first children.
+ * @param {string} path
+ * @param {{cursor?: string|null, limit?: number, signal?: AbortSignal}} [options]
+ */
+export function metadata(path, { cursor, limit, signal } = {}) {
+  const query = new URLSearchParams();
+  if (limit) query.set("limit", String(limit));
+  if (cursor) query.set("cursor", cursor);
+  const text = query.size ? `?${query}` : "";
+  return getJson(url("metadata", path, text), signal);
+}
+
+/** What the tile routes say about a node: axes, levels, channels, windows. */
+export const tileInfo = (path, query, signal) => getJson(url("tile", path, `/info.json${query && `?${query}`}`), signal);
+
+/** @returns {Promise<any>} counts per bin */
+export const histogram = (path, query, signal) => getJson(url("tile", path, `/histogram.json?${query}`), signal);
+
+/**
+ * Values as nested lists.
+ * @param {string} path
+ * @param {string} select numpy text
+ * @param {{field?: string, signal?: AbortSignal}} [options]
+ */
+export function values(path, select, { field, signal } = {}) {
+  const query = new URLSearchParams({ select, format: "json" });
+  if (field) query.set("field", field);
+  return getJson(url("slice", path, `?${query}`), signal);
+}

@@ -1,0 +1,16 @@
+/** What can be told about an array from its node document alone. */
+
+/** The first field whose values are numbers, "" where the dtype has no fields. */
+export function numericField(document) {
+  if (!Array.isArray(document.dtype)) return "";
+  const numeric = document.dtype.find(([, type]) => typeof type === "string" && !/^[<>|]?[OSUV]/.test(type));
+  return numeric?.[0] ?? "";
+}
+
+/** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
+export function plainInfo(document) {
+  const shape = document.shape ?? [];
+  const names = shape.map((_, axis) => document.dimension_names?.[axis] ?? `d${axis}`);
+  const axes = shape.map((size, axis) => ({ name: names[axis], type: null, unit: null, size, scale: 1 }));
+  return { path: document.path, axes, plane: names.slice(-2), selection: {}, channel_axis: null, channels: [], labels: [], problems: [] };
+}

@@ -1,0 +1,124 @@
+/** Colour maps with swatches, gamma and invert. */
+
+import { url } from "./api.js";
+import { h, icon } from "./dom.js";
+import { activeIndices, channelsOf } from "./tilequery.js";
+
+const FAVOURITES = ["gray", "viridis", "magma", "inferno", "cividis", "turbo", "coolwarm", "RdBu", "Spectral", "twilight", "tab20"];
+
+/**
+ * @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store
+ * @param {() => void} oninvert
+ */
+export function createColormaps(store, oninvert) {
+  const choice = createChoice((colormap) => store.update({ colormap }, "colormap"));
+  const flip = h("button", { type: "button", class: "chip", onclick: () => reverse() }, "Reverse");
+  const gamma = h("input", {
+    type: "range", min: -1, max: 1, step: 0.05, "aria-label": "Gamma", title: "Double click: 1",
+    oninput: () => store.update({ gamma: Number((10 ** gamma.valueAsNumber).toFixed(2)) }, "gamma"),
+    ondblclick: () => store.update({ gamma: 1 }, "gamma"),
+  });
+  const gammaText = h("output", { class: "number" });
+  const invert = h("button", { type: "button", class: "chip", onclick: oninvert }, "Invert");
+  const element = h("div", { class: "colours" }, choice.element, h("label", { class: "field-row" }, h("span", {}, "Gamma"), gamma, gammaText), h("div", { class: "chips" }, invert, flip));
+
+  function reverse() {
+    const { colormap } = store.get();
+    store.update({ colormap: colormap.endsWith("_r") ? colormap.slice(0, -2) : `${colormap}_r` }, "colormap");
+  }
+
+  /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
+  function update(state, info) {
+    const single = activeIndices(state, info).length === 1;
+    choice.update(state.colormap, info);
+    choice.element.hidden = flip.hidden = !single || !info.colormaps?.length;
+    flip.disabled = !state.colormap;
+    flip.setAttribute("aria-pressed", String(state.colormap.endsWith("_r")));
+    gamma.value = String(Math.log10(state.gamma));
+    gamma.style.setProperty("--filled", `${(Math.log10(state.gamma) + 1) * 50}%`);
+    gammaText.textContent = state.gamma.toFixed(2);
+    const inverted = channelsOf(state, info).some((channel) => channel.active && channel.inverted);
+    invert.setAttribute("aria-pressed", String(inverted));
+  }
+
+  return { element, update };
+}
+
+/** The list that drops down, with a filter and a swatch for each map. */
+function createChoice(onchoose) {
+  const swatch = h("span", { class: "swatch" });
+  const name = h("span", {});
+  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter colour maps", oninput: () => narrow() });
+  const options = h("div", { class: "colormap-options", role: "listbox", "aria-label": "Colour maps" });
+  const popup = h("div", { class: "colormap-popup", hidden: true, onkeydown: (event) => onKey(event) }, filter, options);
+  const button = h("button", { type: "button", class: "colormap-button", "aria-haspopup": "listbox", "aria-expanded": "false", onclick: () => open(popup.hidden) }, swatch, name, icon("chevron"));
+  const element = h("div", { class: "colormap" }, button, popup);
+  const seen = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach(({ target }) => paint(target.firstChild, target.dataset.name)), { root: options });
+  let info = null;
+
+  function open(wanted) {
+    const inside = popup.contains(document.activeElement);
+    popup.hidden = !wanted;
+    button.setAttribute("aria-expanded", String(wanted));
+    if (wanted) {
+      options.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
+      filter.focus({ preventScroll: true });
+    } else if (inside) button.focus();
+  }
+
+  function narrow() {
+    const text = filter.value.toLowerCase();
+    for (const one of options.children) one.hidden = !one.dataset.name.toLowerCase().includes(text);
+  }
+
+  function onKey(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") open(false);
+    else if (by) {
+      const shown = [...options.children].filter((one) => !one.hidden);
+      const at = shown.indexOf(document.activeElement);
+      shown[(at + by + shown.length) % shown.length]?.focus();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  function option(colormap) {
+    const band = h("span", { class: "swatch" });
+    const choose = () => {
+      onchoose(colormap);
+      open(false);
+    };
+    const one = h("button", { type: "button", role: "option", "data-name": colormap, onclick: choose }, band, colormap || "None");
+    seen.observe(one);
+    return one;
+  }
+
+  /** The picture of a colour map; grey where there is none. */
+  function paint(band, colormap) {
+    const image = colormap ? `url("${url("tile", info.path, `/legend.png?colormap_name=${encodeURIComponent(colormap)}&size=128`)}")` : "linear-gradient(to right, #000, #fff)";
+    if (band.style.backgroundImage !== image) band.style.backgroundImage = image;
+  }
+
+  function rebuild() {
+    const known = new Set(info.colormaps ?? []);
+    const first = FAVOURITES.filter((one) => known.has(one));
+    options.replaceChildren(...["", ...first, ...[...known].filter((one) => !first.includes(one))].map(option));
+  }
+
+  function update(colormap, newInfo) {
+    if (newInfo !== info) {
+      info = newInfo;
+      rebuild();
+    }
+    const base = colormap.replace(/_r$/, "");
+    paint(swatch, colormap);
+    name.textContent = colormap || (info.channel_axis ? "Channel colour" : "Grey");
+    for (const one of options.children) one.setAttribute("aria-selected", String(one.dataset.name === base));
+  }
+
+  document.addEventListener("pointerdown", (event) => {
+    if (!popup.hidden && !element.contains(event.target)) open(false);
+  });
+  return { element, update };
+}

@@ -1,0 +1,73 @@
+/** The bar at the top: where we are, how to look at it, and the page's own buttons. */
+
+import { copyText, h, icon, iconButton } from "./dom.js";
+import { pageAddress } from "./state.js";
+
+const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
+
+/**
+ * @param {HTMLElement} host
+ * @param {{onopen: (path: string) => void, onview: (view: string) => void, onhelp: () => void}} events
+ */
+export function createHeader(host, { onopen, onview, onhelp }) {
+  const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
+  const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
+  const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
+  const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), { class: "icon-button not-phone" });
+  const theme = iconButton("theme", "Dark or light", () => switchTheme());
+  const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
+  const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
+  host.append(sidebar, brand(onopen), crumbs, views, h("div", { class: "header-buttons" }, share, theme, help, panels));
+
+  /** @param {string} path @param {string[]} available @param {string} view */
+  function update(path, available, view) {
+    const names = path.split("/").filter(Boolean);
+    crumbs.replaceChildren(...names.map((name, i) => crumb(name, names.slice(0, i + 1).join("/"), i === names.length - 1, onopen)));
+    views.hidden = available.length < 2;
+    views.replaceChildren(...available.map((name) => h("button", { type: "button", "aria-pressed": String(name === view), "data-show": name, onclick: () => onview(name) }, VIEW_NAMES[name])));
+  }
+  return { update };
+}
+
+function brand(onopen) {
+  const mark = h("span", { class: "mark", "aria-hidden": "true" }, icon("mark"));
+  return h("a", { class: "brand", href: pageAddress(""), "aria-label": "Hyperslab: all stores", onclick: (event) => (event.preventDefault(), onopen("")) }, mark, h("span", { class: "brand-name" }, "Hyperslab"));
+}
+
+function crumb(name, path, last, onopen) {
+  const follow = (event) => {
+    event.preventDefault();
+    onopen(path);
+  };
+  return h("span", { class: "crumb" }, h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"), h("a", { href: pageAddress(path), "aria-current": last ? "page" : null, onclick: follow }, name));
+}
+
+/** Show or hide the tree or the inspector: over the data where the page is narrow, beside it where it is wide. */
+export function togglePanel(name, wanted) {
+  const { body } = document;
+  const open = wanted ?? !isOpen(name);
+  body.classList.toggle(`${name}-open`, open);
+  body.classList.toggle(`${name}-closed`, !open);
+  const other = name === "tree" ? "inspector" : "tree";
+  if (open && isNarrow()) body.classList.remove(`${other}-open`);
+}
+
+export const isNarrow = () => matchMedia("(max-width: 860px)").matches;
+
+function isOpen(name) {
+  const { classList } = document.body;
+  return isNarrow() ? classList.contains(`${name}-open`) : !classList.contains(`${name}-closed`);
+}
+
+/** The other theme than the one that shows, remembered. */
+export function switchTheme() {
+  const root = document.documentElement;
+  const dark = (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("hyperslab-theme", root.dataset.theme);
+  } catch {
+    // Storage may be forbidden: the choice then lasts as long as the page.
+  }
+  document.dispatchEvent(new Event("themechange"));
+}

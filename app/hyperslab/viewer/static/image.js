@@ -1,0 +1,308 @@
+/**
+ * The picture: OpenSeadragon over our tiles. A change of slider or window loads the next frame hidden behind the one
+ * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
+ */
+
+import { url } from "./api.js";
+
+/**
+ * @typedef {object} Frame
+ * @property {string} path @property {string} query
+ * @property {number} width @property {number} height
+ * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
+ * @property {boolean} blank draw nothing (no channel is on)
+ */
+
+const KEPT_TILES = 600;
+const REQUESTS_AT_ONCE = 6; // what a browser opens per host over HTTP/1.1
+
+const geometry = (frame) => [frame.path, frame.width, frame.height, frame.tileSize].join();
+const keyOf = (frame) => `${frame.path}?${frame.query}`;
+
+function tileSource(frame) {
+  return {
+    width: frame.width,
+    height: frame.height,
+    tileSize: frame.tileSize,
+    tileOverlap: 0,
+    minLevel: frame.minzoom,
+    maxLevel: frame.maxzoom,
+    getTileUrl: (z, x, y) => url("tile", frame.path, `/${z}/${x}/${y}.png${frame.query && `?${frame.query}`}`),
+    hasTransparency: () => true,
+  };
+}
+
+/**
+ * OpenSeadragon adds an inline style sheet, which our content policy forbids, unless it finds its mark in the page: here
+ * on an element of no language, which styles nothing. `viewer.css` has the rule.
+ */
+function withoutInlineStyle() {
+  const mark = document.createElementNS(null, "style");
+  mark.setAttribute("data-openseadragon-mobile-css", "true");
+  document.head.append(mark);
+}
+
+function openViewer(element) {
+  const { OpenSeadragon } = window;
+  withoutInlineStyle();
+  return new OpenSeadragon.Viewer({
+    element,
+    drawer: ["webgl", "canvas"],
+    showNavigationControl: false,
+    subPixelRoundingForTransparency: OpenSeadragon.SUBPIXEL_ROUNDING_OCCURRENCES.ALWAYS,
+    imageLoaderLimit: REQUESTS_AT_ONCE,
+    maxImageCacheCount: KEPT_TILES,
+    tileRetryMax: 0,
+    animationTime: 0.35,
+    springStiffness: 9,
+    maxZoomPixelRatio: 40,
+    minZoomImageRatio: 0.5,
+    visibilityRatio: 0.3,
+    preserveViewport: true,
+    immediateRender: true,
+    blendTime: 0,
+    gestureSettingsMouse: { clickToZoom: false, dblClickToZoom: true, flickEnabled: false },
+    gestureSettingsTouch: { clickToZoom: false, dblClickToZoom: true },
+  });
+}
+
+export class Picture {
+  /**
+   * @param {HTMLElement} element
+   * @param {{onMove: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void}} events
+   */
+  constructor(element, events) {
+    this.element = element;
+    this.events = events;
+    this.viewer = openViewer(element);
+    this.viewer.innerTracker.keyDownHandler = null; // the page has its own keys
+    this.viewer.innerTracker.keyHandler = null;
+    this.viewer.addHandler("update-viewport", () => events.onMove());
+    this.viewer.addHandler("tile-load-failed", (event) => this.#failed(event));
+    /** @type {Map<string, any>} frames in the world (OpenSeadragon.TiledImage) by key */
+    this.frames = new Map();
+    this.shown = null;
+    this.wanted = null;
+    this.busy = false;
+    this.labels = null;
+    this.smooth = false;
+    element.dataset.failedTiles = "0";
+  }
+
+  get scale() {
+    return this.shown ? this.shown.viewportToImageZoom(this.viewer.viewport.getZoom(true)) : 1;
+  }
+
+  /** Show a frame; while one is on its way only the newest of those asked for meanwhile is kept. @param {Frame} frame */
+  show(frame, box = null) {
+    const again = this.wanted !== null && geometry(this.wanted) === geometry(frame);
+    this.wanted = frame;
+    if (!again) this.#restart(box);
+    if (!this.busy) this.#next();
+  }
+
+  /** Resolves when the newest frame is on the screen. */
+  settled() {
+    if (!this.busy) return Promise.resolve();
+    return new Promise((resolve) => this.element.addEventListener("frame", () => resolve(this.settled()), { once: true }));
+  }
+
+  /** Load neighbouring frames in the background and forget all others. @param {Frame[]} neighbours */
+  prefetch(neighbours) {
+    const keep = new Set([keyOf(this.wanted), ...neighbours.map(keyOf)]);
+    for (const [key, item] of this.frames) {
+      if (!keep.has(key) && item !== this.shown) this.#drop(key, item);
+    }
+    neighbours.filter((frame) => !this.frames.has(keyOf(frame))).forEach((frame) => void this.#load(frame));
+  }
+
+  #restart(box) {
+    for (const [key, item] of this.frames) this.#drop(key, item);
+    if (this.labels) this.viewer.world.removeItem(this.labels);
+    this.labels = null;
+    this.labelKey = "";
+    this.shown = null;
+    this.busy = false;
+    this.pendingBox = box;
+    this.fresh = true;
+  }
+
+  async #next() {
+    const frame = this.wanted;
+    this.busy = true;
+    this.events.onLoad(true);
+    const item = this.frames.get(keyOf(frame)) ?? (await this.#load(frame));
+    if (item === null) return;
+    if (this.fresh) this.#place(item);
+    await loaded(item);
+    if (!this.viewer.world || this.viewer.world.getIndexOfItem(item) < 0) return; // the node has changed meanwhile
+    this.#swap(item, frame);
+    this.busy = false;
+    if (this.wanted !== frame) return void this.#next();
+    this.events.onLoad(false);
+    this.element.dispatchEvent(new Event("frame"));
+  }
+
+  /** Add a frame to the world; the first one is drawn as it loads, later ones stay hidden until they are complete. */
+  #load(frame) {
+    const generation = geometry(this.wanted);
+    const first = this.shown === null;
+    return new Promise((resolve) => {
+      this.viewer.addTiledImage({
+        tileSource: tileSource(frame),
+        index: 0,
+        opacity: first && !frame.blank ? 1 : 0,
+        preload: true,
+        zombieCache: true,
+        success: ({ item }) => {
+          const stale = generation !== geometry(this.wanted);
+          if (stale) this.viewer.world.removeItem(item);
+          else this.frames.set(keyOf(frame), item);
+          resolve(stale ? null : item);
+        },
+        error: () => resolve(null),
+      });
+    });
+  }
+
+  #place(item) {
+    this.fresh = false;
+    this.shown = item;
+    if (this.pendingBox) this.goTo(this.pendingBox);
+    else this.viewer.viewport.goHome(true);
+  }
+
+  #swap(item, frame) {
+    item.setOpacity(frame.blank ? 0 : 1);
+    if (this.shown !== item) this.shown?.setOpacity(0);
+    this.shown = item;
+    for (const [key, other] of this.frames) {
+      if (other !== item && other.getOpacity() > 0) this.#drop(key, other);
+    }
+  }
+
+  #drop(key, item) {
+    this.frames.delete(key);
+    this.viewer.world.removeItem(item);
+  }
+
+  /** Labels over the picture; null takes them away. @param {Frame|null} frame @param {number} opacity */
+  overlay(frame, opacity) {
+    const key = frame ? keyOf(frame) : "";
+    this.labelOpacity = opacity;
+    if (key === this.labelKey) return void this.labels?.setOpacity(opacity);
+    this.labelKey = key;
+    const old = this.labels;
+    this.labels = null;
+    if (!frame) return void (old && this.viewer.world.removeItem(old));
+    this.viewer.addTiledImage({
+      tileSource: tileSource(frame),
+      opacity: 0,
+      preload: true,
+      success: ({ item }) => this.#showLabels(item, key, old),
+    });
+  }
+
+  async #showLabels(item, key, old) {
+    const world = this.viewer.world;
+    if (key !== this.labelKey) return void world.removeItem(item);
+    await loaded(item);
+    if (old && world.getIndexOfItem(old) >= 0) world.removeItem(old);
+    if (key !== this.labelKey) return void world.removeItem(item);
+    this.labels = item;
+    item.setOpacity(this.labelOpacity);
+  }
+
+  setSmooth(smooth) {
+    if (smooth === this.smooth && this.smoothed) return;
+    this.smooth = smooth;
+    this.smoothed = true;
+    this.viewer.drawer.setImageSmoothingEnabled(smooth);
+  }
+
+  /** What is visible, in pixels of the picture: centre x, y and width. @returns {[number, number, number]|null} */
+  box() {
+    if (!this.shown) return null;
+    const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(true));
+    return [rect.x + rect.width / 2, rect.y + rect.height / 2, rect.width];
+  }
+
+  /** Visible whole pixels as half-open ranges. @returns {{x: [number, number], y: [number, number]}} */
+  visible() {
+    const { x: width, y: height } = this.shown.getContentSize();
+    const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(false));
+    const range = (start, length, size) => {
+      const low = Math.min(Math.max(Math.floor(start), 0), size - 1);
+      return [low, Math.min(Math.max(Math.ceil(start + length), low + 1), size)];
+    };
+    return { x: range(rect.x, rect.width, width), y: range(rect.y, rect.height, height) };
+  }
+
+  /** @param {[number, number, number]} box */
+  goTo([x, y, width]) {
+    const { OpenSeadragon } = window;
+    const size = this.viewer.viewport.getContainerSize();
+    const height = (width * size.y) / size.x;
+    const rect = new OpenSeadragon.Rect(x - width / 2, y - height / 2, width, height);
+    this.viewer.viewport.fitBounds(this.shown.imageToViewportRectangle(rect), true);
+  }
+
+  home() {
+    this.viewer.viewport.goHome();
+  }
+
+  /** Is all of the picture in view, as it was opened? */
+  atHome() {
+    const { viewport } = this.viewer;
+    const [now, home] = [viewport.getBounds(true), viewport.getHomeBounds()];
+    const near = (a, b) => Math.abs(a - b) < now.width / 500;
+    return near(now.x, home.x) && near(now.y, home.y) && near(now.width, home.width);
+  }
+
+  /** Forget everything: the view is going away. */
+  clear() {
+    this.#restart(null);
+    this.wanted = null;
+  }
+
+  zoomBy(factor) {
+    this.viewer.viewport.zoomBy(factor);
+    this.viewer.viewport.applyConstraints();
+  }
+
+  /** Move by a share of what is visible. */
+  panBy(x, y) {
+    const bounds = this.viewer.viewport.getBounds();
+    this.viewer.viewport.panBy(new window.OpenSeadragon.Point(x * bounds.width, y * bounds.height));
+    this.viewer.viewport.applyConstraints();
+  }
+
+  /** Pixel of the picture under a point of the page, null outside. @returns {{x: number, y: number}|null} */
+  pixelAt(clientX, clientY) {
+    if (!this.shown) return null;
+    const frame = this.element.getBoundingClientRect();
+    const point = new window.OpenSeadragon.Point(clientX - frame.left, clientY - frame.top);
+    const { x, y } = this.shown.viewerElementToImageCoordinates(point);
+    const { x: width, y: height } = this.shown.getContentSize();
+    return x >= 0 && y >= 0 && x < width && y < height ? { x: Math.floor(x), y: Math.floor(y) } : null;
+  }
+
+  #failed({ tile, tiledImage, message }) {
+    if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || /abort/i.test(message) && tile.exists) return;
+    this.element.dataset.failedTiles = String(Number(this.element.dataset.failedTiles) + 1);
+    this.events.onFail(tile.getUrl());
+  }
+}
+
+/** Resolves when all tiles that the present view needs are there, or have failed. */
+function loaded(item) {
+  if (item.getFullyLoaded()) return Promise.resolve();
+  return new Promise((resolve) => {
+    const handler = ({ fullyLoaded }) => {
+      if (!fullyLoaded) return;
+      item.removeHandler("fully-loaded-change", handler);
+      resolve();
+    };
+    item.addHandler("fully-loaded-change", handler);
+  });
+}

@@ -1,0 +1,146 @@
+/** The image view: the picture with what lies over it, the sliders below it, and its panels. */
+
+import { absolute, url } from "./api.js";
+import { createChannels } from "./channels.js";
+import { createColormaps } from "./colormaps.js";
+import { createDock } from "./dock.js";
+import { debounce, h, iconButton, setIcon } from "./dom.js";
+import { Picture } from "./image.js";
+import { createOverlay } from "./overlay.js";
+import { createPlanes } from "./planes.js";
+import { createProbe } from "./probe.js";
+import { createScaleBar } from "./scalebar.js";
+import { neuroglancerLink } from "./snippets.js";
+import { activeIndices, overlayQuery, selectText, tileQuery } from "./tilequery.js";
+import { throttle } from "./timing.js";
+
+const SHOW_EVERY = 60; // ms between frames asked for while a slider moves
+
+/**
+ * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
+ * @param {{onsight: () => void, onfail: (address: string) => void}} events
+ */
+export function createImageView(store, events) {
+  const canvas = h("div", { class: "picture", role: "img", tabindex: 0, "data-testid": "picture" });
+  const loading = h("div", { class: "loading-bar", hidden: true });
+  const scaleBar = createScaleBar();
+  /** @type {{state: import("./state.js").State, info: import("./tilequery.js").TileInfo|null}} */
+  const context = { state: store.get(), info: null };
+  const probe = createProbe(() => context);
+  const picture = new Picture(canvas, {
+    onMove: () => moved(),
+    onLoad: (busy) => {
+      element.setAttribute("aria-busy", String(busy));
+      loading.hidden = !busy;
+      if (!busy) afterFrame();
+    },
+    onFail: events.onfail,
+  });
+  const dock = createDock(store, picture);
+  const planes = createPlanes(store);
+  const channels = createChannels(store);
+  const colormaps = createColormaps(store, channels.invert);
+  const overlay = createOverlay(store);
+  const smooth = iconButton("pixels", "Smooth pixels", () => store.update({ smooth: !store.get().smooth }, "smooth"));
+  const tools = h("div", { class: "tools", role: "toolbar", "aria-label": "View" },
+    iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5)),
+    iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5)),
+    iconButton("fit", "Fit (0)", () => home()),
+    smooth,
+  );
+  const frame = h("div", { class: "picture-frame" }, canvas, loading, planes.element, tools, probe.element, scaleBar.element);
+  const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
+
+  function frameOf(state, path = context.info.path, query = tileQuery(state, context.info)) {
+    const { width, height, tile_size: tileSize, minzoom, maxzoom } = context.info;
+    const blank = activeIndices(state, context.info).length === 0;
+    return { path, query, width, height, tileSize, minzoom, maxzoom, blank };
+  }
+
+  const show = throttle(SHOW_EVERY, (state) => picture.show(frameOf(state), state.box));
+
+  /** Neighbours are loaded once the wanted frame is there. */
+  function afterFrame() {
+    const { state, info } = context;
+    if (!info) return;
+    picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
+    scaleBar.update(state, info, picture.scale);
+  }
+
+  const remember = debounce(200, () => {
+    const box = picture.atHome() ? null : picture.box();
+    if (String(box) !== String(store.get().box)) store.update({ box }, "follow");
+    events.onsight();
+  });
+
+  function moved() {
+    if (!context.info || element.hidden) return;
+    scaleBar.update(context.state, context.info, picture.scale);
+    remember();
+  }
+
+  function home() {
+    store.update({ box: null }, "home");
+    picture.home();
+  }
+
+  /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info @param {import("./state.js").State|null} before */
+  function update(state, info, before) {
+    const opened = context.info !== info;
+    Object.assign(context, { state, info });
+    canvas.setAttribute("aria-label", `Picture of ${info.path}`);
+    planes.update(state, info);
+    dock.update(state, info);
+    const drawsLabels = info.kind === "labels";
+    if (!drawsLabels) channels.update(state, info);
+    if (!drawsLabels) colormaps.update(state, info);
+    overlay.update(state, info);
+    smooth.setAttribute("aria-pressed", String(state.smooth));
+    setIcon(smooth.firstChild, state.smooth ? "smooth" : "pixels");
+    picture.setSmooth(state.smooth);
+    if (opened) probe.forget();
+    show(state);
+    const labels = info.labels?.find(({ path }) => path === state.overlay);
+    picture.overlay(labels ? frameOf(state, labels.path, overlayQuery(state, info)) : null, state.opacity);
+    if (!opened && before && String(before.box) !== String(state.box) && String(picture.box()) !== String(state.box)) {
+      if (state.box) picture.goTo(state.box);
+    }
+  }
+
+  const point = throttle(30, (event) => probe.show(picture.pixelAt(event.clientX, event.clientY)));
+  canvas.addEventListener("pointermove", point);
+  canvas.addEventListener("pointerleave", () => {
+    point.cancel();
+    probe.show(null);
+  });
+
+  /** What is visible, for those who want to read it. */
+  function sight() {
+    const { state, info } = context;
+    return { path: info.levels[0].path, select: selectText(state, info, picture.visible()), field: state.field, dtype: info.dtype };
+  }
+
+  function links() {
+    const { state, info } = context;
+    const box = picture.visible();
+    const centre = { x: (box.x[0] + box.x[1]) >> 1, y: (box.y[0] + box.y[1]) >> 1 };
+    const query = tileQuery(state, info);
+    return [
+      { title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) },
+      { title: "Picture as PNG", href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)) },
+    ];
+  }
+
+  function panels(info) {
+    if (info.kind === "labels") return [];
+    const display = { title: info.channel_axis ? "Channels" : "Display", body: [channels.element, colormaps.element], action: channels.reset };
+    return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];
+  }
+
+  function hide() {
+    dock.stop();
+    context.info = null;
+    picture.clear();
+  }
+  return { element, update, sight, links, panels, hide, home, picture, dock, channels, planes, overlay, ready: () => picture.shown !== null };
+}

@@ -1,0 +1,78 @@
+/** What kind of node a document describes, and a small memory of documents for lists. */
+
+import { metadata } from "./api.js";
+import { formatDtype, formatShape } from "./format.js";
+
+const AT_ONCE = 4;
+const KEPT = 500;
+
+/** @type {Map<string, Promise<any>>} */
+const known = new Map();
+const queue = [];
+let running = 0;
+
+/** The document of a node in a list; few requests at a time, and each node is asked for once. */
+export function describe(path) {
+  if (!known.has(path)) {
+    if (known.size >= KEPT) known.delete(known.keys().next().value);
+    known.set(path, new Promise((resolve, reject) => queue.push({ path, resolve, reject })));
+    known.get(path).catch(() => known.delete(path));
+    next();
+  }
+  return known.get(path);
+}
+
+function next() {
+  while (running < AT_ONCE && queue.length) {
+    const { path, resolve, reject } = queue.shift();
+    running += 1;
+    metadata(path, { limit: 1 }).then(resolve, reject).finally(() => {
+      running -= 1;
+      next();
+    });
+  }
+}
+
+/** @param {string} parent @param {string} name */
+export const join = (parent, name) => (parent ? `${parent}/${name}` : name);
+
+export const lastName = (path) => path.slice(path.lastIndexOf("/") + 1);
+
+const ome = (document) => document.attributes?.ome ?? document.attributes ?? {};
+
+/** Is it a group that is a picture as a whole? */
+export const isPyramid = (document) =>
+  document.kind === "group" && Boolean(document.multiscales?.length ?? document.multiscales ?? false);
+
+/** Groups that the tile routes know as one picture: an image, a label image, a plate, a well. */
+export const isPictureGroup = (document) => isPyramid(document) || Boolean(ome(document).plate || ome(document).well);
+
+const isNumeric = (dtype) => typeof dtype === "string" && !/^[<>|]?[OSUV]/.test(dtype);
+
+/** The ways to look at a node, the best first. @returns {("image"|"plot"|"values"|"browse")[]} */
+export function viewsOf(document) {
+  if (document.kind === "group") return isPictureGroup(document) ? ["image", "browse"] : ["browse"];
+  const rank = document.shape.length;
+  const empty = document.shape.includes(0);
+  if (empty || rank === 0) return ["values"];
+  const numeric = isNumeric(document.dtype);
+  if (rank === 1) return numeric ? ["plot", "values"] : Array.isArray(document.dtype) ? ["values", "plot"] : ["values"];
+  if (numeric) return ["image", "values"];
+  return Array.isArray(document.dtype) ? ["values", "image"] : ["values"];
+}
+
+/** Can a list show a small picture of it without asking in vain? */
+export const hasThumbnail = (document) => viewsOf(document)[0] === "image";
+
+/** The icon of a node. */
+export function iconOf(document) {
+  if (document.kind === "group") return ome(document)["image-label"] ? "labels" : isPictureGroup(document) ? "image" : "group";
+  return { image: "array", plot: "line", values: "table" }[viewsOf(document)[0]];
+}
+
+/** One line about a node: shape and dtype of an array, the role of a group. */
+export function summary(document) {
+  if (document.kind === "array") return `${formatShape(document.shape)} ${formatDtype(document.dtype)}`;
+  if (ome(document)["image-label"]) return "label image";
+  return isPyramid(document) ? "multiscale image" : ome(document).plate ? "plate" : ome(document).well ? "well" : "group";
+}

@@ -1,0 +1,38 @@
+/** The choice of the two axes that are drawn. */
+
+import { h } from "./dom.js";
+import { planeLabel, planeOf, planesOf } from "./tilequery.js";
+
+/** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
+export function createPlanes(store) {
+  const element = h("div", { class: "segmented planes", role: "group", "aria-label": "Plane" });
+  let own = "";
+  let planes = [];
+
+  /** Another plane is another picture: the part that was visible means nothing in it. */
+  const choose = (plane) => store.update({ plane: plane.join() === own ? null : plane, box: null }, "plane");
+
+  function rebuild() {
+    element.hidden = planes.length < 2;
+    element.replaceChildren(...planes.map((plane) => h("button", { type: "button", "data-plane": plane.join(), onclick: () => choose(plane) }, planeLabel(plane))));
+  }
+
+  /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
+  function update(state, info) {
+    if (!state.plane) own = info.plane.join();
+    const next = planesOf({ ...info, plane: own ? own.split(",") : info.plane });
+    if (next.join(";") !== planes.join(";")) {
+      planes = next;
+      rebuild();
+    }
+    const now = planeOf(state, info).join();
+    for (const button of element.children) button.setAttribute("aria-pressed", String(button.dataset.plane === now));
+  }
+
+  /** The next plane of the list. */
+  function cycle() {
+    const at = planes.findIndex((plane) => plane.join() === (store.get().plane?.join() ?? own));
+    if (planes.length > 1) choose(planes[(at + 1) % planes.length]);
+  }
+  return { element, update, cycle };
+}

@@ -1,0 +1,90 @@
+/** The value and the coordinates under the cursor, from small blocks of the array itself. */
+
+import { values } from "./api.js";
+import { formatValue, positionOn } from "./format.js";
+import { activeIndices, planeOf, positionsOf, selectText } from "./tilequery.js";
+import { h } from "./dom.js";
+
+const BLOCK = 16; // pixels along each side: moving within one asks nothing
+const KEPT = 200;
+
+/** @param {() => {state: import("./state.js").State, info: import("./tilequery.js").TileInfo}} context */
+export function createProbe(context) {
+  const where = h("span", { class: "probe-where" });
+  const what = h("output", { class: "probe-what" });
+  const element = h("div", { class: "probe", hidden: true, "data-testid": "probe" }, where, what);
+  /** @type {Map<string, Promise<any>>} */
+  const blocks = new Map();
+  let latest = 0;
+
+  function block(path, select, field) {
+    const key = `${path}?${select}?${field}`;
+    if (!blocks.has(key)) {
+      if (blocks.size >= KEPT) blocks.delete(blocks.keys().next().value);
+      blocks.set(key, values(path, select, { field }));
+      blocks.get(key).catch(() => blocks.delete(key));
+    }
+    return blocks.get(key);
+  }
+
+  /** @param {{x: number, y: number}|null} pixel */
+  async function show(pixel) {
+    const turn = ++latest;
+    element.hidden = pixel === null;
+    if (pixel === null) return;
+    const { state, info } = context();
+    where.textContent = coordinates(pixel, state, info);
+    const { path, select, pick } = question(pixel, state, info);
+    try {
+      const answer = pick(await block(path, select, state.field));
+      if (turn === latest) what.replaceChildren(...named(answer, state, info));
+    } catch (problem) {
+      if (turn === latest) what.textContent = problem.message;
+    }
+  }
+
+  return { element, show, forget: () => blocks.clear() };
+}
+
+function coordinates({ x, y }, state, info) {
+  const [vertical, horizontal] = planeOf(state, info);
+  const at = { ...positionsOf(state, info), [vertical]: y, [horizontal]: x };
+  return info.axes
+    .filter((axis) => axis.name in at)
+    .map((axis) => {
+      const place = positionOn(axis, at[axis.name]);
+      return `${axis.name} ${at[axis.name]}${place && ` (${place})`}`;
+    })
+    .join("  ");
+}
+
+/** The block that holds a pixel, and how to find the pixel in the answer. */
+function question({ x, y }, state, info) {
+  const [vertical, horizontal] = planeOf(state, info);
+  const size = (name) => info.axes.find((axis) => axis.name === name).size;
+  const span = (at, whole) => [at - (at % BLOCK), Math.min(at - (at % BLOCK) + BLOCK, whole)];
+  const box = { x: span(x, size(horizontal)), y: span(y, size(vertical)) };
+  const order = info.axes.map((axis) => axis.name).filter((name) => name === info.channel_axis || name === vertical || name === horizontal);
+  const channels = activeIndices(state, info);
+  const kept = order.filter((name) => !isInteger(name));
+  function isInteger(name) {
+    if (name === info.channel_axis) return channels.length === 1;
+    const [start, stop] = name === horizontal ? box.x : box.y;
+    return stop - start === 1;
+  }
+  function pick(nested, depth = 0) {
+    if (depth === kept.length) return nested;
+    if (kept[depth] === info.channel_axis) return nested.map((inner) => pick(inner, depth + 1));
+    return pick(nested[kept[depth] === horizontal ? x - box.x[0] : y - box.y[0]], depth + 1);
+  }
+  return { path: info.levels[0].path, select: selectText(state, info, box, channels), pick };
+}
+
+function named(answer, state, info) {
+  const channels = activeIndices(state, info);
+  if (!info.channel_axis || channels.length < 2 || !Array.isArray(answer)) return [formatValue(answer)];
+  return channels.slice(0, 6).map((index, i) => {
+    const channel = info.channels.find((c) => c.index === index);
+    return h("span", { class: "probe-channel" }, h("i", {}, channel?.label || `c${index}`), formatValue(answer[i]));
+  });
+}

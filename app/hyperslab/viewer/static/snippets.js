@@ -1,0 +1,80 @@
+/** Lines to copy that read exactly what is on the screen, in several languages. */
+
+import { absolute, encodePath, url } from "./api.js";
+import { copyText, h, icon, iconButton, ROOT } from "./dom.js";
+import { channelsOf, planeOf, positionsOf } from "./tilequery.js";
+
+/**
+ * @typedef {object} Sight what is visible
+ * @property {string} path of the array
+ * @property {string} select numpy text, "" is everything
+ * @property {string} field
+ * @property {string} dtype
+ */
+
+const base = () => `${location.origin}${ROOT}`;
+const python = (select) => select || "...";
+
+/** @param {Sight} sight @returns {Record<string, string>} title to text */
+export function snippetsFor({ path, select, field }) {
+  const query = new URLSearchParams({ ...(select && { select }), ...(field && { field }), format: "npy" });
+  const slice = absolute(url("slice", path, `?${query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":")}`));
+  const picked = field ? `a[${JSON.stringify(field)}][${python(select)}]` : `a[${python(select)}]`;
+  const outer = /\[/.test(select); // a list inside a selection is orthogonal indexing
+  const zarrPicked = outer ? picked.replace(/^a(\[".*"\])?\[/, "a$1.oindex[") : picked;
+  return {
+    curl: `curl -o slab.npy '${slice.replaceAll("[", "%5B").replaceAll("]", "%5D")}'`,
+    Python: `from hyperslab import RemoteArray\n\na = RemoteArray("${absolute(url("metadata", path))}")\nslab = ${outer ? zarrPicked : picked}`,
+    zarr: `import zarr\n\na = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2)\nslab = ${zarrPicked}`,
+    numpy: `import io, urllib.request\nimport numpy as np\n\nbody = urllib.request.urlopen("${slice}").read()\nslab = np.load(io.BytesIO(body))`,
+  };
+}
+
+/** A neuroglancer address with the node as its layer. @returns {string} */
+export function neuroglancerLink(state, info, centre) {
+  const [vertical, horizontal] = planeOf(state, info);
+  const at = { ...positionsOf(state, info), [vertical]: centre.y, [horizontal]: centre.x };
+  const shown = info.axes.filter((axis) => axis.name !== info.channel_axis);
+  const source = `${base()}/zarr/${encodePath(info.path)}/|zarr2:`;
+  const scene = {
+    layers: [{ type: info.kind === "labels" ? "segmentation" : "image", source, name: info.name, ...shaderControls(state, info) }],
+    position: shown.map((axis) => at[axis.name] + 0.5),
+    layout: { yx: "xy", zx: "xz", zy: "yz" }[`${vertical}${horizontal}`] ?? "4panel",
+  };
+  return `https://neuroglancer-demo.appspot.com/#!${encodeURIComponent(JSON.stringify(scene))}`;
+}
+
+function shaderControls(state, info) {
+  const active = channelsOf(state, info).filter((channel) => channel.active);
+  if (info.kind === "labels" || info.channel_axis || active.length !== 1) return {};
+  return { shaderControls: { normalized: { range: active[0].window } } };
+}
+
+/** The panel: one tab per language, a copy button, links to other viewers. */
+export function createSnippets() {
+  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Language" });
+  const code = h("code", {});
+  const copy = iconButton("copy", "Copy", () => copyText(code.textContent));
+  const links = h("div", { class: "links" });
+  const element = h("div", { class: "snippets" }, tabs, h("div", { class: "code" }, h("pre", { tabindex: 0, "aria-label": "Code" }, code), copy), links);
+  let chosen = "curl";
+  let texts = {};
+
+  function choose(name) {
+    chosen = name;
+    for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
+    code.textContent = texts[name] ?? "";
+  }
+
+  /** @param {Sight} sight @param {{title: string, href: string}[]} [others] */
+  function update(sight, others = []) {
+    texts = snippetsFor(sight);
+    const names = Object.keys(texts);
+    if ([...tabs.children].map((tab) => tab.textContent).join() !== names.join()) {
+      tabs.replaceChildren(...names.map((name) => h("button", { type: "button", role: "tab", onclick: () => choose(name) }, name)));
+    }
+    choose(chosen);
+    links.replaceChildren(...others.map(({ title, href, external = true }) => h("a", { href, class: "link", ...(external && { target: "_blank", rel: "noopener" }) }, title, icon(external ? "external" : "download"))));
+  }
+  return { element, update };
+}

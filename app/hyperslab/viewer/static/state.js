@@ -1,0 +1,219 @@
+/**
+ * What is on the screen, and its form in the address: everything that a link should bring back, and nothing else.
+ * Names are those of the tile API, so that the query of a page is almost the query of its tiles.
+ */
+
+import { ROOT, debounce } from "./dom.js";
+import { encodePath } from "./api.js";
+
+/**
+ * @typedef {object} ChannelState
+ * @property {number} index
+ * @property {boolean} active
+ * @property {string} color six hex digits, "" for grey
+ * @property {[number, number]} window
+ * @property {boolean} inverted
+ *
+ * @typedef {object} State
+ * @property {string} path
+ * @property {""|"image"|"plot"|"values"|"browse"} view "" is what suits the node
+ * @property {string} field of a structured array
+ * @property {[string, string]|null} plane vertical and horizontal axis; null is the node's own
+ * @property {Record<string, number>} at positions on the other axes; those left out are the node's own
+ * @property {ChannelState[]|null} channels null is what the node says
+ * @property {string} colormap "" is none
+ * @property {number} gamma
+ * @property {string} overlay path of the label image over the picture, "" is none
+ * @property {number} opacity of the overlay
+ * @property {boolean} smooth
+ * @property {[number, number, number]|null} box centre x, y and width of what is visible, in pixels; null is all
+ * @property {[number, number]|null} range first and last index of a line plot
+ * @property {number} row first row of a table
+ * @property {number} column first column of a table
+ */
+
+/** @type {Omit<State, "path">} */
+export const DEFAULTS = Object.freeze({
+  view: "", field: "", plane: null, at: Object.freeze({}), channels: null, colormap: "", gamma: 1,
+  overlay: "", opacity: 0.5, smooth: false, box: null, range: null, row: 0, column: 0,
+});
+
+// Names of parameters, of this page and of the tile API: an axis that has one of them is written as `sel=name:position`.
+const RESERVED = new Set([
+  "view", "off", "overlay", "smooth", "box", "range", "row", "column",
+  "sel", "axes", "field", "c", "color", "rescale", "invert", "gamma", "colormap_name", "colormap", "nodata", "component",
+  "labels", "opacity", "bg", "quality", "scheme", "tile_size", "overlap", "empty", "format", "size", "bins", "v",
+]);
+
+/** @param {string} text @param {number} count @returns {number[]|null} */
+function numbers(text, count) {
+  const list = (text ?? "").split(",").map(Number);
+  return list.length === count && text && list.every(Number.isFinite) ? list : null;
+}
+
+const positive = (text, fallback) => (Number(text) > 0 ? Number(text) : fallback);
+const index = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : 0);
+
+/** @param {Location|URL} address @returns {State} */
+export function parse(address) {
+  const query = new URLSearchParams(address.search);
+  const view = query.get("view") ?? "";
+  const axes = (query.get("axes") ?? "").split(",").filter(Boolean);
+  const opacity = Number(query.get("opacity") ?? DEFAULTS.opacity);
+  return {
+    path: pathOf(address.pathname),
+    view: ["image", "plot", "values", "browse"].includes(view) ? view : "",
+    field: query.get("field") ?? "",
+    plane: axes.length === 2 ? axes : null,
+    at: positions(query),
+    channels: channels(query),
+    colormap: query.get("colormap_name") ?? "",
+    gamma: positive(query.get("gamma"), 1),
+    overlay: query.get("overlay") ?? "",
+    opacity: opacity >= 0 && opacity <= 1 ? opacity : DEFAULTS.opacity,
+    smooth: query.get("smooth") === "1",
+    box: numbers(query.get("box"), 3),
+    range: numbers(query.get("range"), 2),
+    row: index(query.get("row")),
+    column: index(query.get("column")),
+  };
+}
+
+function pathOf(pathname) {
+  const inner = pathname.slice(ROOT.length).replace(/^\/view(\/|$)/, "").replace(/^\/+|\/+$/g, "");
+  return inner.split("/").map(decodeURIComponent).join("/");
+}
+
+/** Positions by axis name; an axis whose name is a parameter's comes as `sel=name:position`. */
+function positions(query) {
+  const pairs = [...query].filter(([name]) => !RESERVED.has(name));
+  const escaped = query.getAll("sel").map((text) => [text.slice(0, text.lastIndexOf(":")), text.slice(text.lastIndexOf(":") + 1)]);
+  const known = [...pairs, ...escaped].filter(([, text]) => /^\d+$/.test(text));
+  return Object.fromEntries(known.map(([name, text]) => [name, Number(text)]));
+}
+
+/** Active channels come as parallel `c`, `color`, `rescale`, `invert`; the others as `off=index,color,low,high,inverted`. */
+function channels(query) {
+  const windows = query.getAll("rescale").map((text) => numbers(text, 2));
+  const [colors, inverted] = [query.getAll("color"), query.getAll("invert")];
+  const indices = query.has("c") ? query.getAll("c") : windows.length ? ["0"] : [];
+  if (indices.length !== windows.length || windows.includes(null)) return null;
+  const on = indices.map((text, i) => ({
+    index: index(text),
+    active: true,
+    color: colors[i] ?? "",
+    window: windows[i],
+    inverted: inverted[i] === "1",
+  }));
+  const all = [...on, ...query.getAll("off").map(hiddenChannel)].sort((a, b) => a.index - b.index);
+  return all.length ? all : null;
+}
+
+function hiddenChannel(text) {
+  const [number, color, low, high, inverted] = text.split(",");
+  return { index: index(number), active: false, color, window: [Number(low), Number(high)], inverted: inverted === "1" };
+}
+
+/** @param {State} state @returns {string} path and query of the page's address */
+export function format(state) {
+  const query = new URLSearchParams();
+  const put = (name, value, text = String(value)) => value !== DEFAULTS[name] && query.append(name, text);
+  put("view", state.view);
+  put("field", state.field);
+  if (state.plane) query.append("axes", state.plane.join(","));
+  appendPositions(query, state.at);
+  appendChannels(query, state.channels ?? []);
+  if (state.colormap) query.append("colormap_name", state.colormap);
+  put("gamma", state.gamma);
+  put("overlay", state.overlay);
+  put("opacity", state.opacity);
+  put("smooth", state.smooth, "1");
+  if (state.box) query.append("box", state.box.map((n) => Number(n.toPrecision(7))).join(","));
+  if (state.range) query.append("range", state.range.join(","));
+  put("row", state.row);
+  put("column", state.column);
+  return pageAddress(state.path, query);
+}
+
+/** @param {string} path @param {URLSearchParams} [query] */
+export function pageAddress(path, query = new URLSearchParams()) {
+  const text = query.toString().replaceAll("%2C", ",").replaceAll("%2F", "/").replaceAll("%3A", ":");
+  return `${ROOT}/${path ? `view/${encodePath(path)}` : ""}${text && `?${text}`}`;
+}
+
+/** Write positions as the tile API reads them. @param {URLSearchParams} query */
+export function appendPositions(query, at) {
+  for (const [name, position] of Object.entries(at)) {
+    if (RESERVED.has(name)) query.append("sel", `${name}:${position}`);
+    else query.append(name, String(position));
+  }
+}
+
+function appendChannels(query, list) {
+  for (const { index: number, color, window, inverted } of list.filter((channel) => !channel.active)) {
+    query.append("off", [number, color, ...window, Number(inverted)].join(","));
+  }
+  const active = list.filter((channel) => channel.active);
+  appendActive(query, active, { numbered: true, colored: true });
+}
+
+/**
+ * Write channels as the tile API reads them: parallel parameters.
+ * @param {URLSearchParams} query
+ * @param {ChannelState[]} active
+ * @param {{numbered: boolean, colored: boolean}} which parameters are wanted
+ */
+export function appendActive(query, active, { numbered, colored }) {
+  const invert = active.some((channel) => channel.inverted);
+  for (const { index: number, color, window, inverted } of active) {
+    if (numbered) query.append("c", String(number));
+    if (colored) query.append("color", color);
+    query.append("rescale", window.join(","));
+    if (invert) query.append("invert", String(Number(inverted)));
+  }
+}
+
+/**
+ * The state and those who watch it. Changes of the same kind in a row (one slider, one window) are one step back.
+ * @returns {{get: () => State, update: (patch: Partial<State>, kind?: string) => void, watch: (fn: (state: State, before: State) => void) => void}}
+ */
+export function createStore() {
+  let state = parse(location);
+  let lastKind = "";
+  let waiting = null;
+  const watchers = [];
+  const notify = (before) => watchers.forEach((watcher) => watcher(state, before));
+
+  function write() {
+    if (waiting === null) return;
+    later.cancel();
+    const address = format(state);
+    const push = waiting !== "follow" && waiting !== lastKind;
+    if (push) lastKind = waiting;
+    waiting = null;
+    if (address === location.pathname + location.search) return;
+    history[push ? "pushState" : "replaceState"](null, "", address);
+  }
+  const later = debounce(150, write);
+
+  function update(patch, kind = "follow") {
+    if (kind !== "follow" && waiting !== null && waiting !== kind) write();
+    const before = state;
+    state = { ...state, ...patch };
+    if (waiting === null || kind !== "follow") waiting = kind;
+    if (state.path !== before.path) write();
+    else later();
+    notify(before);
+  }
+
+  addEventListener("popstate", () => {
+    later.cancel();
+    waiting = null;
+    lastKind = "";
+    const before = state;
+    state = parse(location);
+    notify(before);
+  });
+  addEventListener("pagehide", write);
+  return { get: () => state, update, watch: (fn) => watchers.push(fn) };
+}

@@ -1,0 +1,133 @@
+/** Values as a table, a page at a time: rows and columns of any array, fields of a structured one. */
+
+import { values } from "./api.js";
+import { clamp, h, iconButton } from "./dom.js";
+import { formatValue } from "./format.js";
+
+const ROWS = 50;
+const COLUMNS = 24;
+
+/**
+ * The last two axes are rows and columns, a structured dtype's fields are the columns of its last axis; the other
+ * axes stand where the sliders stand.
+ * @param {any} node node document
+ * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
+ * @param {() => Record<string, number>} positions of the other axes, by name
+ * @param {(problem: Error) => void} onproblem
+ */
+export function createTable(node, store, positions, onproblem) {
+  const layout = layoutOf(node);
+  const table = h("table", {});
+  const pager = h("div", { class: "pager" });
+  const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Values of ${node.path}` }, table);
+  const element = h("div", { class: "values", "data-view": "values", "aria-busy": "true" }, scroll, pager);
+  let turn = 0;
+
+  async function load() {
+    const mine = ++turn;
+    const window = windowOf(layout, store.get());
+    const select = selection(layout, window, positions());
+    element.setAttribute("aria-busy", "true");
+    try {
+      const answer = await values(node.path, select, { field: store.get().field });
+      if (mine !== turn) return;
+      show(answer, window);
+      element.setAttribute("aria-busy", "false");
+    } catch (problem) {
+      if (mine === turn) onproblem(problem);
+    }
+  }
+
+  function show(answer, window) {
+    element.classList.toggle("single", layout.rank === 0);
+    pager.replaceChildren(...pagers(layout, window, store));
+    if (layout.rank === 0) return void table.replaceChildren(h("tbody", {}, h("tr", {}, h("td", { class: "single-value" }, formatValue(answer)))));
+    const { titles, rows } = grid(answer, layout, window, store.get().field);
+    const head = h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "corner" }, layout.rowName), titles.map((title) => h("th", { scope: "col" }, title))));
+    const body = h("tbody", {}, rows.map((cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map(cell))));
+    table.replaceChildren(head, body);
+    scroll.scrollTop = 0;
+  }
+
+  /** @param {import("./state.js").State} state @param {import("./state.js").State} before */
+  function update(state, before) {
+    if (["row", "column", "field", "at"].some((name) => state[name] !== before[name])) void load();
+  }
+  const turnPage = (by) => {
+    const { row } = windowOf(layout, store.get());
+    store.update({ row: clamp(row + by * ROWS, 0, Math.max(0, Math.floor((layout.rows - 1) / ROWS) * ROWS)) }, "row");
+  };
+  void load();
+  return { element, update, select: () => selection(layout, windowOf(layout, store.get()), positions()), turnPage };
+}
+
+function layoutOf(node) {
+  const rank = node.shape.length;
+  const structured = Array.isArray(node.dtype);
+  const flat = rank <= 1 || (structured && rank === 1);
+  const names = node.dimension_names ?? node.shape.map(() => null);
+  const name = (axis) => names[axis] ?? `d${axis}`;
+  return {
+    rank, structured,
+    names: node.shape.map((_, axis) => name(axis)),
+    rowAxis: rank === 0 ? -1 : flat ? 0 : rank - 2,
+    columnAxis: flat ? -1 : rank - 1,
+    rows: rank === 0 ? 1 : node.shape[flat ? 0 : rank - 2],
+    columns: flat ? 1 : node.shape[rank - 1],
+    rowName: rank === 0 ? "" : name(flat ? 0 : rank - 2),
+    fields: structured ? node.dtype.map(([field]) => field) : [],
+  };
+}
+
+function windowOf(layout, state) {
+  const row = clamp(state.row, 0, Math.max(layout.rows - 1, 0));
+  const column = clamp(state.column, 0, Math.max(layout.columns - 1, 0));
+  return { row, rows: Math.min(ROWS, layout.rows - row), column, columns: Math.min(COLUMNS, layout.columns - column) };
+}
+
+function selection(layout, window, at) {
+  return layout.names
+    .map((name, axis) => {
+      if (axis === layout.rowAxis) return `${window.row}:${window.row + window.rows}`;
+      if (axis === layout.columnAxis) return `${window.column}:${window.column + window.columns}`;
+      return String(at[name] ?? 0);
+    })
+    .join(",");
+}
+
+/** Titles and cells of what came back. */
+function grid(answer, layout, window, field) {
+  if (layout.columnAxis >= 0) {
+    return { titles: Array.from({ length: window.columns }, (_, i) => String(window.column + i)), rows: answer };
+  }
+  if (layout.structured && !field) {
+    const record = (item) => (Array.isArray(item) ? item : layout.fields.map((name) => item[name]));
+    return { titles: layout.fields, rows: answer.map(record) };
+  }
+  return { titles: [field || "value"], rows: answer.map((value) => [value]) };
+}
+
+function cell(value) {
+  const text = formatValue(value);
+  const kind = typeof value === "number" || value === null ? "number" : typeof value;
+  return h("td", { class: kind, title: text.length > 40 ? text : undefined }, text);
+}
+
+function pagers(layout, window, store) {
+  const result = [];
+  if (layout.rows > ROWS) result.push(pagerPart("Rows", window.row, window.rows, layout.rows, ROWS, (row) => store.update({ row }, "row")));
+  if (layout.columns > COLUMNS) result.push(pagerPart("Columns", window.column, window.columns, layout.columns, COLUMNS, (column) => store.update({ column }, "column")));
+  return result;
+}
+
+function pagerPart(name, first, count, total, step, go) {
+  const last = Math.floor((total - 1) / step) * step;
+  const button = (sign, label, target, disabled) => iconButton(sign, label, () => go(target), { disabled });
+  return h("div", { class: "pager-part", role: "group", "aria-label": name },
+    button("first", `First ${name.toLowerCase()}`, 0, first === 0),
+    button("previous", `Previous ${name.toLowerCase()}`, Math.max(first - step, 0), first === 0),
+    h("span", {}, `${name} ${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")} of ${total.toLocaleString("en")}`),
+    button("next", `Next ${name.toLowerCase()}`, Math.min(first + step, last), first + count >= total),
+    button("last", `Last ${name.toLowerCase()}`, last, first + count >= total),
+  );
+}

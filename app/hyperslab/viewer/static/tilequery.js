@@ -1,0 +1,121 @@
+/** From the state and a node's tile information to queries and selections. Pure. */
+
+import { appendActive, appendPositions } from "./state.js";
+
+/** @typedef {import("./state.js").State} State @typedef {import("./state.js").ChannelState} ChannelState */
+/**
+ * @typedef {object} Axis
+ * @property {string} name @property {string|null} type @property {string|null} unit
+ * @property {number} size @property {number} scale
+ *
+ * @typedef {object} Channel
+ * @property {number} index @property {string} label @property {string} color @property {boolean} active @property {boolean} inverted
+ * @property {{min: number, max: number, start: number, end: number}} window
+ *
+ * @typedef {object} TileInfo
+ * @property {string} path @property {"array"|"multiscale"|"labels"|string} kind @property {string} name
+ * @property {Axis[]} axes @property {string} dtype @property {[string, string]} plane
+ * @property {number} width @property {number} height @property {number} tile_size
+ * @property {number} minzoom @property {number} maxzoom
+ * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
+ * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
+ * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
+ */
+
+/** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */
+export const planeOf = (state, info) => state.plane ?? info.plane;
+
+/** Axes that need a position: neither in the plane nor the channels. @returns {Axis[]} */
+export function sliderAxes(state, info) {
+  const plane = planeOf(state, info);
+  return info.axes.filter((axis) => !plane.includes(axis.name) && axis.name !== info.channel_axis);
+}
+
+/** Where the picture stands on those axes. @returns {Record<string, number>} */
+export function positionsOf(state, info) {
+  const place = (axis) => Math.min(state.at[axis.name] ?? info.selection[axis.name] ?? 0, Math.max(axis.size - 1, 0));
+  return Object.fromEntries(sliderAxes(state, info).map((axis) => [axis.name, place(axis)]));
+}
+
+/** Planes to choose from, the node's own first. @returns {[string, string][]} */
+export function planesOf(info) {
+  const names = info.axes.filter((axis) => axis.name !== info.channel_axis && axis.size > 1).map((axis) => axis.name);
+  const pairs = names.flatMap((a, i) => names.slice(i + 1).map((b) => [a, b])).reverse();
+  const own = info.plane.join();
+  return pairs.sort((a, b) => Number(b.join() === own) - Number(a.join() === own)).slice(0, 6);
+}
+
+/** "xy" for (y, x), "lon × lat" for longer names. */
+export const planeLabel = ([vertical, horizontal]) =>
+  vertical.length === 1 && horizontal.length === 1 ? horizontal + vertical : `${horizontal} × ${vertical}`;
+
+/** The channels as the node describes them; one without a colour where it has no channel axis. @returns {ChannelState[]} */
+export function defaultChannels(info) {
+  const [low, high] = info.rescale_auto ?? [0, 1];
+  const list = info.channels.length ? info.channels : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
+  return list.map(({ index, active, color, window, inverted }) => ({
+    index, active, color: info.channel_axis ? color : "", window: [window.start, window.end], inverted: Boolean(inverted),
+  }));
+}
+
+/** @returns {ChannelState[]} */
+export const channelsOf = (state, info) => state.channels ?? defaultChannels(info);
+
+/** Query of one tile, everything that changes its pixels. @param {State} state @param {TileInfo} info */
+export function tileQuery(state, info) {
+  const query = new URLSearchParams();
+  appendPlane(query, state, info);
+  if (state.field) query.append("field", state.field);
+  if (state.channels) appendChannels(query, state, info);
+  if (state.colormap) query.append("colormap_name", state.colormap);
+  if (state.gamma !== 1) query.append("gamma", String(state.gamma));
+  return query.toString();
+}
+
+/** Query of the labels over it: the same place, no colours. */
+export function overlayQuery(state, info) {
+  const query = new URLSearchParams();
+  appendPlane(query, state, info);
+  query.append("labels", "1");
+  return query.toString();
+}
+
+function appendPlane(query, state, info) {
+  if (state.plane) query.append("axes", state.plane.join(","));
+  appendPositions(query, positionsOf(state, info));
+}
+
+function appendChannels(query, state, info) {
+  const active = state.channels.filter((channel) => channel.active);
+  appendActive(query, active, { numbered: Boolean(info.channel_axis), colored: Boolean(info.channel_axis) && !state.colormap });
+}
+
+/**
+ * numpy text for a box of the plane at the current positions, in the order of the array's axes.
+ * @param {State} state @param {TileInfo} info
+ * @param {{x: [number, number], y: [number, number]}} box half-open ranges of pixels
+ * @param {number[]} [channels] indices; by default those that are active
+ */
+export function selectText(state, info, box, channels) {
+  const [vertical, horizontal] = planeOf(state, info);
+  const at = positionsOf(state, info);
+  const parts = info.axes.map(({ name, size }) => {
+    if (name === horizontal) return rangeText(box.x, size);
+    if (name === vertical) return rangeText(box.y, size);
+    return name === info.channel_axis ? channelText(channels ?? activeIndices(state, info), size) : String(at[name]);
+  });
+  return parts.join(",");
+}
+
+/** Indices of the active channels. */
+export const activeIndices = (state, info) => channelsOf(state, info).filter((c) => c.active).map((c) => c.index);
+
+function rangeText([start, stop], size) {
+  if (stop - start === 1) return String(start);
+  return start === 0 && stop === size ? ":" : `${start}:${stop}`;
+}
+
+function channelText(list, size) {
+  if (list.length === size && size > 1) return ":";
+  return list.length === 1 ? String(list[0]) : `[${list.join(",")}]`;
+}

@@ -1,0 +1,158 @@
+/** The hierarchy of stores, groups and arrays: loaded as it is opened, a page of children at a time. */
+
+import { metadata } from "./api.js";
+import { h, icon, setIcon } from "./dom.js";
+import { describe, iconOf, join, summary } from "./nodes.js";
+import { pageAddress } from "./state.js";
+
+const PAGE = 100;
+
+/**
+ * @param {HTMLElement} host
+ * @param {(path: string) => void} onopen
+ */
+export function createTree(host, onopen) {
+  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the tree by name", oninput: () => narrow() });
+  const root = h("ul", { class: "tree", role: "tree", "aria-label": "Hierarchy" });
+  const none = h("p", { class: "hint", hidden: true }, "Nothing that is open has this name.");
+  host.append(h("div", { class: "sidebar-head" }, filter), h("div", { class: "tree-scroll" }, root, none));
+  /** @type {Map<string, ReturnType<typeof treeItem>>} */
+  const items = new Map();
+  const seen = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach((e) => detail(e.target)));
+  let current = "";
+
+  function treeItem(path, name, kind, level) {
+    const chevron = h("span", { class: "tree-chevron", onclick: (event) => (event.preventDefault(), event.stopPropagation(), toggle(path)) }, icon("chevron"));
+    const sign = icon(kind === "group" ? "group" : "array");
+    const about = h("span", { class: "tree-about" });
+    const link = h("a", { class: "tree-row", href: pageAddress(path), tabindex: -1, onclick: (event) => follow(event, path) }, chevron, sign, h("span", { class: "tree-name" }, name), about);
+    link.style.setProperty("--level", String(level));
+    const children = kind === "group" ? h("ul", { role: "group", hidden: true }) : null;
+    const element = h("li", { role: "treeitem", "aria-level": level + 1, "aria-label": name, "data-path": path }, link, children);
+    if (children) element.setAttribute("aria-expanded", "false");
+    else chevron.classList.add("leaf");
+    seen.observe(element);
+    const item = { path, name, level, element, link, sign, about, children, loaded: null };
+    items.set(path, item);
+    return item;
+  }
+
+  function follow(event, path) {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    onopen(path);
+  }
+
+  function detail(element) {
+    seen.unobserve(element);
+    const item = items.get(element.dataset.path);
+    describe(item.path).then((document) => {
+      setIcon(item.sign, iconOf(document));
+      item.about.textContent = document.kind === "array" || iconOf(document) !== "group" ? summary(document) : "";
+      item.link.title = `${item.path}\n${summary(document)}`;
+    }, (problem) => {
+      setIcon(item.sign, "warning");
+      item.link.title = problem.message;
+    });
+  }
+
+  /** Put a page of children behind those that are there. */
+  async function load(path, list, level, cursor = null) {
+    const waiting = h("li", { class: "tree-note", role: "none" }, "Loading…");
+    waiting.style.setProperty("--level", String(level));
+    list.append(waiting);
+    try {
+      const document = await metadata(path, { limit: PAGE, cursor });
+      const found = document.children.map(({ name, kind }) => treeItem(join(path, name), name, kind, level).element);
+      waiting.replaceWith(...found, ...rest(path, list, level, document.next_cursor));
+      if (!list.children.length) list.append(h("li", { class: "tree-note", role: "none" }, "empty"));
+      narrow();
+    } catch (problem) {
+      waiting.textContent = problem.message;
+      waiting.classList.add("error");
+    }
+  }
+
+  function rest(path, list, level, cursor) {
+    if (!cursor) return [];
+    const more = h("button", { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) }, "Show more");
+    const entry = h("li", { class: "tree-note", role: "none" }, more);
+    entry.style.setProperty("--level", String(level));
+    return [entry];
+  }
+
+  function expand(item) {
+    if (!item.children) return Promise.resolve();
+    item.children.hidden = false;
+    item.element.setAttribute("aria-expanded", "true");
+    item.loaded ??= load(item.path, item.children, item.level + 1);
+    return item.loaded;
+  }
+
+  function collapse(item) {
+    item.children.hidden = true;
+    item.element.setAttribute("aria-expanded", "false");
+  }
+
+  function toggle(path) {
+    const item = items.get(path);
+    if (item.children?.hidden === false) collapse(item);
+    else void expand(item);
+  }
+
+  /** Mark a node and open what leads to it. @param {string} path */
+  async function select(path) {
+    current = path;
+    await loadedRoot;
+    const names = path.split("/").filter(Boolean);
+    for (let depth = 1; depth <= names.length; depth += 1) {
+      const item = items.get(names.slice(0, depth).join("/"));
+      if (!item) break;
+      if (depth < names.length || path.split("/").length === 1) await expand(item);
+    }
+    if (path !== current) return;
+    for (const item of items.values()) mark(item, item.path === path);
+    const focusable = items.get(path) ?? items.values().next().value;
+    if (focusable) focusable.link.tabIndex = 0;
+    items.get(path)?.element.querySelector(".tree-row").scrollIntoView({ block: "nearest" });
+  }
+
+  function mark(item, chosen) {
+    item.element.setAttribute("aria-selected", String(chosen));
+    if (chosen) item.link.setAttribute("aria-current", "page");
+    else item.link.removeAttribute("aria-current");
+    item.link.tabIndex = -1;
+  }
+
+  function narrow() {
+    const text = filter.value.trim().toLowerCase();
+    for (const item of items.values()) item.element.classList.toggle("filtered", !matches(item, text));
+    none.hidden = !text || [...items.values()].some((item) => !item.element.classList.contains("filtered"));
+  }
+
+  const matches = (item, text) => !text || [...items.values()].some((other) => (other === item || other.path.startsWith(`${item.path}/`)) && other.name.toLowerCase().includes(text));
+
+  root.addEventListener("keydown", (event) => {
+    const rows = [...root.querySelectorAll(".tree-row")].filter((row) => row.offsetParent !== null);
+    const at = rows.indexOf(document.activeElement);
+    const item = items.get(document.activeElement.closest("[role=treeitem]")?.dataset.path);
+    const goTo = (row) => row?.focus();
+    const actions = {
+      ArrowDown: () => goTo(rows[at + 1]),
+      ArrowUp: () => goTo(rows[at - 1]),
+      Home: () => goTo(rows[0]),
+      End: () => goTo(rows.at(-1)),
+      ArrowRight: () => (item?.children?.hidden ? void expand(item) : goTo(rows[at + 1])),
+      ArrowLeft: () => (item?.children?.hidden === false ? collapse(item) : goTo(item?.element.parentElement.closest("[role=treeitem]")?.querySelector(".tree-row"))),
+    };
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    actions[event.key]();
+  });
+
+  const loadedRoot = load("", root, 0).then(async () => {
+    if (items.size === 1) await expand(items.values().next().value);
+  });
+  return { select, focus: () => filter.focus() };
+}
