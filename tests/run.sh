@@ -57,7 +57,7 @@ javascript_clients() {
     say "installing JavaScript clients"
     rm -rf .tools && mkdir -p .tools/new && cp tests/js/package.json .tools/new/
     if npm install --prefix .tools/new --silent --no-package-lock --fetch-retries 1; then
-        mv .tools/new/* .tools/
+        mv .tools/new/* .tools/ && rmdir .tools/new
     else
         say "NOTE: npm could not install tests/js/package.json: the tests of JavaScript clients are skipped"
     fi
@@ -72,6 +72,10 @@ system_package npm npm
 javascript_clients
 
 bin=$PWD/.venv-test/bin
-say "ruff" && "$bin/ruff" check && "$bin/ruff" format --check
-say "mypy" && "$bin/mypy"
-say "pytest" && exec "$bin/pytest" -n "${TEST_PROCESSES:-2}" "$@"
+say "ruff"
+"$bin/ruff" check
+"$bin/ruff" format --check
+say "mypy"
+"$bin/mypy"
+say "pytest"
+exec "$bin/pytest" -n "${TEST_PROCESSES:-2}" "$@"
