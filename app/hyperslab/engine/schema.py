@@ -1,0 +1,124 @@
+"""The schema of an array as TensorStore's zarr driver states it, in strict JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine.compressors import TENSORSTORE_DEFAULTS, complete
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.fill_value import object_codec
+from hyperslab.engine.metadata import ArrayMetadata
+
+MAX_FILL_NUMBERS: Final = 1 << 16
+"""A fill value of more numbers than this is left out."""
+
+_OBJECT_DTYPES = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
+
+
+def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[str, Any]:
+    """Rank, dtype, domain, chunk layout, codec and fill value of an array, or of one field of it.
+
+    Equal to ``schema.to_json()`` of TensorStore 0.1.86, but that NaN and infinities are strings. Upper bounds of the
+    array's own axes are implicit (``[n]``); the subarray of a field, and the bytes of ``S`` and ``V`` items, follow as
+    axes with fixed bounds. An array of several fields of which none is named is shown as its bytes (``open_as_void``);
+    ``""`` is as good as none. Raises `KeyError` for a field that there is not.
+
+    What TensorStore cannot state or open is stated as near as its terms allow: the fill value of bytes is a list of
+    numbers, times are their ``int64`` counts, a nested struct is its bytes, ``U`` is ``ustring``, objects are
+    ``ustring``, ``string`` (bytes) or ``json`` by codec, and filters and other compressors are given as stored.
+    """
+    view = _named_view(metadata, field) if field else _default_view(metadata)
+    rank = metadata.rank + len(view.shape)
+    document = {"rank": rank, "dtype": view.dtype, "domain": _domain(metadata, view), "codec": _codec(metadata)}
+    if rank:
+        document["chunk_layout"] = _chunk_layout(metadata, view)
+    if view.fill is not None and view.fill.size <= MAX_FILL_NUMBERS:
+        document["fill_value"] = _spelled(view.fill)
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What of an item is shown: TensorStore's dtype, the axes within the item, and the fill value in their shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    fill: np.ndarray | None
+
+
+def _default_view(metadata: ArrayMetadata) -> _View:
+    dtype, fill = metadata.dtype, metadata.fill_value
+    if dtype.is_object:
+        return _View(_OBJECT_DTYPES.get(object_codec(metadata.codecs), "json"), (), fill)
+    if len(dtype.fields) == 1:
+        return _field_view(dtype.fields[0], fill)
+    return _base_view(dtype.numpy, (), fill)
+
+
+def _named_view(metadata: ArrayMetadata, name: str) -> _View:
+    return _field_view(metadata.dtype.field(name), metadata.fill_value)
+
+
+def _field_view(field: Field, fill: np.ndarray | None) -> _View:
+    return _base_view(field.numpy, field.shape, None if fill is None else fill[field.name])
+
+
+def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | None) -> _View:
+    """``fill`` is of dtype ``base``, in ``shape``."""
+    if base.kind == "S" or base.type is np.void:
+        shape = (*shape, base.itemsize)
+        raw = None if fill is None else np.frombuffer(fill.tobytes(), np.uint8).reshape(shape)
+        return _View("char" if base.kind == "S" else "byte", shape, raw)
+    if base.kind in "mM":
+        return _View("int64", shape, None if fill is None else fill.astype(np.int64))
+    return _View("ustring" if base.kind == "U" else base.name, shape, fill)
+
+
+def _domain(metadata: ArrayMetadata, view: _View) -> dict[str, Any]:
+    rank = metadata.rank + len(view.shape)
+    if not rank:
+        return {"rank": 0}
+    return {"inclusive_min": [0] * rank, "exclusive_max": [*([size] for size in metadata.shape), *view.shape]}
+
+
+def _chunk_layout(metadata: ArrayMetadata, view: _View) -> dict[str, Any]:
+    """Axes within an item are always innermost, in C order (CONFORMANCE 123)."""
+    shape, outer, rank = [*metadata.chunks, *view.shape], range(metadata.rank), metadata.rank + len(view.shape)
+    return {
+        "grid_origin": [0] * rank,
+        "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
+        "read_chunk": {"shape": shape},
+        "write_chunk": {"shape": shape},
+    }
+
+
+def _codec(metadata: ArrayMetadata) -> dict[str, Any]:
+    compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
+    filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
+    return {"driver": "zarr", "compressor": compressor, "filters": filters}
+
+
+def _spelled(fill: np.ndarray) -> Any:
+    """Nested lists of JSON values in the shape of ``fill``."""
+    if fill.ndim:
+        return [_spelled(fill[index, ...]) for index in range(len(fill))]
+    if fill.dtype.kind == "c":
+        return [_spelled(fill.real), _spelled(fill.imag)]
+    if fill.dtype.hasobject:
+        return fill[()]
+    value = fill.tolist()
+    return _spelled_float(float(value)) if _is_float(fill.dtype) else value
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def _spelled_float(number: float) -> float | str:
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
