@@ -1,0 +1,193 @@
+"""``python -m tests.docs``: write the reference pages that come from the code. A test says when they are behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel, ByteSize
+from pydantic.fields import FieldInfo
+
+from hyperslab.api.problems import status_of
+from hyperslab.cli import app
+from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
+from hyperslab.settings import Settings, StoreSettings
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem)
+NOTE = "<!-- Made by `python -m tests.docs`: change the code, not this page. -->"
+
+
+def settings_page() -> str:
+    return f"""# Settings
+
+{NOTE}
+
+Each setting can stand in a TOML file, in the environment or, for the most common ones, on the command line. The
+command line wins over the environment, the environment over the file, the file over the default. A key that does not
+exist stops the start with a message that names it.
+
+```toml
+# hyperslab serve --config hyperslab.toml
+port = 8080
+cache_bytes = "2 GiB"
+cors_origins = ["https://viewer.example"]
+
+[stores]
+atlas = "/data/atlas.zarr"            # a URL alone: a store with nothing but defaults
+
+[stores.scans]
+url = "s3://lab/scans"
+writable = true
+
+[stores.scans.options]
+endpoint = "http://minio:9000"
+access_key_id = "…"
+secret_access_key = "…"
+```
+
+In the environment, names are upper case after `HYPERSLAB_`, with `__` between levels (store names become lower case),
+and lists and tables are JSON: `HYPERSLAB_PORT=8080`, `HYPERSLAB_STORES__SCANS__OPTIONS__REGION=eu-north-1`,
+`HYPERSLAB_CORS_ORIGINS='["https://viewer.example"]'`. `HYPERSLAB_CONFIG` names the TOML file.
+
+Sizes are bytes, or text such as `"256 MiB"`. `hyperslab check --config FILE` opens every store and prints what is in
+effect, secrets masked.
+
+## The service
+
+{_settings_table(Settings, "")}
+
+## A store: `stores.NAME`
+
+{_settings_table(StoreSettings, "stores.NAME.")}
+"""
+
+
+def problems_page() -> str:
+    sent = [error for error in all_errors() if error not in NEVER_SENT]
+    rows = [_problem_row(error) for error in sorted(sent, key=lambda error: (status_of(error), error.code))]
+    return f"""# Problems
+
+{NOTE}
+
+Everything that goes wrong is answered with a problem document (RFC 9457, `application/problem+json`): `code` is stable
+and made for programs, `detail` is a sentence for people, and the facts are members of their own. `RemoteArray` raises
+the exception of the table's last column, from `hyperslab.errors`, with the facts as attributes.
+
+```json
+{{"type": "/problems/index-out-of-range", "title": "An index lies outside the array", "status": 422,
+ "detail": "index 99 is out of bounds for axis 0 with size 64", "instance": "/v1/slice/demo/brain",
+ "code": "index-out-of-range", "axis": 0, "index": 99, "size": 64}}
+```
+
+| status | code | what it means | facts | exception |
+|--:|---|---|---|---|
+{chr(10).join(rows)}
+
+A status of 500 with the code `internal-error` is a fault of the service: the document holds an `id` under which the
+service's log has the details.
+"""
+
+
+def commands_page() -> str:
+    group: Any = typer.main.get_command(app)
+    sections = [_command_section(name, command) for name, command in group.commands.items()]
+    return f"""# Command line
+
+{NOTE}
+
+`hyperslab COMMAND --help` says the same. Errors are one sentence on stderr; the exit code is 0 when done, 1 when it
+failed and 2 when the command or the settings could not be understood.
+
+{chr(10).join(sections)}"""
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "problems.md": problems_page,
+    "command-line.md": commands_page,
+}
+
+
+def _settings_table(model: type[BaseModel], prefix: str) -> str:
+    rows = [
+        f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {field.description} |"
+        for name, field in model.model_fields.items()
+    ]
+    return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows])
+
+
+def _type(field: FieldInfo) -> str:
+    text = str(field.annotation) if not isinstance(field.annotation, type) else field.annotation.__name__
+    if literal := re.search(r"Literal\[(.*?)\]", text):
+        words = literal[1].replace("'", '"').split(", ")
+        return " or ".join([*(f"`{word}`" for word in words), *(["seconds"] if "float" in text else [])])
+    if text.startswith("dict"):
+        return "table of secret text" if "SecretStr" in text else "table"
+    names = {"ByteSize": "size", "SecretStr": "secret text", "bool": "true or false"}
+    names |= {"float": "number", "int": "integer", "Path": "path", "str": "text"}
+    found = next((names[name] for name in names if name in text), text)
+    return f"list of {found}" if text.startswith("list") else found
+
+
+def _default(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, Mapping) and "default" in extra:
+        return str(extra["default"])
+    if field.is_required():
+        return "(required)"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, ByteSize):
+        return f"{value.to('MiB'):g} MiB"
+    if isinstance(value, list):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{json.dumps(value)}`" if value not in (None, {}) else "none"
+
+
+def _problem_row(error: type[HyperslabError]) -> str:
+    facts = ", ".join(f"`{fact.name}`" for fact in fields(error))
+    return f"| {status_of(error)} | `{error.code}` | {error.title} | {facts} | `{error.__name__}` |"
+
+
+def _command_section(name: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = " ".join(["hyperslab", name, *(_argument(p) for p in arguments), "[OPTIONS]"])
+    rows = [f"| `{_spelling(p)}` | {p.help} |" for p in [*arguments, *options]]
+    table = "\n".join(["| | |", "|---|---|", *rows])
+    return f"## `{name}`\n\n{command.help}\n\n```\n{usage}\n```\n\n{table}\n"
+
+
+def _argument(parameter: Any) -> str:
+    spelling = _spelling(parameter) + (" …" if parameter.nargs == -1 else "")
+    return spelling if parameter.required else f"[{spelling}]"
+
+
+def _spelling(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
+    return ", ".join(parameter.opts) + takes
+
+
+def stale() -> Iterator[str]:
+    """The names of pages that the code no longer agrees with."""
+    for name, page in PAGES.items():
+        path = REFERENCE / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != page():
+            yield name
+
+
+def main() -> None:
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
