@@ -1,0 +1,216 @@
+"""Zarr v2 dtypes to numpy: every accepted spelling, every refused one, and bits that have no meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.engine.dtypes import (
+    MAX_FIELDS,
+    MAX_ITEMSIZE,
+    canonical_json,
+    parse_dtype,
+)
+from tests.conformance.vectors import Case, case_id, cases
+from tests.engine.dtype_strategies import simple_dtypes, structured_dtypes
+
+_ACCEPTED = [case for case in cases("dtypes") if case["expect"]["accept"]]
+_READ_BY_ZARR_2 = [case for case in _ACCEPTED if case["refs"]["zarr2"]["accept"]]
+_IN_NUMPY = [c for c in _READ_BY_ZARR_2 if not any(s in str(c["dtype"]) for s in ("float", "int2", "int4", "''"))]
+_REFUSED = [case for case in cases("dtypes") if not case["expect"]["accept"]]
+
+
+@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
+def test_dtype_of_the_vectors_is_accepted_with_its_item_size(case: Case) -> None:
+    dtype = parse_dtype(case["dtype"])
+
+    assert dtype.json == case["dtype"]
+    assert dtype.itemsize == case["expect"]["itemsize"]
+
+
+@pytest.mark.parametrize("case", _IN_NUMPY, ids=case_id)
+def test_numpy_dtype_is_the_one_that_zarr_python_reads(case: Case) -> None:
+    assert parse_dtype(case["dtype"]).numpy == _from_descr(case["refs"]["zarr2"]["numpy"])
+
+
+@pytest.mark.parametrize("case", [c for c in _ACCEPTED if "ts_dtype" in c["expect"]], ids=case_id)
+def test_numpy_dtype_has_the_meaning_that_tensorstore_gives_it(case: Case) -> None:
+    names = {"char": "S", "byte": "V"}
+    dtype = parse_dtype(case["dtype"]).numpy
+
+    assert names.get(case["expect"]["ts_dtype"], dtype.name) in (dtype.kind, case["expect"]["ts_dtype"])
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_dtype_that_the_vectors_refuse_is_refused_with_a_reason(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_dtype(case["dtype"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "|S67108865",
+        "<U16777217",
+        "<i04",
+        "<M8[0s]",
+        "<M8[1000000000s]",
+        "<M8[s/7]",
+        "<M8[ns]x",
+        "<i4[ns]",
+        "<O",
+        "int4 ",
+        "float8_e4m3",
+        "float6_e2m3fn",
+        "<i4\n",
+        "<i٤",
+        [],
+        [["", "|V3"]],
+        [["", [["a", "<i4"]]]],
+        [["", "bfloat16"], ["a", "<i4"]],
+        [["a"]],
+        [["a", None]],
+        [["a", "<i4", None]],
+        [["a", "<i4", [True]]],
+        [["a", "<i4", [2.0]]],
+        [["a", "<i4", [1] * 65]],
+        [["a", "|V1", [2**62, 4]]],
+        [["a", "|V60000000"], ["b", "|V60000000"]],
+        [[f"f{i}", "|u1"] for i in range(MAX_FIELDS + 1)],
+        (("a", "<i4"),),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_spelling_with_no_or_two_meanings_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_dtype(value)
+
+
+def test_error_inside_a_field_names_the_fields_on_the_way() -> None:
+    with pytest.raises(ValueError, match="field 'outer': field 'inner': '<x4'"):
+        parse_dtype([["outer", [["inner", "<x4"]]]])
+
+
+def test_largest_item_is_accepted_at_no_cost() -> None:
+    assert parse_dtype(f"|V{MAX_ITEMSIZE}").itemsize == MAX_ITEMSIZE
+
+
+@given(simple_dtypes)
+def test_every_simple_dtype_reads_back_from_its_own_spelling(text: str) -> None:
+    dtype = parse_dtype(text)
+
+    assert dtype.fields == ()
+    assert parse_dtype(canonical_json(text)).numpy == dtype.numpy
+
+
+@given(structured_dtypes)
+def test_structured_dtype_is_numpys_packed_struct(fields: list[Any]) -> None:
+    dtype = parse_dtype(fields)
+
+    assert dtype.numpy == np.dtype([_numpy_field(field) for field in fields])
+    assert [field.name for field in dtype.fields] == [field[0] for field in fields]
+    for field in dtype.fields:
+        assert dtype.numpy[field.name] == np.dtype((field.numpy, field.shape))
+        assert dtype.numpy.fields is not None
+        assert dtype.numpy.fields[field.name][1] == field.offset
+
+
+def test_padding_of_an_aligned_struct_is_skipped() -> None:
+    aligned = np.dtype([("a", "u1"), ("b", "<i4"), ("c", "u1")], align=True)
+    spelled = [["a", "|u1"], ["", "|V3"], ["b", "<i4"], ["c", "|u1"], ["", "|V3"]]
+
+    dtype = parse_dtype(spelled)
+
+    assert dtype.numpy == np.dtype(
+        {"names": ["a", "b", "c"], "formats": ["u1", "<i4", "u1"], "offsets": [0, 4, 8], "itemsize": 12}
+    )
+    assert dtype.itemsize == aligned.itemsize
+    assert [field.name for field in dtype.fields] == ["a", "b", "c"]
+
+
+def test_field_is_found_by_name() -> None:
+    dtype = parse_dtype([["x", "<u2", [2, 3]], ["é", [["y", ">f8"]]]])
+
+    assert dtype.field("x").shape == (2, 3)
+    assert dtype.field("é").json == [["y", ">f8"]]
+    assert dtype.field("é").offset == 12
+    with pytest.raises(KeyError):
+        dtype.field("y")
+
+
+def test_new_arrays_get_the_spelling_that_every_library_reads() -> None:
+    assert canonical_json("<u1") == "|u1"
+    assert canonical_json(">S3") == "|S3"
+    assert canonical_json("<M8[1s]") == "<M8[s]"
+    assert canonical_json("bfloat16") == "bfloat16"
+    assert canonical_json([["a", ">b1", [2]], ["", "|V1"], ["n", [["i", "<i1"]]]]) == [
+        ["a", "|b1", [2]],
+        ["", "|V1"],
+        ["n", [["i", "|i1"]]],
+    ]
+
+
+# --- cleaning --------------------------------------------------------------------------------------------------
+
+
+def test_clean_returns_the_array_itself_where_there_is_nothing_to_do() -> None:
+    for text, values in (("<i4", [1, 2]), ("|b1", [True, False]), ("int4", [0, 7])):
+        dtype = parse_dtype(text)
+        array = np.array(values, dtype.numpy)
+
+        assert dtype.clean(array) is array
+
+
+def test_clean_makes_true_of_every_bool_byte_but_zero() -> None:
+    stored = np.frombuffer(bytes(range(256)), np.bool_).reshape(16, 16)
+
+    cleaned = parse_dtype("|b1").clean(stored.T)
+
+    assert cleaned.tobytes() == np.asfortranarray(np.arange(256).reshape(16, 16).T != 0).tobytes()
+    assert cleaned.flags.f_contiguous
+
+
+@pytest.mark.parametrize("name", ["int2", "int4"])
+def test_clean_extends_the_sign_of_the_low_bits(name: str) -> None:
+    scalar = getattr(ml_dtypes, name)
+    stored = np.arange(256, dtype=np.uint8).view(scalar)
+
+    cleaned = parse_dtype(name).clean(stored)
+
+    assert cleaned.dtype == stored.dtype
+    np.testing.assert_array_equal(cleaned.view(np.int8), stored.astype(np.int8))
+
+
+@given(st.binary(min_size=24, max_size=24))
+def test_clean_reaches_into_nested_fields_and_subarrays_and_spares_the_rest(raw: bytes) -> None:
+    dtype = parse_dtype(
+        [["x", "<u2"], ["n", [["b", "|b1", [2]], ["i", "int4"]]], ["", "|V1"], ["b", "|b1"], ["v", "|V1"]]
+    )
+    stored = np.frombuffer(raw, dtype.numpy)
+
+    cleaned = dtype.clean(stored)
+
+    assert cleaned["n"]["b"].view(np.uint8).max(initial=0) <= 1
+    np.testing.assert_array_equal(cleaned["n"]["b"], stored["n"]["b"].view(np.uint8) != 0)
+    np.testing.assert_array_equal(cleaned["b"], stored["b"].view(np.uint8) != 0)
+    np.testing.assert_array_equal(cleaned["n"]["i"].view(np.int8), stored["n"]["i"].astype(np.int8))
+    assert cleaned["x"].tobytes() == stored["x"].tobytes()
+    assert cleaned["v"].tobytes() == stored["v"].tobytes()
+    assert stored.tobytes() == raw
+
+
+def _from_descr(descr: Any) -> np.dtype[Any]:
+    if isinstance(descr, str):
+        return np.dtype(descr)
+    return np.dtype([(name, _from_descr(base), *(tuple(sizes) for sizes in shape)) for name, base, *shape in descr])
+
+
+def _numpy_field(field: list[Any]) -> tuple[Any, ...]:
+    name, base, *shape = field
+    numpy = np.dtype([_numpy_field(inner) for inner in base]) if isinstance(base, list) else parse_dtype(base).numpy
+    return (name, numpy, *(tuple(sizes) for sizes in shape))
