@@ -1,0 +1,107 @@
+"""What is built, what it needs, and whether the examples beside it are usable."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hyperslab import __version__
+from hyperslab.settings import load
+from tests.tools import ROOT
+
+DEPLOY = ROOT / "deploy"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_wheel_holds_the_package_with_its_types_and_its_page_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+
+    assert {name.partition("/")[0] for name in names} == {"hyperslab", f"hyperslab-{__version__}.dist-info"}
+    assert "hyperslab/py.typed" in names
+    assert any(name.startswith("hyperslab/viewer/static/") for name in names)
+
+
+def test_base_install_needs_numpy_and_urllib3_only(wheel: zipfile.ZipFile) -> None:
+    metadata = email.message_from_bytes(wheel.read(f"hyperslab-{__version__}.dist-info/METADATA"))
+    needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
+
+    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in needed) == ["numpy", "urllib3"]
+
+
+def test_every_extra_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    explained = (ROOT / "docs" / "adr" / "0002-dependencies.md").read_text(encoding="utf-8").lower()
+    for_users = ("cli", "server", "codecs", "dask", "xarray")
+    lines = [
+        *project["dependencies"],
+        *(line for extra in for_users for line in project["optional-dependencies"][extra]),
+    ]
+    libraries = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in lines} - {"hyperslab"}
+
+    assert [library for library in sorted(libraries) if library not in explained] == []
+
+
+@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("pydantic_settings", "server")])
+def test_a_command_that_lacks_a_library_says_which_extra_brings_it(module: str, extra: str) -> None:
+    program = f"import sys; sys.modules[{module!r}] = None; from hyperslab.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", program, "serve"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr == f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'\n"
+
+
+def test_example_settings_are_understood() -> None:
+    settings = load(DEPLOY / "hyperslab.toml")
+
+    assert settings.stores["data"].url == "/data"
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml"])
+def test_deployment_examples_are_yaml_and_name_the_settings_file(name: str) -> None:
+    documents: list[Any] = list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
+
+    assert all(isinstance(document, dict) for document in documents)
+    assert "hyperslab.toml" in str(documents)
+
+
+def test_container_runs_as_somebody_and_looks_after_its_health() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    instructions = [line.split()[0] for line in lines if re.match(r"[A-Z]+ ", line)]
+
+    assert instructions.count("FROM") == 2
+    assert "HEALTHCHECK" in instructions
+    assert "USER 10001" in lines
+
+
+def test_the_two_commands_of_the_readme_are_one_line_each() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", readme, flags=re.DOTALL)
+
+    assert [block.strip().count("\n") for block in blocks[:2]] == [0, 0]
+    assert blocks[0].strip().endswith("hyperslab serve")
+    assert blocks[1].strip() == "bash tests/run.sh"
+
+
+def test_ci_runs_the_test_command() -> None:
+    lines = Path(ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+    assert [line for line in lines if not line.startswith("#")] == [
+        'exec bash "$(dirname "${BASH_SOURCE[0]}")/../tests/run.sh"'
+    ]
