@@ -1,0 +1,306 @@
+"""Every other URL that fsspec opens: ``memory://``, ``zip://…::…``, ``sftp://``, ``github://``, …"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+import fsspec.core  # type: ignore[import-untyped]
+from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-untyped]
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+
+from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
+from hyperslab.storage.base import ABSENT, Absent, Capabilities, Entry, Listing, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.config import StoreConfig, public_url
+from hyperslab.storage.files import failure
+from hyperslab.storage.keys import is_hidden
+from hyperslab.storage.locks import KeyedLocks
+
+WIDTH: Final = 8
+
+_READ_ONLY: Final = frozenset({"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"})
+_TAGS: Final = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
+_TIMES: Final = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
+_ROOT_TRUSTED_FOR: Final = 10.0
+_MOST_TRIES: Final = 3
+
+T = TypeVar("T")
+Info = Mapping[str, Any]
+
+
+class FsspecStore:
+    """Reads always, writes where the file system can. Writers are safe between the threads of one process only.
+
+    A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
+    modification with the size (as fine as its clock: SFTP's ticks in seconds); else a digest of the content, and then
+    each look costs a whole read. Puts are as atomic as the file system's own ``pipe_file``: in memory they are, over
+    SFTP or FTP a reader may see a part.
+
+    Options go to the file system as they are (``true`` and ``false`` as booleans, ``port`` as a number);
+    ``protocol.name`` is for the inner part of a chained URL, for example ``s3.anon``.
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._fs, self._root = _open(config)
+        self._locks = KeyedLocks()
+        self._commits = KeyedLocks()
+        self._root_seen = float("-inf")
+        if config.writable:
+            self._do("", self._fs.makedirs, self._root, exist_ok=True)
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def url(self) -> str:
+        return public_url(self._config.url)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            writable=self._config.writable,
+            listable=True,
+            conditional_put=False,
+            writers_safe=WritersSafe.THREADS,
+            width=self._config.width or WIDTH,
+            cheap_stat=False,
+            ranges=True,
+        )
+
+    def get(self, key: str) -> Stored | None:
+        found = self._read_steadily(key, lambda path: bytes(self._fs.cat_file(path)))
+        return None if found is None else Stored(*found)
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        def read(path: str) -> list[bytes | memoryview]:
+            return [bytes(self._fs.cat_file(path, start, stop)) if start < stop else b"" for start, stop in ranges]
+
+        found = self._read_steadily(key, read)
+        if found is None:
+            return None
+        parts, current = found
+        if version not in (None, current):
+            raise VersionConflict(key, current)
+        return parts
+
+    def stat(self, key: str) -> Entry | None:
+        info = self._info(key)
+        return None if info is None else self._entry(key, info)
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        return [self._version(key) for key in keys]
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        self._require_writable()
+        with self._commits.hold(key):
+            if if_version is not None:
+                current = self._version(key)
+                if (ABSENT if current is None else current) != if_version:
+                    raise VersionConflict(key, current)
+            self._do(key, self._write, self._path(key), bytes(data))
+            version = self._version(key)
+        if version is None:
+            raise StoreError(self.name, key, "it was removed while it was written")
+        return version
+
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        self._require_writable()
+        with self._commits.hold(key):
+            current = self._version(key)
+            if if_version is not None and current != if_version:
+                raise VersionConflict(key, current)
+            if current is not None:
+                self._do(key, self._fs.rm_file, self._path(key))
+        return current is not None
+
+    def delete_prefix(self, prefix: str) -> int:
+        self._require_writable()
+        count = sum(1 for _ in self.list_prefix(prefix))
+        if prefix:
+            self._remove_tree(self._path(prefix).rstrip("/"))
+            return count
+        for info in self._ls(""):
+            self._remove_tree(info["name"])
+        return count
+
+    def list_dir(self, prefix: str) -> Listing:
+        entries: list[Entry] = []
+        prefixes: list[str] = []
+        for info in self._ls(prefix):
+            name = str(info["name"]).rstrip("/").rpartition("/")[2]
+            if is_hidden(name) or not name:
+                continue
+            if info["type"] == "directory":
+                prefixes.append(name)
+            else:
+                entries.append(self._entry(prefix + name, info))
+        return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        listed = self.list_dir(prefix)
+        yield from listed.entries
+        for name in listed.prefixes:
+            yield from self.list_prefix(f"{prefix}{name}/")
+
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        self._require_writable()
+        return self._locks.hold(key, shared=shared)
+
+    def check(self) -> None:
+        if not isinstance(self._fs, MemoryFileSystem):
+            self._require_root("")
+
+    def close(self) -> None:
+        """fsspec's file systems have no common way to be closed."""
+
+    def _path(self, key: str) -> str:
+        return f"{self._root.rstrip('/')}/{key}" if self._root else key
+
+    def _read_steadily(self, key: str, read: Callable[[str], T]) -> tuple[T, str] | None:
+        """What is read and its version: again from the start if that changes meanwhile."""
+        before = self._version(key)
+        for _ in range(_MOST_TRIES):
+            if before is None:
+                return None
+            data = self._find(key, read, self._path(key))
+            after = self._version(key)
+            if data is not None and after == before:
+                return data, before
+            if data is None and after == before:
+                raise StoreError(self.name, key, "it is listed, but cannot be read")
+            before = after
+        raise StoreError(self.name, key, "it changed again and again while it was read")
+
+    def _info(self, key: str) -> Info | None:
+        info = self._find(
+            key, self._memory_info if isinstance(self._fs, MemoryFileSystem) else self._fs.info, self._path(key)
+        )
+        if info is None:
+            self._require_root(key)
+            return None
+        return info if info["type"] == "file" else None
+
+    def _memory_info(self, path: str) -> Info:
+        """fsspec's own looks through all names for directories, which makes n reads cost n²."""
+        file = self._fs.store.get(self._fs._strip_protocol(path))
+        if file is None:
+            raise FileNotFoundError(path)
+        return {"type": "file", "size": file.size, "created": file.created}
+
+    def _entry(self, key: str, info: Info) -> Entry:
+        moment = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
+        return Entry(key, int(info["size"] or 0), self._version_of(key, info), _seconds(moment))
+
+    def _version(self, key: str) -> str | None:
+        info = self._info(key)
+        return None if info is None else self._version_of(key, info)
+
+    def _version_of(self, key: str, info: Info) -> str:
+        if (tag := next((info[name] for name in _TAGS if info.get(name)), None)) is not None:
+            return f"{tag}-{info['size']}"
+        if (moment := next((info[name] for name in _TIMES if info.get(name) is not None), None)) is not None:
+            return f"{moment}-{info['size']}"
+        content = self._find(key, self._fs.cat_file, self._path(key))
+        return blake2b(content or b"", digest_size=16).hexdigest()
+
+    def _write(self, path: str, data: bytes) -> None:
+        try:
+            self._fs.pipe_file(path, data)
+        except FileNotFoundError:  # a file system with real folders
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
+
+    def _remove_tree(self, path: str) -> None:
+        self._find(path, lambda path: self._fs.rm(path, recursive=True), path)
+
+    def _ls(self, prefix: str) -> list[Info]:
+        listed = self._find(prefix, lambda path: self._fs.ls(path, detail=True), self._path(prefix).rstrip("/"))
+        if listed is None:
+            self._require_root(prefix)
+            return []
+        return [info for info in listed if len(str(info["name"])) > len(self._path(prefix).strip("/"))]
+
+    def _require_root(self, key: str) -> None:
+        """Where something is absent, the root must be there: a mount that is gone does not make all keys absent."""
+        if isinstance(self._fs, MemoryFileSystem) or time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
+            return
+        if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
+            raise StoreError(self.name, key, "the root of the store is not there")
+        self._root_seen = time.monotonic()
+
+    def _find(self, key: str, call: Callable[..., T], *args: Any) -> T | None:
+        """The result of a call; None where it finds no file."""
+        try:
+            return call(*args)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except Exception as error:
+            raise self._failure(key, error) from error
+
+    def _do(self, key: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:  # file systems raise what their libraries raise
+            raise self._failure(key, error) from error
+
+    def _failure(self, key: str, error: Exception) -> HyperslabError:
+        if isinstance(error, FileExistsError):
+            return failure(self.name, key, OSError(errno.EEXIST, str(error)))
+        if isinstance(error, OSError) and error.errno:
+            return failure(self.name, key, error)
+        reason = f"the file system failed ({type(error).__name__})"  # its text may hold addresses and credentials
+        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+            return StoreTimeout(self.name, key, reason)
+        denied = isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
+        return (StoreDenied if denied else StoreError)(self.name, key, reason)
+
+    def _require_writable(self) -> None:
+        if not self._config.writable:
+            raise ReadOnly(self.name)
+
+
+def _open(config: StoreConfig) -> tuple[Any, str]:
+    """The file system and the path in it that a URL means."""
+    try:
+        fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config.options))
+    except (ImportError, ValueError, TypeError) as error:
+        raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({error})") from error
+    except Exception as error:
+        reason = f"it cannot be opened ({type(error).__name__})"
+        raise StoreError(config.name, "", reason) from error
+    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+    if config.writable and (isinstance(fs, AbstractArchiveFileSystem) or protocols & _READ_ONLY):
+        raise BadDefinition("writable", f"{sorted(protocols)[0]}:// is a read-only store")
+    if hasattr(fs, "dircache"):
+        fs.dircache.use_listings_cache = False  # what others write must be seen at once
+    return fs, root
+
+
+def _arguments(options: Mapping[str, str]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for name, text in options.items():
+        protocol, dot, inner = name.partition(".")
+        into = arguments.setdefault(protocol, {}) if dot else arguments
+        into[inner or name] = _value(inner or name, text)
+    return arguments
+
+
+def _value(name: str, text: str) -> str | int | bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if name == "port" and text.isdecimal() else text
+
+
+def _seconds(moment: Any) -> float:
+    """A time as file systems report it: a number, a datetime, or something else that is of no use."""
+    if hasattr(moment, "timestamp"):
+        return float(moment.timestamp())
+    return float(moment) if isinstance(moment, int | float) else 0.0

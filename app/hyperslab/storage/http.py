@@ -1,0 +1,282 @@
+"""Plain web servers as read-only stores: ``http://`` and ``https://``.
+
+Not through fsspec, whose HTTP file system reports a refused, failed or unreachable request as a missing file.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from email.utils import parsedate_to_datetime
+from functools import partial
+from hashlib import blake2b
+from html.parser import HTMLParser
+from typing import Final
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+import urllib3
+from typing_extensions import override
+from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import TimeoutError as RequestTimeout
+
+from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoreError, StoreTimeout
+from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.config import StoreConfig, flag, public_url, reject_unknown
+from hyperslab.storage.keys import is_hidden
+from hyperslab.storage.parallel import SideBySide
+from hyperslab.storage.ranges import Span, cut, merge
+
+WIDTH: Final = 16
+OPTIONS: Final = frozenset({"authorization", "listable"})
+
+_SAFE: Final = "/!$&'()*+,;=:@~"
+_INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
+_NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
+
+
+class HttpStore:
+    """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
+
+    404 means absent, every other status but success a failure. The version is the ETag, else the date of modification
+    and the size, else a digest of the content (then each look costs a whole read). Options: ``authorization`` (the
+    header's value; user and password in the URL do the same) and ``listable=true``, for servers whose index pages
+    are not recognised: `check` looks whether the root has one that calls itself "Index of" or "Directory listing".
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        reject_unknown(config.options, OPTIONS, "http(s)://")
+        if config.writable:
+            raise BadDefinition("writable", "web servers are read-only stores")
+        self._config = config
+        self._base, self._query, authorization = _split(config)
+        self._width = config.width or WIDTH
+        self._listable = flag(config.options, "listable", False)
+        self._fan = SideBySide(self._width, config.name)
+        self._http = urllib3.PoolManager(
+            num_pools=4,
+            maxsize=self._width,
+            block=True,
+            headers={"Accept-Encoding": "identity", "User-Agent": "hyperslab"} | authorization,
+            timeout=urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout),
+            retries=urllib3.Retry(
+                total=config.retries,
+                backoff_factor=0.1,
+                backoff_max=5,
+                status_forcelist={429, 500, 502, 503, 504},
+                respect_retry_after_header=False,
+                raise_on_status=False,
+            ),
+        )
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def url(self) -> str:
+        return public_url(self._config.url)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            writable=False,
+            listable=self._listable,
+            conditional_put=False,
+            writers_safe=WritersSafe.THREADS,
+            width=self._width,
+            cheap_stat=False,
+            ranges=True,
+        )
+
+    def get(self, key: str) -> Stored | None:
+        answer = self._ask("GET", key)
+        return None if answer is None else Stored(answer.data, _version(answer) or _digest(answer.data))
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        spans: list[Span] = []
+        for span in self._fan.map(partial(self._span, key=key), merge(ranges) or [(0, 1)]):
+            if span is None:
+                return None
+            version = version or span.version
+            if span.version != version:
+                raise VersionConflict(key, span.version)
+            spans.append(span)
+        return cut(spans, ranges)
+
+    def stat(self, key: str) -> Entry | None:
+        answer = self._ask("HEAD", key)
+        if answer is None:
+            return None
+        size, version = answer.headers.get("Content-Length"), _version(answer)
+        if size is None or version is None:
+            return self._stat_by_reading(key)
+        return Entry(key, int(size), version, _modified(answer))
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        return [None if entry is None else entry.version for entry in self._fan.map(self.stat, keys)]
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        raise ReadOnly(self.name)
+
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        raise ReadOnly(self.name)
+
+    def delete_prefix(self, prefix: str) -> int:
+        raise ReadOnly(self.name)
+
+    def list_dir(self, prefix: str) -> Listing:
+        """What the index page of the directory links to; raises `errors.StoreError` where the server has none."""
+        if not self._listable:
+            self._look_for_index()
+        if not self._listable:
+            raise StoreError(self.name, prefix, "the server has no index pages")
+        answer = self._ask("GET", prefix)
+        if answer is None:
+            return Listing((), ())
+        names = _links(answer.data.decode("utf-8", "replace"), self._target(prefix))
+        files = sorted(name for name in names if not name.endswith("/"))
+        entries = self._fan.map(self.stat, [prefix + name for name in files])
+        prefixes = sorted(name.rstrip("/") for name in names if name.endswith("/"))
+        return Listing(tuple(entry for entry in entries if entry is not None), tuple(prefixes))
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        listed = self.list_dir(prefix)
+        yield from listed.entries
+        for name in listed.prefixes:
+            yield from self.list_prefix(f"{prefix}{name}/")
+
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        raise ReadOnly(self.name)
+
+    def check(self) -> None:
+        self._ask("GET", ".zgroup")
+        if not self._listable:
+            self._look_for_index()
+
+    def close(self) -> None:
+        self._fan.close()
+        self._http.clear()
+
+    def _look_for_index(self) -> None:
+        answer = self._ask("GET", "")
+        self._listable = answer is not None and _INDEX_PAGE.search(answer.data) is not None
+
+    def _span(self, request: tuple[int, int], key: str) -> Span | None:
+        start, stop = request
+        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"})
+        if answer is None:
+            return None
+        if answer.status == 416:
+            entry = self.stat(key)
+            return None if entry is None else Span(start, memoryview(b""), entry.version)
+        if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            raise StoreError(self.name, key, "the server answered another range than it was asked for")
+        data = memoryview(answer.data) if answer.status == 206 else memoryview(answer.data)[start:stop]
+        version = _version(answer)
+        if version is None:
+            entry = self._stat_by_reading(key)
+            version = "" if entry is None else entry.version
+        return Span(start, data, version)
+
+    def _stat_by_reading(self, key: str) -> Entry | None:
+        answer = self._ask("GET", key)
+        if answer is None:
+            return None
+        return Entry(key, len(answer.data), _version(answer) or _digest(answer.data), _modified(answer))
+
+    def _target(self, key: str) -> str:
+        return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
+
+    def _ask(self, method: str, key: str, headers: dict[str, str] | None = None) -> urllib3.BaseHTTPResponse | None:
+        """The whole answer; None for 404, an error of ours for all but success and 416."""
+        try:
+            answer = self._http.request(
+                method, self._target(key), headers=dict(self._http.headers) | headers if headers else None
+            )
+        except HTTPError as error:
+            raise self._failure(key, error) from error
+        if method == "HEAD" and answer.status in _NO_HEAD:
+            return self._ask("GET", key, headers)
+        if answer.status == 404:
+            return None
+        if answer.status in (200, 206, 416):
+            return answer
+        kind = (
+            StoreDenied if answer.status in (401, 403) else StoreTimeout if answer.status in (408, 504) else StoreError
+        )
+        raise kind(self.name, key, f"the server answered {answer.status}")
+
+    def _failure(self, key: str, error: HTTPError) -> StoreError:
+        cause = error.reason if isinstance(error, MaxRetryError) else error
+        if isinstance(cause, RequestTimeout):
+            return StoreTimeout(self.name, key, "no answer in time")
+        return StoreError(self.name, key, f"no answer ({type(cause).__name__})")
+
+
+class _Links(HTMLParser):
+    """The targets of a page's links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+def _links(page: str, url: str) -> set[str]:
+    """The names directly below ``url`` that a page links to, unquoted; directories end in ``/``."""
+    parser = _Links()
+    parser.feed(page)
+    base = urlsplit(url)
+    names = set()
+    for link in parser.found:
+        target = urlsplit(urljoin(url, link))
+        name = unquote(target.path.removeprefix(base.path))
+        below = target.netloc == base.netloc and target.path.startswith(base.path) and not link.startswith("?")
+        if below and name.strip("/") and "/" not in name[:-1] and not is_hidden(name.rstrip("/")):
+            names.add(name)
+    return names
+
+
+def _split(config: StoreConfig) -> tuple[str, str, dict[str, str]]:
+    """The URL that keys are put after, the query that follows them, and the header that says who asks."""
+    parts = urlsplit(config.url)
+    if not parts.hostname:
+        raise BadDefinition("url", "it names no machine")
+    headers = {"Authorization": value for name, value in config.options.items() if name == "authorization"}
+    user, at, host = parts.netloc.rpartition("@")
+    if at and not headers:
+        headers = {"Authorization": f"Basic {b64encode(unquote(user).encode()).decode()}"}
+    base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
+    return base, f"?{parts.query}" if parts.query else "", headers
+
+
+def _version(answer: urllib3.BaseHTTPResponse) -> str | None:
+    if tag := answer.headers.get("ETag"):
+        return str(tag)
+    modified, size = answer.headers.get("Last-Modified"), _size(answer)
+    return f"{modified}-{size}" if modified and size else None
+
+
+def _size(answer: urllib3.BaseHTTPResponse) -> str | None:
+    """The size of the whole value, of which a partial answer names it behind the slash."""
+    if answer.status == 206:
+        return str(answer.headers.get("Content-Range", "")).rpartition("/")[2]
+    return answer.headers.get("Content-Length")
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def _modified(answer: urllib3.BaseHTTPResponse) -> float:
+    try:
+        return parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp()
+    except (KeyError, ValueError):  # not sent, or not a date
+        return 0.0

@@ -1,0 +1,183 @@
+"""From a `StoreConfig` to obstore clients: which options there are, and what obstore calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from hyperslab.errors import BadDefinition, BadPath
+from hyperslab.storage.config import StoreConfig, flag, redacted, reject_unknown
+from hyperslab.storage.keys import as_prefix, normalise_path
+
+Kind = Literal["s3", "gs", "az"]
+Client = S3Store | GCSStore | AzureStore
+
+_SCHEMES: Final[Mapping[str, Kind]] = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
+_CLASSES: Final[Mapping[Kind, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+
+_OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
+_CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
+_PASSED_ON: Final[Mapping[Kind, Set[str]]] = {
+    "s3": {
+        "access_key_id",
+        "secret_access_key",
+        "session_token",
+        "region",
+        "endpoint",
+        "skip_signature",
+        "virtual_hosted_style_request",
+        "request_payer",
+        "unsigned_payload",
+        "checksum_algorithm",
+        "disable_bulk_delete",
+        "s3_express",
+        "imdsv1_fallback",
+        "metadata_endpoint",
+        "role_arn",
+        "role_session_name",
+        "web_identity_token_file",
+        "sts_endpoint",
+        "server_side_encryption",
+        "sse_kms_key_id",
+        "sse_bucket_key_enabled",
+        "sse_customer_key_base64",
+    },
+    "gs": {"service_account", "service_account_key", "application_credentials", "base_url", "skip_signature"},
+    "az": {
+        "account_name",
+        "account_key",
+        "client_id",
+        "client_secret",
+        "tenant_id",
+        "authority_host",
+        "sas_key",
+        "token",
+        "endpoint",
+        "use_emulator",
+        "use_fabric_endpoint",
+        "msi_endpoint",
+        "object_id",
+        "msi_resource_id",
+        "federated_token_file",
+        "use_azure_cli",
+        "skip_signature",
+    },
+}
+_CONDITIONS: Final = {"auto": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a bucket. ``base`` is the prefix of all keys in it (``""`` or ending in ``/``).
+
+    ``patient`` retries what may be retried; ``once`` never does, for puts whose outcome must stay known.
+    ``conditional_put`` is None where it has to be found out.
+    """
+
+    kind: Kind
+    base: str
+    patient: Client
+    once: Client
+    conditional_put: bool | None
+    listable: bool
+    in_order: bool
+    """Whether listings come sorted and can begin anywhere."""
+
+
+def connect(config: StoreConfig, width: int) -> Connection:
+    """Make the clients; no request is sent. Raises `errors.BadDefinition`."""
+    kind = _SCHEMES[urlsplit(config.url).scheme.lower()]
+    options = config.options
+    reject_unknown(options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
+    express = flag(options, "s3_express", False)
+    return Connection(
+        kind=kind,
+        base=_base(config.url),
+        patient=_client(config, kind, width, config.retries),
+        once=_client(config, kind, width, 0),
+        conditional_put=_conditional_put(options),
+        listable=flag(options, "listable", True),
+        in_order=kind == "s3" and not express,
+    )
+
+
+def _base(url: str) -> str:
+    _, _, path = url.partition("://")[2].partition("/")
+    try:
+        return as_prefix(normalise_path(path))
+    except BadPath as error:
+        raise BadDefinition("url", error.reason) from error
+
+
+def _conditional_put(options: Mapping[str, str]) -> bool | None:
+    text = options.get("conditional_put", "auto")
+    if text not in _CONDITIONS:
+        raise BadDefinition("options.conditional_put", "expected auto, true or false")
+    return _CONDITIONS[text]
+
+
+def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client:
+    bucket = urlsplit(config.url).netloc.rpartition("@")[2]
+    if not bucket:
+        raise BadDefinition("url", f"{config.url!r} names no bucket")
+    try:
+        client: Client = _CLASSES[kind](
+            bucket,
+            config=_store_options(config.options, kind, bucket),
+            client_options=_client_options(config, width),
+            retry_config=_retry_options(config, retries),
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadDefinition("options", redacted(reason, config.options.values())) from error
+    return client
+
+
+def _store_options(options: Mapping[str, str], kind: Kind, bucket: str) -> Any:
+    """What obstore is told about the bucket: text by name, as its own environment variables would be."""
+    passed = {name: value for name, value in options.items() if name in _PASSED_ON[kind]}
+    if flag(options, "anonymous", False):
+        passed["skip_signature"] = "true"
+    if kind == "s3" and "path_style" in options:
+        passed["virtual_hosted_style_request"] = "false" if flag(options, "path_style", True) else "true"
+    if kind == "s3" and passed.get("endpoint") and passed.get("virtual_hosted_style_request") == "true":
+        passed["endpoint"] = _hosted(passed["endpoint"], bucket)
+    return passed
+
+
+def _hosted(endpoint: str, bucket: str) -> str:
+    """An endpoint with the bucket in the host name, which is how obstore wants it."""
+    parts = urlsplit(endpoint)
+    host = parts.netloc if parts.netloc.startswith(f"{bucket}.") else f"{bucket}.{parts.netloc}"
+    return parts._replace(netloc=host).geturl()
+
+
+def _client_options(config: StoreConfig, width: int) -> Any:
+    plain = any(config.options.get(name, "").startswith("http://") for name in ("endpoint", "base_url"))
+    options: dict[str, Any] = {name: value for name, value in config.options.items() if name in _CLIENT}
+    options |= {
+        "allow_http": flag(config.options, "allow_http", plain or flag(config.options, "use_emulator", False)),
+        "connect_timeout": timedelta(seconds=min(config.timeout, 10)),
+        "read_timeout": timedelta(seconds=config.timeout),
+        "timeout": timedelta(seconds=10 * config.timeout),  # a big value may take long, as long as it moves
+        "pool_max_idle_per_host": str(width),
+    }
+    return options
+
+
+def _retry_options(config: StoreConfig, retries: int) -> Any:
+    return {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=config.timeout * (retries + 1)),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=50),
+            "max_backoff": timedelta(seconds=min(config.timeout, 5)),
+            "base": 2,
+        },
+    }

@@ -1,0 +1,117 @@
+"""What obstore's exceptions mean.
+
+Their classes tell little, so the HTTP status and the error code are read from the text. The text itself, which holds
+addresses and headers, stays in the exception's cause, for the log: it is never a part of an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
+
+OBSTORE_ERRORS: Final = (BaseError, ValueError, OSError, NotImplementedError)
+"""All that obstore raises for what happens outside."""
+
+CONFLICTS: Final = (AlreadyExistsError, PreconditionError)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>")
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "AccountNotFound"})
+_NO_KEY: Final = frozenset({"NoSuchKey", "BlobNotFound"})
+_FULL: Final = frozenset(
+    {"QuotaExceeded", "StorageFull", "InsufficientCapacity", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
+)
+_METADATA_SERVICES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/oauth2/token")
+_NETWORK: Final = {
+    "kind: Timeout": "no answer in time",
+    "TimedOut": "no answer in time",
+    "kind: Connect": "no connection",
+    "kind: Interrupted": "the connection broke off",
+    "IncompleteBody": "the connection broke off",
+    "error sending request": "the connection broke off",
+    "builder error": "plain HTTP is not allowed: set allow_http",
+}
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status behind an error; 0 where there was no answer."""
+    found = _STATUS.search(str(error))
+    return int(found.group(1)) if found else 0
+
+
+def code_of(error: Exception) -> str:
+    """The store's own error code, such as ``SlowDown``; "" where it sent none."""
+    found = _CODE.search(str(error))
+    return found.group(1) if found else ""
+
+
+def means_no_bucket(error: Exception) -> bool:
+    """Whether a 404 is about the bucket."""
+    return code_of(error) in _NO_BUCKET
+
+
+def means_no_key(error: Exception) -> bool:
+    """Whether a 404 says that it is about the key. HEAD answers have no body, so they never do."""
+    return code_of(error) in _NO_KEY
+
+
+def is_unmet_condition(error: Exception) -> bool:
+    """Whether a conditional put was refused, for good: it was not applied."""
+    return isinstance(error, CONFLICTS) and status_of(error) != HTTPStatus.CONFLICT
+
+
+def is_worth_retrying(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later: no answer, overload, or two writers at one instant."""
+    status = status_of(error)
+    retried = status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+    no_answer = not status and any(mark in str(error) for mark in _NETWORK if mark != "builder error")
+    return retried or no_answer or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
+
+
+def was_surely_not_applied(error: Exception) -> bool:
+    """Whether a failed put cannot have been stored: it never left, or the store says so."""
+    return status_of(error) in (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS) or "kind: Connect" in str(error)
+
+
+def translate(store: str, key: str, error: Exception) -> HyperslabError:
+    """The error that stands for what obstore raised; a 404 is a bucket that is not there."""
+    if isinstance(error, InvalidPathError) or (isinstance(error, ValueError) and "parse path" in str(error)):
+        return BadPath(key, "the object store cannot hold this name")
+    return _kind_of(error)(store, key, _reason(error))
+
+
+def _kind_of(error: Exception) -> type[StoreError]:
+    status, text = status_of(error), str(error)
+    if any(service in text for service in _METADATA_SERVICES):
+        return StoreDenied
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
+        return StoreFull if code_of(error) in _FULL else StoreDenied
+    if status == HTTPStatus.INSUFFICIENT_STORAGE or code_of(error) in _FULL:
+        return StoreFull
+    timed_out = not status and ("kind: Timeout" in text or "TimedOut" in text)
+    return StoreTimeout if timed_out or status in (408, 504) else StoreError
+
+
+def _reason(error: Exception) -> str:
+    """One sentence without addresses."""
+    status, text = status_of(error), str(error)
+    if any(service in text for service in _METADATA_SERVICES):
+        return "no credentials were configured and none were found"
+    if means_no_bucket(error) or isinstance(error, FileNotFoundError):
+        return "the bucket does not exist"
+    if status:
+        return f"the object store answered {status} {code_of(error)}".rstrip()
+    network = next((reason for mark, reason in _NETWORK.items() if mark in text), None)
+    return network or f"the object store failed ({type(error).__name__})"
