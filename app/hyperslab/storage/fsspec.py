@@ -12,10 +12,21 @@ from typing import Any, Final, TypeVar
 import fsspec.core  # type: ignore[import-untyped]
 from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-untyped]
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
-from hyperslab.storage.base import ABSENT, Absent, Capabilities, Entry, Listing, Stored, VersionConflict, WritersSafe
-from hyperslab.storage.config import StoreConfig, public_url
+from hyperslab.storage.base import (
+    ABSENT,
+    Absent,
+    Capabilities,
+    Entry,
+    Listing,
+    Store,
+    Stored,
+    VersionConflict,
+    WritersSafe,
+)
+from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
 from hyperslab.storage.keys import is_hidden
 from hyperslab.storage.locks import KeyedLocks
@@ -32,7 +43,7 @@ T = TypeVar("T")
 Info = Mapping[str, Any]
 
 
-class FsspecStore:
+class FsspecStore(Store):
     """Reads always, writes where the file system can. Writers are safe between the threads of one process only.
 
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
@@ -95,6 +106,7 @@ class FsspecStore:
         info = self._info(key)
         return None if info is None else self._entry(key, info)
 
+    @override
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         return [self._version(key) for key in keys]
 
@@ -180,9 +192,8 @@ class FsspecStore:
         raise StoreError(self.name, key, "it changed again and again while it was read")
 
     def _info(self, key: str) -> Info | None:
-        info = self._find(
-            key, self._memory_info if isinstance(self._fs, MemoryFileSystem) else self._fs.info, self._path(key)
-        )
+        look = self._memory_info if isinstance(self._fs, MemoryFileSystem) else self._fs.info
+        info = self._find(key, look, self._path(key))
         if info is None:
             self._require_root(key)
             return None
@@ -272,7 +283,8 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     try:
         fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config.options))
     except (ImportError, ValueError, TypeError) as error:
-        raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({error})") from error
+        reason = redacted(str(error), config.options.values())
+        raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
     except Exception as error:
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error

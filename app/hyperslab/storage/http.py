@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 
 from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoreError, StoreTimeout
-from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Store, Stored, VersionConflict, WritersSafe
 from hyperslab.storage.config import StoreConfig, flag, public_url, reject_unknown
 from hyperslab.storage.keys import is_hidden
 from hyperslab.storage.parallel import SideBySide
@@ -33,10 +33,11 @@ OPTIONS: Final = frozenset({"authorization", "listable"})
 
 _SAFE: Final = "/!$&'()*+,;=:@~"
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
+_FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
 _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
 
 
-class HttpStore:
+class HttpStore(Store):
     """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
 
     404 means absent, every other status but success a failure. The version is the ETag, else the date of modification
@@ -116,15 +117,19 @@ class HttpStore:
             return self._stat_by_reading(key)
         return Entry(key, int(size), version, _modified(answer))
 
+    @override
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         return [None if entry is None else entry.version for entry in self._fan.map(self.stat, keys)]
 
+    @override
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         raise ReadOnly(self.name)
 
+    @override
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         raise ReadOnly(self.name)
 
+    @override
     def delete_prefix(self, prefix: str) -> int:
         raise ReadOnly(self.name)
 
@@ -149,6 +154,7 @@ class HttpStore:
         for name in listed.prefixes:
             yield from self.list_prefix(f"{prefix}{name}/")
 
+    @override
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         raise ReadOnly(self.name)
 
@@ -205,10 +211,7 @@ class HttpStore:
             return None
         if answer.status in (200, 206, 416):
             return answer
-        kind = (
-            StoreDenied if answer.status in (401, 403) else StoreTimeout if answer.status in (408, 504) else StoreError
-        )
-        raise kind(self.name, key, f"the server answered {answer.status}")
+        raise _FAILURES.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
     def _failure(self, key: str, error: HTTPError) -> StoreError:
         cause = error.reason if isinstance(error, MaxRetryError) else error
@@ -249,11 +252,11 @@ def _split(config: StoreConfig) -> tuple[str, str, dict[str, str]]:
     parts = urlsplit(config.url)
     if not parts.hostname:
         raise BadDefinition("url", "it names no machine")
-    headers = {"Authorization": value for name, value in config.options.items() if name == "authorization"}
-    user, at, host = parts.netloc.rpartition("@")
-    if at and not headers:
-        headers = {"Authorization": f"Basic {b64encode(unquote(user).encode()).decode()}"}
+    user, _, host = parts.netloc.rpartition("@")
+    basic = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+    authorization = config.options.get("authorization", basic)
     base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
+    headers = {"Authorization": authorization} if authorization else {}
     return base, f"?{parts.query}" if parts.query else "", headers
 
 
