@@ -30,7 +30,7 @@ Topic = Literal[
 FIRM: Final = frozenset({"must", "must-spec"})
 """The levels that are pass or fail."""
 
-_DIRECTORY = Path(__file__).parent / "vectors"
+_DIRECTORY = Path(__file__).parent / "data"
 
 
 def cases(topic: Topic) -> list[Case]:
