@@ -1,0 +1,64 @@
+"""Who may use how much memory when: answers wait their turn for a share of the bytes in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.errors import Overloaded
+
+SMALL = 1 << 20
+"""Answers up to this size never wait: there are only so many at once, and a viewer must not stand behind a download."""
+
+
+class Admission:
+    """First come, first served; lives on the event loop."""
+
+    def __init__(self, budget: BytesInFlight, *, patience: float) -> None:
+        self._budget = budget
+        self._patience = patience
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def hold(self, nbytes: int) -> AsyncIterator[None]:
+        """Hold ``nbytes`` of the budget; raises `Overloaded` where none is free within ``patience`` seconds."""
+        if nbytes <= SMALL:
+            yield
+            return
+        await self._take(nbytes)
+        try:
+            yield
+        finally:
+            self._give_back(nbytes)
+
+    async def _take(self, nbytes: int) -> None:
+        if not self._waiting and self._budget.try_reserve(nbytes):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await asyncio.wait_for(asyncio.shield(turn), self._patience)
+        except TimeoutError as error:
+            self._leave(nbytes, turn)
+            raise Overloaded("all memory for answers is in use", retry_after=max(1, round(self._patience))) from error
+        except asyncio.CancelledError:
+            self._leave(nbytes, turn)
+            raise
+
+    def _leave(self, nbytes: int, turn: asyncio.Future[None]) -> None:
+        if turn.done():  # granted at the very moment of giving up
+            self._give_back(nbytes)
+        else:
+            self._waiting.remove((nbytes, turn))
+
+    def _give_back(self, nbytes: int) -> None:
+        self._budget.release(nbytes)
+        while self._waiting and self._budget.try_reserve(self._waiting[0][0]):
+            self._waiting.popleft()[1].set_result(None)

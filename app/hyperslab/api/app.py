@@ -1,0 +1,144 @@
+"""The application: all routes, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hyperslab import __version__
+from hyperslab.api import docs_page, openapi
+from hyperslab.api.admission import Admission
+from hyperslab.api.auth import Tokens
+from hyperslab.api.context import Context
+from hyperslab.api.cors import Cors
+from hyperslab.api.guard import Guard
+from hyperslab.api.metrics import Metrics, Observed
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
+from hyperslab.api.routes import chunk, health, metadata, plan, points, view, zarr
+from hyperslab.api.routes import slice as slices
+from hyperslab.api.routing import READING, Endpoint, Endpoints
+from hyperslab.api.threads import Threads
+from hyperslab.api.warm import WarmKeys
+from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.service import Service
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import BadParameter
+from hyperslab.wire import HTML, JSON
+
+_DESCRIPTION = "Zarr arrays as URLs that can be sliced, tiled, written and resized."
+
+
+def create_app(service: Service, options: ApiOptions | None = None) -> FastAPI:
+    """The whole HTTP interface over a service, which the application closes when it shuts down."""
+    options = options or ApiOptions()
+    context = _context(service, options)
+    endpoints = _endpoints(context)
+    app = FastAPI(
+        title="Hyperslab",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=_lifespan(context),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse)
+    app.include_router(health.router(context))
+    app.include_router(points.router(context))
+    app.router.routes.extend(view.routes())
+    if options.docs:
+        app.router.routes.extend(_documentation(app, endpoints))
+    _wrap(app, context, endpoints)
+    return app
+
+
+def _context(service: Service, options: ApiOptions) -> Context:
+    metrics = Metrics()
+    metrics.watch(service)
+    return Context(
+        service,
+        options,
+        Threads(options.read_threads),
+        Admission(service.in_flight, patience=options.queue_seconds),
+        metrics,
+        KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
+        WarmKeys(),
+    )
+
+
+def _endpoints(context: Context) -> list[Endpoint]:
+    return [module.endpoint(context) for module in (metadata, slices, chunk, plan, zarr)]
+
+
+def _wrap(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> None:
+    """From the inside out: what is added last is met first."""
+    options = context.options
+    app.add_middleware(Endpoints, endpoints=endpoints)
+    if options.read_tokens or options.write_tokens:
+        app.add_middleware(Tokens, readers=options.read_tokens, writers=options.write_tokens)
+    app.add_middleware(Guard, metrics=context.metrics)
+    app.add_middleware(Observed, metrics=context.metrics)
+    app.add_middleware(Cors, origins=options.cors_origins, methods=lambda: _methods(app))
+
+
+def _lifespan(context: Context) -> Any:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        context.threads.close()
+        context.service.close()
+
+    return lifespan
+
+
+async def _refuse(request: Request, error: Exception) -> NoReturn:
+    """Turn what the framework raises into errors of ours, which the guard turns into problems."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        raise BadParameter(str(first["loc"][-1]), first.get("input"), first["msg"]) from error
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "").split(", ")
+        raise MethodNotAllowed(request.method, sorted(allowed)) from error
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        raise RouteNotFound(request.url.path) from error
+    raise error
+
+
+def _methods(app: FastAPI) -> list[str]:
+    """All methods that any route serves: no more are promised to browsers."""
+    served = {method for route in app.routes if isinstance(route, Route) for method in route.methods or ()}
+    order = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
+    return [method for method in order if method in served | set(READING)] + ["OPTIONS"]
+
+
+def _documentation(app: FastAPI, endpoints: Iterable[Endpoint]) -> list[Route]:
+    """The description is worked out once, when it is first asked for."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def document() -> dict[str, Any]:
+        if not made:
+            made["document"] = openapi.describe(app, endpoints)
+        return made["document"]
+
+    async def openapi_json(_: Request) -> Response:
+        return Response(dump_json(document()), media_type=JSON, headers={"cache-control": "no-cache"})
+
+    async def docs(request: Request) -> Response:
+        page = docs_page.render(document(), request.scope.get("root_path", ""))
+        return Response(page, media_type=HTML, headers=docs_page.HEADERS)
+
+    return [
+        Route("/openapi.json", openapi_json, include_in_schema=False),
+        Route("/docs", docs, include_in_schema=False),
+    ]

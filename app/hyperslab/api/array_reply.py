@@ -1,0 +1,141 @@
+"""A selection of an array in the form that was asked for: what slices and chunks have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.api.bodies import Body, Produced
+from hyperslab.api.context import Context
+from hyperslab.api.conversion import converted
+from hyperslab.api.encoders import check_binary, encode_json, npy_header
+from hyperslab.api.headers import array_headers, caching, cost_headers
+from hyperslab.api.negotiation import MEDIA_TYPES, choose_format
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
+from hyperslab.api.tables import check_table, encode_csv
+from hyperslab.arrays.limits import boxes_that_fit
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import ReadPlan, resolve_field
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import Selection, touched
+from hyperslab.errors import TooLarge
+from hyperslab.wire import format_dtype
+
+PARAMETERS: Final = ("field", "format", "dtype")
+"""What the query may hold besides the selection."""
+
+_TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({"json": encode_json, "csv": encode_csv})
+_TEXT_IS_LARGER = 4
+"""A number as text takes some times the memory that it takes as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A selection of an array and how it is to be sent; ``dtype`` None: as it is stored."""
+
+    array: ArrayNode
+    selection: Selection
+    field: Field | None
+    form: str
+    dtype: np.dtype[Any] | None
+
+    @property
+    def out_dtype(self) -> np.dtype[Any]:
+        return self.dtype if self.dtype is not None else stored_dtype(self.array, self.field)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.selection.shape + (self.field.shape if self.field is not None else ())
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.out_dtype.itemsize
+
+    def etag(self, tag: str) -> str:
+        """A strong entity tag: that of the plan, in this form and dtype."""
+        form = self.form if self.dtype is None else f"{self.form} {format_dtype(self.dtype)}"
+        return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
+
+    def boxes(self, limit: int) -> list[str]:
+        """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
+        inner = self.field.shape if self.field is not None else ()
+        return boxes_that_fit(self.array, self.selection, self.out_dtype.itemsize * prod(inner), limit)
+
+    def check(self, limit: int | None) -> None:
+        """Refuse before anything is looked up: what has no such form, and what is more than ``limit`` bytes."""
+        if self.form == "csv":
+            check_table(self.shape, self.out_dtype)
+        elif self.form != "json":
+            check_binary(self.out_dtype, self.form)
+        if limit is not None and self.nbytes > limit:
+            raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=self.boxes(limit))
+
+
+def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
+    """The dtype of the values before any conversion."""
+    return field.numpy if field is not None else array.metadata.dtype.numpy
+
+
+def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiate: bool = True) -> Wanted:
+    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``."""
+    query = request.query
+    form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None)
+    field = resolve_field(array, query.text("field"))
+    dtype = converted(query.text("dtype"), stored_dtype(array, field))
+    return Wanted(array, selection, field, form, dtype)
+
+
+async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
+    """A slice or a chunk. Its tag is worked out from versions; no chunk is read before conditions are weighed."""
+    asked = wanted(request, array, selection)
+    asked.check(most_bytes(context, asked.form))
+    began = perf_counter()
+    plan = await make_plan(context, asked)
+    body = _body(context, asked, plan, {"plan": perf_counter() - began})
+    return Representation(
+        context,
+        asked.etag(plan.tag),
+        MEDIA_TYPES[asked.form],
+        body,
+        headers=array_headers(plan.shape, plan.dtype),
+        always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
+    )
+
+
+async def make_plan(context: Context, asked: Wanted) -> ReadPlan:
+    """`Reader.plan`, on the loop where only a few versions are to be looked up in a store that is near."""
+    plan = context.service.reader.plan
+    arguments = (asked.array, asked.selection, asked.field, asked.dtype)
+    if touched(asked.selection, asked.array.metadata.grid) <= MOST_READY_CHUNKS:
+        return await context.near(asked.array.mount, plan, *arguments)
+    return await context.threads.run(plan, *arguments)
+
+
+def most_bytes(context: Context, form: str) -> int | None:
+    """The cap on the values that go into one answer."""
+    options = context.options
+    return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
+
+
+def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> Body | Produced:
+    reader = context.service.reader
+    encode = _TEXT.get(asked.form)
+    if encode is None:
+        prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
+        return SliceBody(reader, plan, prefix, timings)
+    return Produced(
+        partial(produce_text, reader, plan, encode, timings),
+        memory=_TEXT_IS_LARGER * plan.nbytes,
+        head=lambda: cost_headers(plan.touched, reader.count_cached(plan), None, timings),
+    )

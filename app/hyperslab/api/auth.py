@@ -1,0 +1,68 @@
+"""Bearer tokens, where the operator has set some: one kind may read, the other may write too."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hyperslab.api.params import raw_path
+from hyperslab.errors import Forbidden, Unauthorized
+
+_WRITING: Final = frozenset(("PUT", "PATCH", "DELETE"))
+_OPEN: Final = frozenset((b"/healthz", b"/readyz"))
+_MAY_WRITE = "hyperslab.may_write"
+
+
+class WriteForbidden(Forbidden):
+    """The token may read, and only read."""
+
+    code: ClassVar[str] = "write-forbidden"
+    title: ClassVar[str] = "This token may not write"
+
+
+class Tokens:
+    """Lets through whoever carries a token that is good enough; probes of an orchestrator need none."""
+
+    def __init__(self, app: ASGIApp, readers: Sequence[str], writers: Sequence[str]) -> None:
+        self._app = app
+        self._readers = [token.encode() for token in readers]
+        self._writers = [token.encode() for token in writers]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and raw_path(scope) not in _OPEN:
+            self._check(scope)
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        token = _bearer(scope["headers"])
+        writer = not self._writers or _is_one_of(token, self._writers)
+        if self._readers and not (_is_one_of(token, self._readers) or (self._writers and writer)):
+            raise Unauthorized("a bearer token is needed to read" if token is None else "no such token")
+        scope[_MAY_WRITE] = writer
+        if scope["method"] in _WRITING:
+            check_may_write(scope)
+
+
+def check_may_write(scope: Scope) -> None:
+    """For routes that write with POST; raises `Unauthorized` without a token and `WriteForbidden` with a reader's."""
+    if scope.get(_MAY_WRITE, True):
+        return
+    if _bearer(scope["headers"]) is None:
+        raise Unauthorized("a bearer token is needed to write")
+    raise WriteForbidden
+
+
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    for name, value in headers:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return value[7:].strip()
+    return None
+
+
+def _is_one_of(token: bytes | None, known: Sequence[bytes]) -> bool:
+    """Compares with all, so that the time tells nothing."""
+    matches: list[Any] = [hmac.compare_digest(token or b"", each) for each in known]
+    return token is not None and any(matches)

@@ -1,0 +1,104 @@
+"""Where the bytes of an answer come from: in hand already, or read as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hyperslab.api.ranges import ByteRange, Multipart
+from hyperslab.api.reply import Buffer, Headers
+from hyperslab.arrays.cost import Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Bytes in hand, and the headers that say what they have cost."""
+
+    data: Buffer
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Pieces that block while they are read; ``headers`` is asked when the first one is in hand.
+
+    A piece may be overwritten once the next two have been asked for.
+    """
+
+    pieces: Iterator[Buffer]
+    headers: Callable[[], Headers] = field(default=tuple)
+
+
+class Body(Protocol):
+    """A body of known size, any part of which can be had. ``memory``: bytes that reading it may hold at once."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def memory(self) -> int: ...
+
+    def head(self) -> Headers:
+        """The cost headers of an answer without a body."""
+        ...
+
+    def ready(self, part: ByteRange) -> Ready | None:
+        """The part where it can be had without blocking; called on the event loop."""
+        ...
+
+    def open(self, part: ByteRange, cancel: Cancel) -> Opened:
+        """Begin to read a part; called in a thread, as are the pieces."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A body that is in memory."""
+
+    data: Buffer
+    headers: Headers = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def memory(self) -> int:
+        return 0
+
+    def head(self) -> Headers:
+        return self.headers
+
+    def ready(self, part: ByteRange) -> Ready:
+        whole = part.start == 0 and part.stop == len(self.data)
+        return Ready(self.data if whole else memoryview(self.data)[part.start : part.stop], self.headers)
+
+    def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled
+        ready = self.ready(part)
+        return Opened(iter([ready.data]), lambda: ready.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A body whose size shows only when it has been made, as text of any kind; ``produce`` blocks."""
+
+    produce: Callable[[Cancel], Ready]
+    memory: int
+    head: Callable[[], Headers] = field(default=tuple)
+
+
+def open_parts(body: Body, layout: Multipart, cancel: Cancel) -> Opened:
+    """Several parts of a body, each behind its own head."""
+    first = body.open(layout.ranges[0], cancel)
+
+    def pieces() -> Iterator[Buffer]:
+        opened = first
+        for number, (head, part) in enumerate(zip(layout.heads, layout.ranges, strict=True)):
+            yield head
+            if number:
+                opened = body.open(part, cancel)
+            yield from opened.pieces
+        yield layout.end
+
+    return Opened(pieces(), first.headers)

@@ -1,0 +1,130 @@
+"""Conditional requests: validators and the order in which RFC 9110 §13.2.2 weighs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate, parsedate_to_datetime
+from typing import Literal
+
+from hyperslab.errors import BadParameter, PreconditionFailed
+
+Tags = tuple[str, ...] | Literal["*"]
+"""Entity tags as they were sent, quotes and ``W/`` included; ``*`` is any."""
+
+_TAG = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|$)')
+_OPAQUE = re.compile(r"[\x21\x23-\x7e]+")
+
+
+def strong_etag(version: str) -> str:
+    """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled."""
+    bare = version.removeprefix("W/").strip('"')
+    if not _OPAQUE.fullmatch(bare):
+        bare = bare.encode().hex()
+    return f'"{bare}"'
+
+
+def http_date(seconds: float) -> str:
+    """Seconds since 1970 as in ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    return formatdate(int(seconds), usegmt=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What identifies the present state: a strong ``etag`` with its quotes, and seconds since 1970 where known.
+
+    ``etag`` None: there is nothing at this URL now (for writes).
+    """
+
+    etag: str | None
+    modified: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditional headers of a request; None where one was not sent."""
+
+    if_match: Tags | None = None
+    if_none_match: Tags | None = None
+    if_modified_since: float | None = None
+    if_unmodified_since: float | None = None
+    if_range: str | None = None
+
+    @classmethod
+    def parse(cls, header: Callable[[bytes], str | None]) -> Conditions:
+        """Raises `BadParameter` where a list of tags cannot be read: to ignore it might lose an update."""
+        return cls(
+            _tags("If-Match", header(b"if-match")),
+            _tags("If-None-Match", header(b"if-none-match")),
+            _date(header(b"if-modified-since")),
+            _date(header(b"if-unmodified-since")),
+            header(b"if-range"),
+        )
+
+    def check(self, now: Validators, *, reading: bool = True) -> bool:
+        """False: the client's copy is good (304). Raises `PreconditionFailed` (412)."""
+        self._check_match(now)
+        if self.if_none_match is not None:
+            if not _matches_weakly(self.if_none_match, now.etag):
+                return True
+            if reading:
+                return False
+            raise PreconditionFailed("If-None-Match", _sent(self.if_none_match), now.etag)
+        since = self.if_modified_since
+        return not (reading and since is not None and now.modified is not None and int(now.modified) <= since)
+
+    def range_applies(self, now: Validators, at: float) -> bool:
+        """Whether If-Range allows a partial answer; ``at`` is the present time in seconds since 1970."""
+        if self.if_range is None:
+            return True
+        if '"' in self.if_range:
+            return self.if_range.strip() == now.etag  # strong comparison: a weak tag never matches
+        date = _date(self.if_range)
+        # a date is a strong validator only where the state had been standing for a second (RFC 9110 §8.8.2.2)
+        return date is not None and now.modified is not None and date == int(now.modified) <= at - 1
+
+    def _check_match(self, now: Validators) -> None:
+        if self.if_match is not None:
+            if not _matches_strongly(self.if_match, now.etag):
+                raise PreconditionFailed("If-Match", _sent(self.if_match), now.etag)
+            return
+        since = self.if_unmodified_since
+        if since is not None and now.modified is not None and int(now.modified) > since:
+            raise PreconditionFailed("If-Unmodified-Since", http_date(since), now.etag)
+
+
+def _matches_strongly(tags: Tags, etag: str | None) -> bool:
+    return etag is not None and (tags == "*" or etag in tags)
+
+
+def _matches_weakly(tags: Tags, etag: str | None) -> bool:
+    return etag is not None and (tags == "*" or any(tag.removeprefix("W/") == etag for tag in tags))
+
+
+def _sent(tags: Tags) -> str:
+    return tags if isinstance(tags, str) else ", ".join(tags)
+
+
+def _tags(name: str, text: str | None) -> Tags | None:
+    if text is None:
+        return None
+    if text.strip() == "*":
+        return "*"
+    tags, position = [], 0
+    while match := _TAG.match(text, position):
+        tags.append(match[1])
+        position = match.end()
+    if position < len(text) or not tags:
+        raise BadParameter(name, text, 'a list of entity tags such as "abc", "def", or *')
+    return tuple(tags)
+
+
+def _date(text: str | None) -> float | None:
+    """None for a date that cannot be read: the header is then to be ignored."""
+    if text is None:
+        return None
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,52 @@
+"""What every route can reach, and the rule for what may run on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from hyperslab.api.admission import Admission
+from hyperslab.api.metrics import Metrics
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.threads import Threads
+from hyperslab.api.warm import WarmKeys
+from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.service import Service
+from hyperslab.errors import WrongKind
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The use cases, and the HTTP layer's own shared state."""
+
+    service: Service
+    options: ApiOptions
+    threads: Threads
+    admission: Admission
+    metrics: Metrics
+    keys: KeyReader
+    warm_keys: WarmKeys
+
+    async def open_node(self, path: str) -> ArrayNode | GroupNode:
+        """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""
+        catalog = self.service.catalog
+        node = catalog.open_known(path)
+        return node if node is not None else await self.threads.run(catalog.open_node, path)
+
+    async def open_array(self, path: str) -> ArrayNode:
+        """Also raises `WrongKind`."""
+        node = await self.open_node(path)
+        if isinstance(node, ArrayNode):
+            return node
+        raise WrongKind(node.path, "group", "array")
+
+    async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
+        if mount.store.capabilities.cheap_stat:
+            return fn(*args, **kwargs)
+        return await self.threads.run(fn, *args, **kwargs)

@@ -1,0 +1,78 @@
+"""``dtype=``: the values in another dtype than they are stored in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.errors import BadParameter, NotRepresentable
+from hyperslab.wire import dtype_from_json
+
+DType = np.dtype[Any]
+
+_SAFE: Final = "safe"
+_SPELLING = re.compile(r"[<>|=]?[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?", re.ASCII)
+_EXPECTED = "'safe' or the dtype of a number, such as '<f4', '|u1' or 'float32'"
+
+
+def converted(text: str | None, source: DType) -> DType | None:
+    """The dtype that ``dtype=text`` asks for, None where that is the source's own.
+
+    ``safe`` is what a JavaScript typed array holds without BigInt: little endian, half and other short floats as
+    float32, 64-bit integers and times (their counts, NaT as NaN) as float64, booleans as uint8. Otherwise numpy's
+    ``same_kind`` rule decides, so that nothing turns into what it is not: NaN never becomes an integer. Integers that
+    do not fit wrap around. Raises `BadParameter` for an unknown dtype and `NotRepresentable`.
+    """
+    if text is None:
+        return None
+    target = _safe(source) if text == _SAFE else _parse(text)
+    if target == source:
+        return None
+    if text != _SAFE and not _may_become(source, target):
+        raise NotRepresentable(str(source), str(target), "numpy's same_kind rule does not allow this conversion")
+    return target
+
+
+def _parse(text: str) -> DType:
+    try:
+        dtype = dtype_from_json(text) if _SPELLING.fullmatch(text) else None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadParameter("dtype", text, _EXPECTED) from error
+    if dtype is None or not _is_plain(dtype):
+        raise BadParameter("dtype", text, _EXPECTED)
+    return dtype
+
+
+def _is_plain(dtype: DType) -> bool:
+    return dtype.kind in "biufcmM" or _is_extension(dtype)
+
+
+def _is_extension(dtype: DType) -> bool:
+    """Whether it is one of ml_dtypes' numbers, which to numpy are void."""
+    return dtype.kind == "V" and dtype.type is not np.void
+
+
+def _may_become(source: DType, target: DType) -> bool:
+    if not _is_plain(source):
+        return False
+    if source.kind in "mM" and target.kind == "i":
+        return target.itemsize == 8
+    if _is_extension(source):
+        return _is_extension(target) or np.can_cast(np.float32, target, "same_kind")
+    if _is_extension(target):
+        return source.kind in "biuf"
+    return bool(np.can_cast(source, target, "same_kind"))
+
+
+def _safe(source: DType) -> DType:
+    if not _is_plain(source) or source.kind == "c":
+        raise NotRepresentable(str(source), _SAFE, "no JavaScript typed array holds these values")
+    if _is_extension(source):
+        return np.dtype("|i1") if "int" in source.name else np.dtype("<f4")
+    if source.kind == "b":
+        return np.dtype("|u1")
+    if source.kind == "f":
+        return np.dtype("<f8") if source.itemsize == 8 else np.dtype("<f4")
+    return np.dtype("<f8") if source.itemsize == 8 else source.newbyteorder("<")

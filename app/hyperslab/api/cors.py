@@ -1,0 +1,68 @@
+"""CORS on every answer, whatever its status, and the answer to every preflight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hyperslab.wire import EXPOSED_HEADERS
+
+Headers = list[tuple[bytes, bytes]]
+
+_PREFLIGHT_SECONDS = b"86400"
+
+
+class Cors:
+    """Outermost of all: a 404 without these headers is a network error to a browser, and a missing chunk breaks.
+
+    The headers are there with or without an Origin, so that a shared cache may answer anyone. ``methods`` is asked at
+    each preflight, when all routes are known.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str], methods: Callable[[], Sequence[str]]) -> None:
+        self._app = app
+        self._any_origin = "*" in origins
+        self._origins = frozenset(origin.encode("latin-1") for origin in origins)
+        self._expose = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
+        self._methods = methods
+        self._for_all: Headers = [(b"access-control-allow-origin", b"*"), self._expose]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = self._for_all if self._any_origin else self._for_origin(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *headers]
+            await send(message)
+
+        if scope["method"] == "OPTIONS":
+            await self._send_preflight(scope, send_with_headers)
+        else:
+            await self._app(scope, receive, send_with_headers)
+
+    def _for_origin(self, scope: Scope) -> Headers:
+        origin = _header(scope, b"origin")
+        if origin not in self._origins:
+            return [(b"vary", b"Origin")]
+        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
+
+    async def _send_preflight(self, scope: Scope, send: Send) -> None:
+        methods = ", ".join(self._methods()).encode()
+        headers: Headers = [
+            (b"allow", methods),
+            (b"access-control-allow-methods", methods),
+            (b"access-control-max-age", _PREFLIGHT_SECONDS),
+        ]
+        asked = _header(scope, b"access-control-request-headers")
+        if asked:
+            headers += [(b"access-control-allow-headers", asked), (b"vary", b"Access-Control-Request-Headers")]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")

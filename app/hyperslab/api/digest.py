@@ -1,0 +1,91 @@
+"""Content-Digest (RFC 9530): does the body that arrived equal the one that was sent?"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import crc32c
+
+from hyperslab.errors import BadParameter, DigestMismatch
+from hyperslab.wire import CONTENT_DIGEST
+
+_MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes | memoryview, /) -> None: ...
+    def digest(self) -> bytes: ...
+
+
+class _Crc32c:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = crc32c.crc32c(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+_HASHES: Final[Mapping[str, Callable[[], _Hash]]] = {
+    "sha-512": hashlib.sha512,
+    "sha-256": hashlib.sha256,
+    "crc32c": _Crc32c,
+}
+
+
+class ContentDigest:
+    """The digests that a client has sent with a body, fed with the body as it arrives."""
+
+    def __init__(self, expected: dict[str, bytes]) -> None:
+        self._expected = expected
+        self._hashes: dict[str, _Hash] = {name: _HASHES[name]() for name in expected}
+
+    @classmethod
+    def parse(cls, header: str | None) -> ContentDigest:
+        """From the header's value, None where it was not sent; algorithms that we do not know are left unchecked.
+
+        Raises `BadParameter`.
+        """
+        members = _members(header) if header is not None else {}
+        return cls({name: value for name, value in members.items() if name in _HASHES})
+
+    def update(self, data: bytes | memoryview) -> None:
+        for each in self._hashes.values():
+            each.update(data)
+
+    def check(self) -> None:
+        """Raise `DigestMismatch` unless all that was fed has the digests that were sent."""
+        for name, each in self._hashes.items():
+            found = each.digest()
+            if found != self._expected[name]:
+                raise DigestMismatch(name, _text(self._expected[name]), _text(found))
+
+
+def content_digest(data: bytes | memoryview) -> str:
+    """The header's value for a body, with sha-256."""
+    return f"sha-256=:{_text(hashlib.sha256(data).digest())}:"
+
+
+def _members(header: str) -> dict[str, bytes]:
+    members, position = {}, 0
+    while position < len(header):
+        match = _MEMBER.match(header, position)
+        if match is None:
+            raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
+        try:
+            members[match[1]] = base64.b64decode(match[2], validate=True)
+        except binascii.Error as error:
+            raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
+        position = match.end()
+    return members
+
+
+def _text(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()

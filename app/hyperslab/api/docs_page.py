@@ -1,0 +1,78 @@
+"""``/docs``: the OpenAPI description as one page that needs no script and nothing from anywhere else."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+HEADERS: Final = {
+    "cache-control": "no-cache",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+}
+
+_STYLE: Final = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1 small { font-weight: normal; opacity: .7; font-size: 1rem; }
+section { border-top: 1px solid #8884; padding: .5rem 0 1rem; }
+h2 { font: 600 1rem ui-monospace, monospace; margin: .75rem 0 .25rem; overflow-wrap: anywhere; }
+h2 b { display: inline-block; min-width: 4.5ch; padding: 0 .5ch; margin-right: 1ch; border-radius: .25rem;
+  background: #4a7dff; color: #fff; text-align: center; }
+h2 .put, h2 .patch, h2 .post { background: #2a8a4a; } h2 .delete { background: #c0392b; }
+code, pre { font-family: ui-monospace, monospace; font-size: .9em; }
+table { border-collapse: collapse; width: 100%; } td { padding: .2rem 1rem .2rem 0; vertical-align: top; }
+td:first-child { white-space: nowrap; }
+"""
+_CODE = re.compile(r"`([^`]*)`")
+
+
+def render(document: Mapping[str, Any], root: str) -> bytes:
+    """The page of a description; ``root`` goes before links."""
+    info = document["info"]
+    parts = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{_text(info["title"])}</title>',
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
+        f"<h1>{_text(info['title'])} <small>{_text(info['version'])}</small></h1>",
+        f"<p>{_rich(info.get('description', ''))} The same for machines: ",
+        f'<a href="{html.escape(root)}/openapi.json">openapi.json</a>.</p>',
+        *_operations(document["paths"]),
+        "</body></html>\n",
+    ]
+    return "\n".join(parts).encode()
+
+
+def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            yield f'<section><h2><b class="{method}">{method.upper()}</b>{_text(path)}</h2>'
+            yield f"<p><strong>{_rich(operation.get('summary', ''))}.</strong> "
+            yield f"{_rich(operation.get('description', ''))}</p>"
+            yield from _parameters(operation.get("parameters", ()))
+            yield "</section>"
+
+
+def _parameters(parameters: Any) -> Iterator[str]:
+    if not parameters:
+        return
+    yield "<table>"
+    for parameter in parameters:
+        example = parameter.get("example")
+        shown = "" if example is None else f" For example <code>{_text(str(example))}</code>."
+        cells = (
+            f"<td><code>{_text(parameter['name'])}</code></td><td>{_rich(parameter.get('description', ''))}{shown}</td>"
+        )
+        yield f"<tr>{cells}</tr>"
+    yield "</table>"
+
+
+def _text(value: str) -> str:
+    return html.escape(value)
+
+
+def _rich(value: str) -> str:
+    """Text in which backquotes mark code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(value))

@@ -1,0 +1,166 @@
+"""Values as JSON and as npy.
+
+JSON is strict and keeps what it can: NaN and the infinities are the strings that Zarr uses for them, times are ISO text
+("NaT" where there is none), time spans counts of their unit, complex numbers ``[re, im]``, records objects, fixed
+bytes text (UTF-8; other bytes as ``\\xff``), raw bytes base64.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import NotRepresentable
+from hyperslab.wire import dtype_to_json
+
+_MAGIC = b"\x93NUMPY"
+_NOT_FINITE = b"null"
+
+
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """What stands before C-order data in an npy file (format 1.0; 2.0 and 3.0 where the dtype's text needs them)."""
+    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    version, length_bytes = (1, 2) if text.isascii() and len(text) < 60_000 else (2, 4) if text.isascii() else (3, 4)
+    body = text.encode()
+    before = len(_MAGIC) + 2 + length_bytes
+    padded = -(-(before + len(body) + 1) // 64) * 64 - before
+    return _MAGIC + bytes((version, 0)) + padded.to_bytes(length_bytes, "little") + body.ljust(padded - 1) + b"\n"
+
+
+def check_binary(dtype: np.dtype[Any], form: str) -> None:
+    """Raise `NotRepresentable` where items have no fixed size, so that raw and npy cannot hold them."""
+    if dtype.hasobject:
+        raise NotRepresentable(dtype_to_json(dtype), form, "objects have no fixed size: ask for json or csv")
+
+
+def encode_json(values: NDArray[Any]) -> bytes:
+    """Nested lists in C order; a value alone where there are no axes. Raises `NotRepresentable`."""
+    if is_numeric(values.dtype):
+        return encode_numbers(values)
+    items = json_items(values.reshape(values.size))
+    return dump_json(_nested(items, values.shape))
+
+
+def is_numeric(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def encode_numbers(values: NDArray[Any]) -> bytes:
+    """The JSON of an array of plain numbers."""
+    native = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape or 1)
+    text = orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY)
+    if _NOT_FINITE in text:
+        text = _spell_out(text, native)
+    return text if values.shape else text[1:-1]
+
+
+def _spell_out(text: bytes, values: NDArray[Any]) -> bytes:
+    """orjson writes null for whatever is not finite; those come in C order, so each can have its name back."""
+    flat = values.reshape(-1)
+    odd = flat[~np.isfinite(flat)]
+    names = np.where(np.isnan(odd), b'"NaN"', np.where(odd > 0, b'"Infinity"', b'"-Infinity"')).tolist()
+    parts = text.split(_NOT_FINITE)
+    return b"".join([piece for pair in zip(parts, names, strict=False) for piece in pair] + [parts[-1]])
+
+
+def json_items(values: NDArray[Any]) -> list[Any]:
+    """One JSON-ready value for each item along the first axis; further axes are nested lists."""
+    dtype = values.dtype
+    if dtype.names is not None:
+        columns = [json_items(values[name]) for name in dtype.names]
+        return [dict(zip(dtype.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    flat = values.reshape(values.size)
+    return list(_nested(_flat_items(flat), values.shape)) if values.ndim != 1 else _flat_items(flat)
+
+
+def _flat_items(flat: NDArray[Any]) -> list[Any]:
+    return _ITEMS[flat.dtype.kind](flat)
+
+
+def _number_items(flat: NDArray[Any]) -> list[Any]:
+    return list(flat.tolist())
+
+
+def _complex_items(flat: NDArray[Any]) -> list[Any]:
+    return [[value.real, value.imag] for value in flat.tolist()]
+
+
+def _time_items(flat: NDArray[Any]) -> list[Any]:
+    return list(np.datetime_as_string(flat).tolist())
+
+
+def _span_items(flat: NDArray[Any]) -> list[Any]:
+    counts = flat.astype(np.int64).tolist()
+    return ["NaT" if missing else count for count, missing in zip(counts, np.isnat(flat).tolist(), strict=True)]
+
+
+def _bytes_items(flat: NDArray[Any]) -> list[Any]:
+    return [value.decode("utf-8", "backslashreplace") for value in flat.tolist()]
+
+
+def _object_items(flat: NDArray[Any]) -> list[Any]:
+    return [_object(value) for value in flat]
+
+
+def _void_items(flat: NDArray[Any]) -> list[Any]:
+    if flat.dtype.type is not np.void:  # one of ml_dtypes' numbers
+        return list(flat.astype(np.int64 if "int" in flat.dtype.name else np.float64).tolist())
+    return [base64.b64encode(value.tobytes()).decode() for value in flat]
+
+
+def _unicode_items(flat: NDArray[Any]) -> list[str]:
+    try:
+        return [_text(value) for value in flat.tolist()]
+    except ValueError as error:  # code points beyond Unicode, which only a broken chunk holds
+        raise NotRepresentable(flat.dtype.str, "json", "not all values are Unicode text") from error
+
+
+_ITEMS: Final[Mapping[str, Callable[[NDArray[Any]], list[Any]]]] = {
+    **dict.fromkeys("biuf", _number_items),
+    "c": _complex_items,
+    "M": _time_items,
+    "m": _span_items,
+    "S": _bytes_items,
+    "U": _unicode_items,
+    "O": _object_items,
+    "V": _void_items,
+}
+
+
+def _text(value: str) -> str:
+    """Text that UTF-8 can carry: lone surrogates are replaced."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _object(value: Any) -> Any:
+    """What an object codec has decoded, as JSON."""
+    match value:
+        case str():
+            found: Any = _text(value)
+        case bytes() | bytearray():
+            found = base64.b64encode(value).decode()
+        case np.ndarray() | np.generic():
+            found = _nested(json_items(value.reshape(value.size)), value.shape)
+        case dict():
+            found = {_text(str(key)): _object(member) for key, member in value.items()}
+        case list() | tuple():
+            found = [_object(item) for item in value]
+        case _:
+            found = value
+    return found
+
+
+def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:
+    if not shape:
+        return items[0]
+    for axis in range(len(shape) - 1, 0, -1):
+        size, count = shape[axis], prod(shape[:axis])
+        items = [items[i * size : (i + 1) * size] for i in range(count)]
+    return items

@@ -1,0 +1,55 @@
+"""The one place where exceptions become answers."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hyperslab.api.metrics import ROUTE, Metrics
+from hyperslab.api.problems import problem
+from hyperslab.api.reply import Answer
+from hyperslab.api.request import Request
+from hyperslab.errors import Cancelled
+
+log = logging.getLogger("hyperslab.api")
+
+
+class Guard:
+    """Sends a problem where nothing was sent yet. A body that has begun is cut instead: it ends short of its
+    Content-Length, which the client sees, and never with a proper end."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Cancelled:
+            self._metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
+        except Exception as error:
+            if started:
+                self._cut(scope, error)
+            else:
+                await _send_problem(error, scope, receive, send)
+
+    def _cut(self, scope: Scope, error: Exception) -> None:
+        """Return without an end: the server then closes the connection."""
+        self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
+        log.error("cut the answer to %s: %s", scope["path"], error, exc_info=error)
+
+
+async def _send_problem(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
+    await Answer(found.status, found.headers, found.body).send(Request(scope, receive, ""), send)

@@ -1,0 +1,46 @@
+"""The headers of our own, and those that several routes send alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.reply import Headers
+from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, SERVER_TIMING, format_dtype
+
+_REVALIDATE: Headers = ((b"cache-control", b"no-cache"),)
+_VARY: Headers = ((b"vary", b"Accept"),)
+
+_SHAPE, _DTYPE = ARRAY_SHAPE.lower().encode(), ARRAY_DTYPE.lower().encode()
+_CHUNKS, _TIMING = ARRAY_CHUNKS.lower().encode(), SERVER_TIMING.lower().encode()
+
+
+def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
+    """How caches may treat what lies in a store: keep it where it never changes, else ask each time."""
+    kept = _REVALIDATE
+    if mount is not None and mount.recheck == "never" and not mount.writable:
+        kept = ((b"cache-control", f"public, max-age={options.immutable_seconds}, immutable".encode()),)
+    return (*kept, *_VARY) if negotiated else kept
+
+
+def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
+    """What the bytes of a body mean."""
+    return (
+        (_SHAPE, json.dumps(shape, separators=(",", ":")).encode()),
+        (_DTYPE, format_dtype(dtype).encode("ascii", "backslashreplace")),
+    )
+
+
+def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
+    """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as far as is known when the status line is sent."""
+    nbytes = cost.bytes_read if cost is not None else 0
+    spent = {**timings, **(cost.timings if cost is not None else {})}
+    timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])
+    chunks = f"touched={touched}, cached={cached}, bytes={nbytes}"
+    return ((_CHUNKS, chunks.encode()), (_TIMING, timing.encode()))

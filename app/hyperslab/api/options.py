@@ -1,0 +1,31 @@
+"""What the HTTP layer can be told, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
+
+    ``read_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
+    its share of the memory before it is told to come back later. Tokens: see `auth`.
+    """
+
+    cors_origins: tuple[str, ...] = ("*",)
+    docs: bool = True
+    read_tokens: tuple[str, ...] = ()
+    write_tokens: tuple[str, ...] = ()
+    max_read_bytes: int | None = None
+    max_json_bytes: int = 16 * MIB
+    max_csv_bytes: int = 64 * MIB
+    max_upload_bytes: int = 256 * MIB
+    max_points: int = 1_000_000
+    max_listed: int = 1000
+    max_consolidated_nodes: int = 10_000
+    immutable_seconds: int = 86_400
+    read_threads: int = 32
+    queue_seconds: float = 10.0

@@ -1,0 +1,102 @@
+"""Paths and query parameters: decoded once, refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
+
+from hyperslab.errors import BadParameter, BadPath
+from hyperslab.storage.keys import normalise_path
+from hyperslab.wire import SelectionItem, parse_selection
+
+_TRUE = ("true", "1", "yes")
+_FALSE = ("false", "0", "no")
+
+
+def raw_path(scope: Any) -> bytes:
+    """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return raw.removeprefix(scope.get("root_path", "").encode())
+
+
+def decode_path(raw: bytes) -> str:
+    """Percent-decode a path exactly once and normalise it; raises `BadPath`.
+
+    An encoded slash is refused and not taken for a part of a name: proxies and frameworks disagree about it, so that
+    one URL would lead to different nodes.
+    """
+    if b"%" in raw and b"%2f" in raw.lower():
+        raise BadPath(raw.decode("latin-1"), "an encoded slash (%2F) is never part of a name")
+    try:
+        text = (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+    except UnicodeDecodeError as error:
+        raise BadPath(raw.decode("latin-1"), "not UTF-8 after percent-decoding") from error
+    return normalise_path(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Query parameters, each at most once."""
+
+    values: dict[str, str]
+
+    @classmethod
+    def parse(cls, query: bytes) -> Query:
+        """Raises `BadParameter` for what is not UTF-8 or comes twice."""
+        if not query:
+            return cls({})
+        try:
+            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise BadParameter(
+                "query", query.decode("latin-1"), "at most 100 parameters in percent-encoded UTF-8"
+            ) from error
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            twice = next(name for name, _ in pairs if sum(n == name for n, _ in pairs) > 1)
+            raise BadParameter(twice, [value for name, value in pairs if name == twice], "the parameter once")
+        return cls(values)
+
+    def only(self, known: Collection[str]) -> None:
+        """Refuse parameters that would be ignored: a misspelt ``select`` must not answer with the whole array."""
+        for name, value in self.values.items():
+            if name not in known:
+                raise BadParameter(name, value, f"one of the parameters {', '.join(sorted(known))}")
+
+    def text(self, name: str) -> str | None:
+        """A value as it stands; None where it is not given or empty."""
+        return self.values.get(name) or None
+
+    def integer(self, name: str, default: int, *, low: int, high: int) -> int:
+        """A decimal integer in ``[low, high]``."""
+        text = self.values.get(name)
+        if text is None:
+            return default
+        expected = f"an integer from {low} to {high}"
+        if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 20):
+            raise BadParameter(name, text, expected)
+        if not low <= int(text) <= high:
+            raise BadParameter(name, text, expected)
+        return int(text)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """``true`` or ``false``; a name without a value means true."""
+        text = self.values.get(name)
+        if text is None:
+            return default
+        if text.lower() not in (*_TRUE, *_FALSE, ""):
+            raise BadParameter(name, text, "true or false")
+        return text.lower() not in _FALSE
+
+    def choice(self, name: str, choices: Collection[str]) -> str | None:
+        """One of ``choices``; None where it is not given."""
+        text = self.values.get(name)
+        if text is not None and text not in choices:
+            raise BadParameter(name, text, f"one of {', '.join(choices)}")
+        return text
+
+    def selection(self) -> tuple[SelectionItem, ...]:
+        """``select=``; everything where it is not given. Raises `BadSelection`."""
+        return parse_selection(self.values.get("select", ""))

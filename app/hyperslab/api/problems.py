@@ -1,0 +1,151 @@
+"""Errors as HTTP: one table from class to status, and ``application/problem+json`` (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from hyperslab import errors
+from hyperslab.errors import BadRequest, HyperslabError, NotFound
+from hyperslab.wire import PROBLEM
+
+log = logging.getLogger("hyperslab.api")
+
+
+@dataclass(eq=False)
+class RouteNotFound(NotFound):
+    """Not a path of the API at all; `NodeNotFound` is the answer for what no store has."""
+
+    code: ClassVar[str] = "route-not-found"
+    title: ClassVar[str] = "The service has nothing at this URL"
+    path: str
+
+    def __str__(self) -> str:
+        return f"no route leads to {self.path!r}: see /docs for those that exist"
+
+
+@dataclass(eq=False)
+class MethodNotAllowed(BadRequest):
+    code: ClassVar[str] = "method-not-allowed"
+    title: ClassVar[str] = "Not a method of this resource"
+    method: str
+    allowed: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.method}: allowed are {', '.join(self.allowed)}"
+
+
+STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
+    {
+        errors.HyperslabError: 500,
+        errors.BadRequest: 400,
+        MethodNotAllowed: 405,
+        errors.Unauthorized: 401,
+        errors.Forbidden: 403,
+        errors.NotFound: 404,
+        errors.NotAcceptable: 406,
+        errors.Conflict: 409,
+        errors.PreconditionFailed: 412,
+        errors.TooLarge: 413,
+        errors.UnsupportedMediaType: 415,
+        errors.RangeNotSatisfiable: 416,
+        errors.Impossible: 422,
+        errors.Cancelled: 499,
+        errors.BrokenData: 502,
+        errors.StoreError: 502,
+        errors.RemoteProblem: 502,
+        errors.Overloaded: 503,
+        errors.StoreTimeout: 504,
+        errors.StoreFull: 507,
+    }
+)
+"""The status of a class is that of its nearest ancestor here.
+
+What a store holds or fails at is a bad gateway and never 404, which to a Zarr client means fill values. 499 is never
+sent: it labels, in the metrics, the requests whose clients left.
+"""
+
+SERVER_ERROR: Final = "internal-error"
+
+
+def status_of(error: type[HyperslabError]) -> int:
+    """The status of a class, found along its MRO."""
+    return next(STATUS[cls] for cls in error.__mro__ if cls in STATUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem document with its status and headers, ready to be sent."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+def problem(error: Exception, *, path: str, root: str = "") -> Problem:
+    """What the client is told of an error at ``path``; ``root`` is the path that a proxy has cut off.
+
+    The unexpected is logged with its traceback under an id, and only the id is told.
+    """
+    if not isinstance(error, HyperslabError):
+        return _unexpected(error, path=path, root=root)
+    status = status_of(type(error))
+    if status >= 500 and not isinstance(error, errors.Overloaded):
+        log.warning("%s on %s: %s", error.code, path, error)
+    described = {"title": error.title, "status": status, "detail": str(error), "code": error.code}
+    return Problem(status, _headers(error), _document({**error.facts(), **described}, path, root))
+
+
+def _unexpected(error: Exception, *, path: str, root: str) -> Problem:
+    error_id = uuid.uuid4().hex[:12]
+    log.error("%s %s on %s", SERVER_ERROR, error_id, path, exc_info=error)
+    detail = f"This is a fault of the service. Its log has the details under {error_id}."
+    described = {"title": "Something went wrong in the service", "status": 500, "detail": detail, "code": SERVER_ERROR}
+    return Problem(500, _BASE_HEADERS, _document({**described, "id": error_id}, path, root))
+
+
+_BASE_HEADERS: Final = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"))
+
+
+def _headers(error: HyperslabError) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers that RFC 9110 wants beside a status."""
+    extra: list[tuple[bytes, str]] = []
+    match error:
+        case errors.Overloaded():
+            extra = [(b"retry-after", str(error.retry_after))]
+        case errors.PreconditionFailed(current=str() as etag):
+            extra = [(b"etag", etag)]
+        case errors.RangeNotSatisfiable():
+            extra = [(b"content-range", f"bytes */{error.size}"), (b"accept-ranges", "bytes")]
+        case errors.Unauthorized():
+            extra = [(b"www-authenticate", "Bearer")]
+        case MethodNotAllowed():
+            extra = [(b"allow", ", ".join(error.allowed))]
+        case _:
+            pass
+    return (*_BASE_HEADERS, *((name, value.encode("latin-1")) for name, value in extra))
+
+
+def _document(members: Mapping[str, Any], path: str, root: str) -> bytes:
+    document = {"type": f"{root}/problems/{members['code']}", **members, "instance": path}
+    # ASCII only: a path may hold what is no text, and no JSON reader may stumble over a problem
+    return json.dumps(_json_ready(document), ensure_ascii=True).encode()
+
+
+def _json_ready(value: Any) -> Any:
+    """Facts are JSON-ready but for numbers that JSON does not have, and for what a caller has quoted from its input."""
+    if isinstance(value, Mapping):
+        return {str(key): _json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_ready(item) for item in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return str(value)

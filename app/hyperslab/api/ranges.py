@@ -1,0 +1,116 @@
+"""Byte ranges (RFC 9110 §14): which parts of a body are wanted, and how several travel in one answer."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hyperslab.errors import RangeNotSatisfiable
+
+_MOST_RANGES = 64
+_SPEC = re.compile(r"([0-9]{0,30})-([0-9]{0,30})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """Bytes ``[start, stop)``, never empty."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def content_range(self, size: int) -> str:
+        return f"bytes {self.start}-{self.stop - 1}/{size}"
+
+
+def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
+    """The ranges that a Range header asks of ``size`` bytes; None where the header is to be ignored.
+
+    Ignored are another unit, what is no range set, and ranges of an empty body (some clients send one with every
+    request). Overlapping and touching ranges become one. Raises `RangeNotSatisfiable` where none can be met, or for
+    more than 64.
+    """
+    if text is None or size == 0:
+        return None
+    unit, equals, specs = text.partition("=")
+    if not equals or unit.strip().lower() != "bytes":
+        return None
+    parsed = [_parse_spec(spec.strip()) for spec in specs.split(",") if spec.strip()]
+    if not parsed or None in parsed:
+        return None
+    found = [part for spec in parsed if spec is not None and (part := _resolve(spec, size)) is not None]
+    merged = _merged(found)
+    if not merged or len(merged) > _MOST_RANGES:
+        raise RangeNotSatisfiable(text, size)
+    return merged
+
+
+def _parse_spec(spec: str) -> tuple[int | None, int | None] | None:
+    match = _SPEC.fullmatch(spec)
+    if match is None or not (match[1] or match[2]):
+        return None
+    first = int(match[1]) if match[1] else None
+    last = int(match[2]) if match[2] else None
+    if first is not None and last is not None and last < first:
+        return None
+    return first, last
+
+
+def _resolve(spec: tuple[int | None, int | None], size: int) -> ByteRange | None:
+    first, last = spec
+    if first is None:
+        assert last is not None
+        return ByteRange(max(0, size - last), size) if last else None
+    if first >= size:
+        return None
+    return ByteRange(first, size if last is None else min(last + 1, size))
+
+
+def _merged(ranges: list[ByteRange]) -> list[ByteRange]:
+    """Ranges without overlaps, in the order in which they were asked for where none had to be joined."""
+    ordered: list[ByteRange] = []
+    for part in sorted(ranges):
+        if ordered and part.start <= ordered[-1].stop:
+            ordered[-1] = ByteRange(ordered[-1].start, max(ordered[-1].stop, part.stop))
+        else:
+            ordered.append(part)
+    return ranges if len(ordered) == len(ranges) else ordered
+
+
+@dataclass(frozen=True)
+class Multipart:
+    """The layout of a ``multipart/byteranges`` body, known in full before any part is read."""
+
+    ranges: Sequence[ByteRange]
+    size: int
+    media_type: str
+
+    @cached_property
+    def boundary(self) -> str:
+        return secrets.token_hex(12)
+
+    @property
+    def content_type(self) -> str:
+        return f"multipart/byteranges; boundary={self.boundary}"
+
+    @cached_property
+    def heads(self) -> list[bytes]:
+        """What stands before each part; the line break in front ends the part before."""
+        return [
+            f"\r\n--{self.boundary}\r\nContent-Type: {self.media_type}\r\n"
+            f"Content-Range: {part.content_range(self.size)}\r\n\r\n".encode()
+            for part in self.ranges
+        ]
+
+    @cached_property
+    def end(self) -> bytes:
+        return f"\r\n--{self.boundary}--\r\n".encode()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.heads)) + sum(map(len, self.ranges)) + len(self.end)

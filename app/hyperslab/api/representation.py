@@ -1,0 +1,138 @@
+"""A resource as it is to be sent: validators first, then headers, then as much of the body as was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from starlette.types import Send
+
+from hyperslab.api.bodies import Body, Bytes, Opened, Produced, Ready, open_parts
+from hyperslab.api.conditional import Conditions, Validators, http_date
+from hyperslab.api.context import Context
+from hyperslab.api.ranges import ByteRange, Multipart, parse_range
+from hyperslab.api.reply import Answer, Buffer, Headers
+from hyperslab.api.request import Request
+from hyperslab.api.threads import cancelled_when_gone
+from hyperslab.arrays.cost import Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """Answers GET and HEAD with conditions and ranges, as RFC 9110 wants it, whatever the body is.
+
+    ``etag`` is strong and known before any of the body is read; ``modified`` in seconds since 1970. ``headers`` go with
+    every status that tells of the body, ``always`` with 304 too.
+    """
+
+    context: Context
+    etag: str
+    media_type: str
+    body: Body | Produced
+    headers: Headers = ()
+    always: Headers = ((b"cache-control", b"no-cache"),)
+    modified: float | None = None
+
+    async def send(self, request: Request, send: Send) -> None:
+        conditions = request.conditions
+        if not conditions.check(self._validators):
+            await Answer(304, self._validating()).send(request, send)
+        elif request.method == "HEAD":
+            await self._send_head(send)
+        elif isinstance(self.body, Produced):
+            await self._send_part(request, conditions, await self._produce(request, self.body), send)
+        else:
+            await self._send_part(request, conditions, self.body, send)
+
+    @property
+    def _validators(self) -> Validators:
+        return Validators(self.etag, self.modified)
+
+    def _validating(self) -> Headers:
+        """What 304 repeats of 200 (RFC 9110 §15.4.5)."""
+        headers = ((b"etag", self.etag.encode("latin-1")), *self.always)
+        if self.modified is None:
+            return headers
+        return (*headers, (b"last-modified", http_date(self.modified).encode()))
+
+    def _describing(self, media_type: str, size: int | None) -> Headers:
+        length = () if size is None else ((b"content-length", str(size).encode()),)
+        described = ((b"content-type", media_type.encode()), *length, (b"accept-ranges", b"bytes"))
+        return (*described, *self._validating(), *self.headers)
+
+    async def _send_head(self, send: Send) -> None:
+        """The size of what must be made to be measured stays open, as RFC 9110 §9.3.2 allows."""
+        size = None if isinstance(self.body, Produced) else self.body.size
+        headers = (*self._describing(self.media_type, size), *self.body.head())
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    async def _produce(self, request: Request, body: Produced) -> Bytes:
+        async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(body.memory):
+            ready = await self.context.threads.run(body.produce, cancel)
+        return Bytes(ready.data, ready.headers)
+
+    async def _send_part(self, request: Request, conditions: Conditions, body: Body, send: Send) -> None:
+        ranges = None
+        if conditions.range_applies(self._validators, time.time()):
+            ranges = parse_range(request.header(b"range"), body.size)
+        if ranges is not None and len(ranges) > 1:
+            layout = Multipart(ranges, body.size, self.media_type)
+            headers = self._describing(layout.content_type, layout.nbytes)
+            stream = _Stream(206, headers, layout.nbytes, partial(open_parts, body, layout))
+            await self._stream(stream, body.memory, request, send)
+            return
+        part = ranges[0] if ranges else ByteRange(0, body.size)
+        status, headers = 200, self._describing(self.media_type, len(part))
+        if ranges:
+            status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
+        ready = body.ready(part)
+        if ready is not None:
+            await _send_ready(status, headers, ready, send)
+        else:
+            stream = _Stream(status, headers, len(part), partial(body.open, part))
+            await self._stream(stream, body.memory, request, send)
+
+    async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
+        """Send pieces as they are read.
+
+        The status line waits for the first one. A server's ``send`` returns when it has queued a piece, so that the
+        next one is read while the network takes this one; it waits before it queues another, so memory stays bounded.
+        """
+        run = self.context.threads.run
+        async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(memory):
+            opened, piece = await run(_open, stream.open, cancel)
+            cancel.check()
+            headers = (*stream.headers, *opened.headers())
+            await send({"type": "http.response.start", "status": stream.status, "headers": headers})
+            left = stream.nbytes
+            while piece is not None:
+                left -= len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+                if left <= 0:
+                    return
+                cancel.check()
+                piece = await run(next, opened.pieces, None)
+            raise RuntimeError(f"a body ended {left} bytes short of its size")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    status: int
+    headers: Headers
+    nbytes: int
+    open: Callable[[Cancel], Opened]
+
+
+def _open(open_: Callable[[Cancel], Opened], cancel: Cancel) -> tuple[Opened, Buffer | None]:
+    """Open a body and read its first piece, in one trip to a thread."""
+    cancel.check()
+    opened = open_(cancel)
+    return opened, next(opened.pieces, None)
+
+
+async def _send_ready(status: int, headers: Headers, ready: Ready, send: Send) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": (*headers, *ready.headers)})
+    await send({"type": "http.response.body", "body": ready.data})

@@ -1,0 +1,56 @@
+"""One HTTP request, as little of it parsed as its handler asks for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from starlette.types import Receive, Scope
+
+from hyperslab.api import params
+from hyperslab.api.conditional import Conditions
+
+
+class Request:
+    """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes."""
+
+    def __init__(self, scope: Scope, receive: Receive, prefix: str) -> None:
+        self.scope: dict[str, Any] = scope  # type: ignore[assignment]
+        self.receive = receive
+        self.method: str = scope["method"]
+        self.raw_tail = params.raw_path(scope)[len(prefix) :]
+
+    @cached_property
+    def tail(self) -> str:
+        """Raises `BadPath`."""
+        return params.decode_path(self.raw_tail)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the path was written with a slash at its end, as directory-listing clients do."""
+        return self.raw_tail.endswith(b"/") or not self.raw_tail
+
+    @cached_property
+    def query(self) -> params.Query:
+        return params.Query.parse(self.scope["query_string"])
+
+    @cached_property
+    def _headers(self) -> dict[bytes, str]:
+        found: dict[bytes, str] = {}
+        for name, value in self.scope["headers"]:
+            text = value.decode("latin-1")
+            found[name] = f"{found[name]}, {text}" if name in found else text
+        return found
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header (``name`` in lower case); several are one list, as RFC 9110 §5.3 has it."""
+        return self._headers.get(name)
+
+    @property
+    def conditions(self) -> Conditions:
+        return Conditions.parse(self.header)
+
+    @property
+    def root_path(self) -> str:
+        """What a proxy has cut off the front of the path; belongs before every link."""
+        return str(self.scope.get("root_path", ""))

@@ -1,0 +1,74 @@
+"""``GET /v1/chunk/{path}/{i.j.k}``: one chunk, decoded and cut at the edge of the array, or as it is stored."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from hyperslab.api import openapi
+from hyperslab.api.array_reply import PARAMETERS, array_reply
+from hyperslab.api.context import Context
+from hyperslab.api.reply import Reply
+from hyperslab.api.request import Request
+from hyperslab.api.routing import Endpoint
+from hyperslab.api.stored_reply import stored_reply
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.engine.indexing import normalise
+from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound
+
+PREFIX: Final = "/v1/chunk"
+
+_STORED = "stored"
+_KNOWN = frozenset(PARAMETERS)
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route."""
+    operation = openapi.operation(
+        "Read one chunk",
+        "Decoded and without what lies beyond the edge of the array; a chunk that was never written holds the fill "
+        "value. `format=stored` hands out the stored bytes as they are, and is 404 for a chunk that was never written.",
+        [openapi.PATH, openapi.CHUNK, *openapi.FORMS],
+        openapi.VALUES,
+    )
+    return Endpoint(PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation})
+
+
+async def get_chunk(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD."""
+    request.query.only(_KNOWN)
+    path, _, text = request.tail.rpartition("/")
+    array = await context.open_array(path)
+    coords = parse_coords(array, text)
+    if request.query.text("format") == _STORED:
+        return await _get_stored(context, request, array, coords)
+    bounds = array.metadata.grid.bounds(coords)
+    return await array_reply(context, request, array, normalise(bounds, array.metadata.shape))
+
+
+def parse_coords(array: ArrayNode, text: str) -> Coords:
+    """The coords that ``i.j.k`` names, dots whatever the stored keys have between them.
+
+    Raises `BadParameter` for what is no such text and `IndexOutOfRange` for a chunk outside the grid.
+    """
+    grid = array.metadata.grid
+    coords = ChunkGrid(grid.shape, grid.chunks, ".").parse_key(text)
+    if coords is not None:
+        return coords
+    parts = text.split(".")
+    if len(parts) == len(grid.shape) and all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
+        for axis, (part, count) in enumerate(zip(parts, grid.counts, strict=True)):
+            if int(part) >= count:
+                raise IndexOutOfRange(axis, int(part), count)
+    expected = f"the indices of a chunk in a grid of {list(grid.counts)}, such as {'.'.join('0' * len(parts)) or '0'!r}"
+    raise BadParameter("chunk", text, expected)
+
+
+async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
+    key = array.chunk_key(coords)
+    try:
+        found = await context.near(array.mount, context.keys.find, f"{array.mount.name}/{key}")
+    except KeyNotFound as error:
+        raise ChunkNotFound(array.path, key) from error
+    return await stored_reply(context, request, found)

@@ -1,0 +1,79 @@
+"""Operations: is it alive, can it work, how much does it do; and what a problem's code means."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, fields
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from hyperslab.api.context import Context
+from hyperslab.api.metrics import MEDIA_TYPE
+from hyperslab.api.problems import status_of
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import HyperslabError, NodeNotFound, StoreError, all_errors
+from hyperslab.wire import JSON
+
+_READY_SECONDS = 10.0
+
+
+def router(context: Context) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["operations"])
+
+    @routes.head("/healthz", include_in_schema=False)
+    @routes.get("/healthz", summary="Is the process alive?")
+    async def healthz() -> Response:
+        return _json({"status": "ok"})
+
+    @routes.head("/readyz", include_in_schema=False)
+    @routes.get("/readyz", summary="Can it work? Asks every store, through the threads")
+    async def readyz() -> Response:
+        checks = await asyncio.gather(*[_check(context, mount) for mount in context.service.catalog.mounts.values()])
+        ready = all(check["ready"] for check in checks)
+        document = {
+            "status": "ready" if ready else "not ready",
+            "stores": {check.pop("name"): check for check in checks},
+        }
+        return _json(document, 200 if ready else 503)
+
+    @routes.head("/metrics", include_in_schema=False)
+    @routes.get("/metrics", summary="Counters for Prometheus")
+    async def metrics() -> Response:
+        return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE})
+
+    @routes.head("/problems/{code}", include_in_schema=False)
+    @routes.get("/problems/{code}", summary="What a problem's code means")
+    async def problem_code(code: str) -> Response:
+        return _json(_explain(code))
+
+    return routes
+
+
+async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:
+    """A store that does not answer within ten seconds is not ready, and neither are we while all threads hang."""
+    found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
+    found["capabilities"] = {
+        name: getattr(value, "value", value) for name, value in asdict(mount.store.capabilities).items()
+    }
+    try:
+        await asyncio.wait_for(context.threads.run(mount.store.check), _READY_SECONDS)
+    except StoreError as error:
+        found |= {"ready": False, "problem": error.code, "detail": str(error)}
+    except TimeoutError:
+        found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {_READY_SECONDS:.0f} s"}
+    return found
+
+
+def _explain(code: str) -> dict[str, Any]:
+    cls = next((cls for cls in all_errors() if cls.code == code and cls is not HyperslabError), None)
+    if cls is None:
+        raise NodeNotFound(f"problems/{code}")
+    return {"code": code, "title": cls.title, "status": status_of(cls), "members": [f.name for f in fields(cls)]}
+
+
+def _json(document: dict[str, Any], status: int = 200) -> Response:
+    return Response(dump_json(document), status, {"cache-control": "no-store"}, media_type=JSON)

@@ -1,0 +1,158 @@
+"""``GET /v1/metadata/{path}``: the document of an array or a group."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from hyperslab.api import openapi
+from hyperslab.api.bodies import Bytes
+from hyperslab.api.context import Context
+from hyperslab.api.headers import caching
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.api.routing import Endpoint
+from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
+from hyperslab.arrays.plan import resolve_field
+from hyperslab.engine.dtypes import DataType
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.schema import schema_document
+from hyperslab.tiles.ome import Multiscale, read_ome
+from hyperslab.wire import JSON
+
+PREFIX: Final = "/v1/metadata"
+
+_ARRAY_LINKS: Final = ("slice", "chunk", "plan", "points", "tile")
+_GROUP_LINKS: Final = ("tile",)
+_NO_CHILDREN: Final = Children((), None)
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route."""
+    operation = openapi.operation(
+        "Describe an array or a group",
+        "An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. "
+        "A group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. "
+        "Without a path: the stores.",
+        [openapi.PATH, openapi.FIELD, *openapi.PAGES],
+        openapi.DOCUMENT,
+    )
+    return Endpoint(PREFIX, partial(get_metadata, context), {PREFIX + "/{path}": operation})
+
+
+async def get_metadata(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD."""
+    query = request.query
+    query.only(("field", "limit", "cursor"))
+    most = context.options.max_listed
+    limit = query.integer("limit", most, low=0, high=most)
+    node = await context.open_node(request.tail)
+    if isinstance(node, ArrayNode):
+        document = array_document(node, context.options, request.root_path, query.text("field"))
+        tag = document_etag(node)
+    else:
+        listed = await _children(context, node, limit, query.text("cursor"))
+        document = group_document(node, listed, request.root_path)
+        tag = document_etag(node, listed)
+    always = caching(node.mount, context.options)
+    return Representation(context, tag, JSON, Bytes(dump_json(document)), always=always)
+
+
+async def _children(context: Context, group: GroupNode, limit: int, cursor: str | None) -> Children:
+    if limit == 0:
+        return _NO_CHILDREN
+    return await context.threads.run(context.service.catalog.children, group, limit=limit, cursor=cursor)
+
+
+def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN) -> str:
+    """The tag of a node's document: changes with its metadata, its attributes and the children it shows."""
+    text = repr((node.path, node.version, listed))
+    return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+
+
+def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field: str | None = None) -> dict[str, Any]:
+    """DESIGN §3.1; ``root`` goes before every link. Raises `FieldUnknown`."""
+    resolve_field(array, field)
+    metadata = array.metadata
+    stored = metadata.document
+    return {
+        "kind": "array",
+        "path": array.path,
+        "zarr_format": 2,
+        "shape": metadata.shape,
+        "chunks": metadata.chunks,
+        "dtype": stored["dtype"],
+        "order": metadata.order,
+        "fill_value": stored.get("fill_value"),
+        "compressor": stored.get("compressor"),
+        "filters": stored.get("filters"),
+        "dimension_separator": metadata.dimension_separator,
+        "dimension_names": array.dimension_names,
+        "attributes": array.attributes,
+        "fields": _fields(metadata.dtype),
+        "nbytes": metadata.nbytes,
+        "chunk_grid": metadata.grid.counts,
+        "schema": schema_document(metadata, field),
+        "limits": limits(options),
+        "links": _links(array.path, root, _ARRAY_LINKS),
+    }
+
+
+def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[str, Any]:
+    """A group with a page of its children; ``next_cursor`` is null on the last page."""
+    document: dict[str, Any] = {
+        "kind": "group",
+        "path": group.path,
+        "zarr_format": 2,
+        "attributes": group.attributes,
+        "children": [{"name": child.name, "kind": child.kind} for child in listed.nodes],
+        "next_cursor": listed.next_cursor,
+        "links": _links(group.path, root, _GROUP_LINKS),
+    }
+    multiscale = read_ome(group.attributes).multiscale
+    if multiscale is not None:
+        document["multiscales"] = [_multiscale(multiscale)]
+    return document
+
+
+def limits(options: ApiOptions) -> dict[str, int | None]:
+    """The most bytes of one request's body and of the values in one answer; null where there is no limit."""
+    return {
+        "max_request_bytes": options.max_upload_bytes,
+        "max_response_bytes": options.max_read_bytes,
+        "max_json_bytes": options.max_json_bytes,
+        "max_csv_bytes": options.max_csv_bytes,
+        "max_points": options.max_points,
+    }
+
+
+def _links(path: str, root: str, routes: tuple[str, ...]) -> dict[str, str]:
+    """Absolute paths: they hold whatever host name the client has used."""
+    tail = quote(path)
+    links = {"self": f"{root}/v1/metadata/{tail}"}
+    links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}
+    return links | {"zarr": f"{root}/zarr/{tail}", "view": f"{root}/view/{tail}"}
+
+
+def _fields(dtype: DataType) -> list[dict[str, Any]] | None:
+    if not dtype.fields:
+        return None
+    return [
+        {"name": field.name, "dtype": field.json, "shape": field.shape, "offset": field.offset}
+        for field in dtype.fields
+    ]
+
+
+def _multiscale(multiscale: Multiscale) -> dict[str, Any]:
+    return {
+        "name": multiscale.name,
+        "version": multiscale.version,
+        "axes": None if multiscale.axes is None else [asdict(axis) for axis in multiscale.axes],
+        "datasets": [asdict(dataset) for dataset in multiscale.datasets],
+        "type": multiscale.downsampling,
+    }

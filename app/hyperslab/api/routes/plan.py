@@ -1,0 +1,64 @@
+"""``GET /v1/plan/{path}?select=…``: what a slice would cost, and how to cut it into requests that fit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from hyperslab.api import openapi
+from hyperslab.api.array_reply import PARAMETERS, make_plan, most_bytes, wanted
+from hyperslab.api.bodies import Bytes
+from hyperslab.api.context import Context
+from hyperslab.api.headers import caching
+from hyperslab.api.negotiation import MEDIA_TYPES
+from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.api.routing import Endpoint
+from hyperslab.engine.indexing import normalise
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.wire import JSON, dtype_to_json
+
+PREFIX: Final = "/v1/plan"
+
+_BOX_BYTES = 64 << 20
+_KNOWN = frozenset(("select", "box_bytes", *PARAMETERS))
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route."""
+    operation = openapi.operation(
+        "Plan a slice",
+        "Shape, dtype and bytes of the answer, the chunks it touches and how many of them are cached, its ETag, and a "
+        "split into boxes of at most `box_bytes` that follow the chunks. No data is read.",
+        [openapi.PATH, openapi.SELECT, *openapi.FORMS, openapi.BOX_BYTES],
+        openapi.DOCUMENT,
+    )
+    return Endpoint(PREFIX, partial(get_plan, context), {PREFIX + "/{path}": operation})
+
+
+async def get_plan(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON."""
+    query = request.query
+    query.only(_KNOWN)
+    items = query.selection()
+    array = await context.open_array(request.tail)
+    asked = wanted(request, array, normalise(items, array.metadata.shape), negotiate=False)
+    plan = await make_plan(context, asked)
+    limit = most_bytes(context, asked.form)
+    box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
+    cached = context.service.reader.count_cached(plan)
+    document = {
+        "path": array.path,
+        "shape": plan.shape,
+        "dtype": dtype_to_json(plan.dtype),
+        "nbytes": plan.nbytes,
+        "format": asked.form,
+        "media_type": MEDIA_TYPES[asked.form],
+        "limit": limit,
+        "chunks": {"touched": plan.touched, "cached": cached},
+        "etag": asked.etag(plan.tag),
+        "boxes": await context.threads.run(asked.boxes, box_bytes),
+    }
+    tag = f'"{plan.tag}-{cached}-{box_bytes}-{asked.form}"'
+    return Representation(context, tag, JSON, Bytes(dump_json(document)), always=caching(array.mount, context.options))

@@ -1,0 +1,90 @@
+"""``GET /zarr/{path}/{key}``: the store's own keys, so that any Zarr client opens what is served.
+
+The rules each have a client that breaks without them: 404 and only 404 for a missing key, HEAD, Content-Length, Range,
+no Content-Encoding, strong tags, no redirects, no ``zarr.json``, a ``.zmetadata`` at every group, and an "Index of"
+page for clients that list directories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+from functools import partial
+from typing import Final
+from urllib.parse import quote
+
+from hyperslab.api import openapi
+from hyperslab.api.bodies import Bytes
+from hyperslab.api.context import Context
+from hyperslab.api.headers import caching
+from hyperslab.api.negotiation import accepts
+from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.api.routing import Endpoint
+from hyperslab.api.stored_reply import stored_reply
+from hyperslab.arrays.keys import DOCUMENTS, Index, MadeKey, StoredKey
+from hyperslab.errors import KeyNotFound, NodeNotFound
+from hyperslab.wire import HTML
+
+PREFIX: Final = "/zarr"
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route."""
+    operation = openapi.operation(
+        "Read a key of a store",
+        "Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) "
+        "are made on the fly; the path of a group answers with an HTML index. The query is not looked at.",
+        [openapi.PATH],
+        openapi.STORED,
+    )
+    return Endpoint(PREFIX, partial(get_key, context), {PREFIX + "/{path}": operation})
+
+
+async def get_key(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD."""
+    path = request.tail
+    try:
+        return await stored_reply(context, request, await _find(context, path))
+    except KeyNotFound:
+        if not _may_be_listed(request, path):
+            raise
+    return await _index_reply(context, request, path)
+
+
+async def _find(context: Context, path: str) -> StoredKey | MadeKey:
+    """On the loop where a chunk's key takes one stat; documents may have to be made, which blocks."""
+    mount = context.service.catalog.mounts.get(path.partition("/")[0])
+    if mount is None or path.rpartition("/")[2] in DOCUMENTS:
+        return await context.threads.run(context.keys.find, path)
+    return await context.near(mount, context.keys.find, path)
+
+
+def _may_be_listed(request: Request, path: str) -> bool:
+    """Whether a listing may have been meant: a missing chunk, which is asked for far more often, ends here."""
+    name = path.rpartition("/")[2]
+    looks_like_chunk = name.replace(".", "").isdigit() and not request.is_directory
+    return name not in DOCUMENTS and not looks_like_chunk and accepts(request.header(b"accept"), HTML)
+
+
+async def _index_reply(context: Context, request: Request, path: str) -> Reply:
+    try:
+        index = await context.threads.run(context.keys.index, path)
+    except NodeNotFound as error:
+        raise KeyNotFound(path) from error
+    page = _page(index, None if request.is_directory else f"{request.root_path}{PREFIX}/{quote(path)}/")
+    etag = f'"{hashlib.blake2b(page, digest_size=12).hexdigest()}"'
+    return Representation(context, etag, f"{HTML}; charset=utf-8", Bytes(page), always=caching(None, context.options))
+
+
+def _page(index: Index, base: str | None) -> bytes:
+    """Links relative to a URL that ends in a slash; ``base`` is that URL where the request's had none.
+
+    GDAL takes nothing for a listing that has no "Index of" title.
+    """
+    title = f"Index of /{html.escape(index.path)}"
+    anchored = "" if base is None else f'<base href="{html.escape(base)}">'
+    links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in index.names)
+    parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']
+    return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()

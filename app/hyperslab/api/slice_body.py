@@ -1,0 +1,91 @@
+"""The bytes of a planned read: whole from the cache, or a slab at a time from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.api.bodies import Opened, Ready
+from hyperslab.api.headers import cost_headers
+from hyperslab.api.ranges import ByteRange
+from hyperslab.api.reply import Buffer, Headers
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.read import Reader
+
+MOST_READY = 1 << 20
+"""Bytes that may be put together on the event loop: a fraction of a millisecond."""
+MOST_READY_CHUNKS = 64
+
+_SLABS_HELD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SliceBody:
+    """``prefix`` (an npy header or nothing) and then the values in C order. ``timings`` in seconds by phase."""
+
+    reader: Reader
+    plan: ReadPlan
+    prefix: bytes
+    timings: dict[str, float]
+
+    @property
+    def size(self) -> int:
+        return len(self.prefix) + self.plan.nbytes
+
+    @property
+    def memory(self) -> int:
+        return min(self.plan.nbytes, _SLABS_HELD * self.reader.slab_bytes)
+
+    def head(self) -> Headers:
+        plan = self.plan
+        return cost_headers(plan.touched, self.reader.count_cached(plan), None, self.timings)
+
+    def ready(self, part: ByteRange) -> Ready | None:
+        plan = self.plan
+        if plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
+            return None
+        cost = ReadCost()
+        values = self.reader.read_cached(plan, cost)
+        if values is None:
+            return None
+        data = bytes_of(values)
+        headers = cost_headers(plan.touched, plan.touched, cost, self.timings)
+        if self.prefix:
+            return Ready((self.prefix + data)[part.start : part.stop], headers)
+        return Ready(data[part.start : part.stop], headers)
+
+    def open(self, part: ByteRange, cancel: Cancel) -> Opened:
+        before = len(self.prefix)
+        head = self.prefix[part.start : part.stop]
+        cached = self.reader.count_cached(self.plan)
+        slabs = self.reader.stream(self.plan, max(part.start - before, 0), max(part.stop - before, 0), cancel)
+        pieces: Iterator[Buffer] = _joined(head, slabs) if head else slabs
+        return Opened(pieces, lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings))
+
+
+def _joined(head: bytes, slabs: Iterator[memoryview]) -> Iterator[Buffer]:
+    """The head goes with the first slab in hand, so that it is not sent before anything was read."""
+    first = next(slabs, None)
+    return chain([head], slabs if first is None else chain([first], slabs))
+
+
+def bytes_of(values: NDArray[Any]) -> memoryview:
+    """The memory of a C-contiguous array."""
+    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def produce_text(
+    reader: Reader, plan: ReadPlan, encode: Callable[[NDArray[Any]], bytes], timings: dict[str, float], cancel: Cancel
+) -> Ready:
+    """Read everything and encode it; blocks."""
+    cost = ReadCost()
+    cached = reader.count_cached(plan)
+    values = reader.read(plan, cancel, cost)
+    cancel.check()
+    return Ready(encode(values), cost_headers(plan.touched, cached, cost, timings))

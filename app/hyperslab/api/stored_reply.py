@@ -1,0 +1,82 @@
+"""Keys as the store has them, byte for byte; no codec is ever touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hyperslab.api.bodies import Bytes, Opened
+from hyperslab.api.conditional import strong_etag
+from hyperslab.api.context import Context
+from hyperslab.api.headers import caching
+from hyperslab.api.ranges import ByteRange
+from hyperslab.api.reply import Buffer, Headers
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
+from hyperslab.wire import JSON, RAW
+
+_PIECE = 8 << 20
+_WHOLE = 1 << 20
+"""Values up to this size are read in one go, so that the tag sent is that of the bytes sent."""
+_NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
+
+
+async def stored_reply(context: Context, request: Request, found: StoredKey | MadeKey) -> Representation:
+    """The answer for a key; its tag is the version that the store has given it."""
+    media_type = JSON if found.key.rpartition("/")[2] in DOCUMENTS else RAW
+    always = (*caching(found.mount, context.options), *_NO_SNIFFING)
+    if isinstance(found, MadeKey):
+        return Representation(context, strong_etag(found.version), media_type, Bytes(found.data), always=always)
+    body: Bytes | StoredBody = StoredBody(context.keys, found)
+    if found.size <= _WHOLE and _wants_all(request):
+        found, body = await _read_whole(context, found)
+    return Representation(context, strong_etag(found.version), media_type, body, always=always, modified=found.modified)
+
+
+def _wants_all(request: Request) -> bool:
+    """Whether the answer is sure to be the whole value."""
+    headers = (b"range", b"if-none-match", b"if-match", b"if-modified-since", b"if-unmodified-since")
+    return request.method == "GET" and not any(request.header(name) for name in headers)
+
+
+async def _read_whole(context: Context, found: StoredKey) -> tuple[StoredKey, Bytes]:
+    if context.warm_keys.is_warm(found):
+        stored = context.keys.read(found)
+    else:
+        stored = await context.threads.run(context.keys.read, found)
+    current = replace(found, version=stored.version, size=len(stored.data))
+    context.warm_keys.note(current)
+    return current, Bytes(stored.data)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBody:
+    """A value in the store, read by ranges of the version that was found."""
+
+    keys: KeyReader
+    found: StoredKey
+
+    @property
+    def size(self) -> int:
+        return self.found.size
+
+    @property
+    def memory(self) -> int:
+        return min(self.found.size, 2 * _PIECE)
+
+    def head(self) -> Headers:
+        return ()
+
+    def ready(self, part: ByteRange) -> None:
+        """Never: the store must be asked."""
+
+    def open(self, part: ByteRange, cancel: Cancel) -> Opened:
+        def pieces() -> Iterator[Buffer]:
+            for start in range(part.start, part.stop, _PIECE):
+                cancel.check()
+                yield self.keys.read_range(self.found, start, min(start + _PIECE, part.stop))
+
+        return Opened(pieces())

@@ -1,0 +1,70 @@
+"""Bodies of requests: read with a cap, checked against their digest, and parsed without running anything."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.api.digest import ContentDigest
+from hyperslab.api.request import Request
+from hyperslab.engine.jsontext import parse_json
+from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge
+
+
+async def read_body(request: Request, limit: int) -> bytearray:
+    """The whole body.
+
+    Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, and `Cancelled` where the client
+    leaves before its end.
+    """
+    _check_length(request.header(b"content-length"), limit)
+    digest = ContentDigest.parse(request.header(b"content-digest"))
+    body = bytearray()
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Cancelled
+        piece = message.get("body", b"")
+        if len(body) + len(piece) > limit:
+            raise TooLarge("the body of a request", len(body) + len(piece), limit)
+        digest.update(piece)
+        body += piece
+        more = message.get("more_body", False)
+    digest.check()
+    return body
+
+
+def media_type(request: Request) -> str | None:
+    """The Content-Type without its parameters, in lower case."""
+    text = request.header(b"content-type")
+    return None if text is None else text.partition(";")[0].strip().lower()
+
+
+def parse_npy(body: bytes | bytearray) -> NDArray[Any]:
+    """The array of an npy body; raises `BadBody`, also for objects, which would be code."""
+    try:
+        array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise BadBody(f"the body is not npy: {error}") from error
+    return array
+
+
+def parse_json_body(body: bytes | bytearray, limit: int) -> Any:
+    """The value of a JSON body; raises `BadBody`."""
+    try:
+        return parse_json(bytes(body), limit=limit)
+    except ValueError as error:
+        raise BadBody(f"the body is not JSON: {error}") from error
+
+
+def _check_length(text: str | None, limit: int) -> None:
+    if text is None:
+        return
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise BadParameter("Content-Length", text, "a number of bytes")
+    if int(text) > limit:
+        raise TooLarge("the body of a request", int(text), limit)

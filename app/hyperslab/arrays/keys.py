@@ -1,0 +1,199 @@
+"""Reading a store's own keys byte for byte, and making those that plain Zarr clients want and the store lacks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import BrokenData, KeyNotFound, NodeNotFound, Overloaded
+from hyperslab.storage.base import Stored, VersionConflict
+from hyperslab.storage.keys import normalise_path
+
+ARRAY: Final = ".zarray"
+GROUP: Final = ".zgroup"
+ATTRIBUTES: Final = ".zattrs"
+CONSOLIDATED: Final = ".zmetadata"
+DOCUMENTS: Final = (ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED)
+
+_V3_METADATA = "zarr.json"
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as the store has it. ``size`` in bytes, ``modified`` in seconds since 1970."""
+
+    mount: MountedStore
+    key: str
+    size: int
+    version: str
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    """A document that the store lacks; ``version`` is a digest of it."""
+
+    mount: MountedStore | None
+    key: str
+    data: bytes
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a directory-listing client is shown of a node: its documents, and its children with a slash behind."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+class KeyReader:
+    """Finds and reads keys; ``most_nodes`` bounds the hierarchies for which ``.zmetadata`` is made up."""
+
+    def __init__(self, catalog: Catalog, *, most_nodes: int = 10_000) -> None:
+        self._catalog = catalog
+        self._most_nodes = most_nodes
+
+    def find(self, path: str) -> StoredKey | MadeKey:
+        """The key at ``path`` (its first segment names the store); reads no chunk.
+
+        Raises `KeyNotFound` and `BadPath`, and `StoreError` where the store cannot tell. ``zarr.json`` is never found:
+        clients that see two faces of a node choose the wrong one or none.
+        """
+        parent, _, name = normalise_path(path).rpartition("/")
+        if name == _V3_METADATA:
+            raise KeyNotFound(path)
+        stored = self._stored(parent, name)
+        if stored is not None:
+            return stored
+        made = self._make(parent, name) if name in DOCUMENTS else None
+        if made is None:
+            raise KeyNotFound(path)
+        mount = self._catalog.locate(parent)[0] if parent else None
+        return MadeKey(mount, path, made, hashlib.blake2b(made, digest_size=12).hexdigest())
+
+    def read(self, found: StoredKey) -> Stored:
+        """The whole value as it is now; raises `KeyNotFound` where it was deleted since."""
+        stored = found.mount.store.get(found.key)
+        if stored is None:
+            raise KeyNotFound(found.key)
+        return stored
+
+    def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
+        """Bytes ``[start, stop)`` of the version that was found; raises `Overloaded` where it has been replaced."""
+        try:
+            parts = found.mount.store.get_ranges(found.key, [(start, stop)], version=found.version)
+        except VersionConflict as conflict:
+            raise Overloaded(f"{found.key!r} was written while it was read") from conflict
+        if parts is None:
+            raise KeyNotFound(found.key)
+        return parts[0]
+
+    def index(self, path: str) -> Index:
+        """The listing of the node at ``path``; chunks are neither listed nor counted. Raises `NodeNotFound`."""
+        node = self._catalog.open_node(path)
+        attributes = [ATTRIBUTES] if node.attributes else []
+        if isinstance(node, ArrayNode):
+            return Index(node.path, (ARRAY, *attributes))
+        children = [f"{name}/" for name in self._child_names(node)]
+        return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
+
+    def _stored(self, parent: str, name: str) -> StoredKey | None:
+        store_name, _, inside = parent.partition("/")
+        mount = self._catalog.mounts.get(store_name)
+        if mount is None:
+            return None
+        key = f"{inside}/{name}" if inside else name
+        if name == ARRAY:
+            key = key.removesuffix(ARRAY) + mount.metadata_key
+        elif name not in DOCUMENTS and _is_hidden(key) and not self._is_chunk(store_name, key):
+            return None
+        entry = mount.store.stat(key)
+        return None if entry is None else StoredKey(mount, key, entry.size, entry.version, entry.modified)
+
+    def _is_chunk(self, store_name: str, key: str) -> bool:
+        """Whether a key with a dot in front of a name belongs to an array that is called so."""
+        parts = key.split("/")
+        for depth in range(len(parts) - 1, -1, -1):
+            node = self._open("/".join([store_name, *parts[:depth]]))
+            if isinstance(node, ArrayNode):
+                return node.metadata.grid.parse_key("/".join(parts[depth:])) is not None
+        return False
+
+    def _make(self, parent: str, name: str) -> bytes | None:
+        node = self._open(parent)
+        if isinstance(node, ArrayNode):
+            return _array_document(node, name)
+        if isinstance(node, GroupNode):
+            return self._consolidated(node) if name == CONSOLIDATED else _group_document(node, name)
+        return None
+
+    def _open(self, path: str) -> Node | None:
+        try:
+            return self._catalog.open_node(path)
+        except NodeNotFound:
+            return None
+
+    def _consolidated(self, group: GroupNode) -> bytes | None:
+        """All documents at and below a group as they are now; None where there are too many to gather."""
+        prefix = f"{group.path}/" if group.path else ""
+        documents: dict[str, Any] = {}
+        for count, node in enumerate(self._walk(group)):
+            if count == self._most_nodes:
+                return None
+            inner = f"{node.path}/"[len(prefix) :] if node.path != group.path else ""
+            is_array = isinstance(node, ArrayNode)
+            documents[inner + (ARRAY if is_array else GROUP)] = _document(node)
+            if node.attributes:
+                documents[inner + ATTRIBUTES] = node.attributes
+        return dump_json({"zarr_consolidated_format": 1, "metadata": documents})
+
+    def _walk(self, group: GroupNode) -> Iterator[Node]:
+        """A group and all nodes below; one that is broken is left out, and says why when it is asked for itself."""
+        yield group
+        for name in self._child_names(group):
+            try:
+                node = self._open(f"{group.path}/{name}" if group.path else name)
+            except BrokenData:
+                continue
+            if isinstance(node, GroupNode):
+                yield from self._walk(node)
+            elif node is not None:
+                yield node
+
+    def _child_names(self, group: GroupNode) -> Iterator[str]:
+        cursor: str | None = None
+        while True:
+            page = self._catalog.children(group, limit=_PAGE, cursor=cursor)
+            yield from [child.name for child in page.nodes]
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def _is_hidden(key: str) -> bool:
+    """Whether a file listing would hide it: such files are the operator's and no part of the data."""
+    return key.startswith(".") or "/." in key
+
+
+def _document(node: Node) -> dict[str, Any]:
+    return dict(node.metadata.document) if isinstance(node, ArrayNode) else {"zarr_format": 2}
+
+
+def _array_document(array: ArrayNode, name: str) -> bytes | None:
+    """For arrays whose metadata the operator has given, or which only a ``.zmetadata`` further up knows."""
+    if name == ARRAY:
+        return dump_json(_document(array))
+    return dump_json(array.attributes) if name == ATTRIBUTES and array.attributes else None
+
+
+def _group_document(group: GroupNode, name: str) -> bytes | None:
+    if name == GROUP:
+        return dump_json(_document(group))
+    return dump_json(group.attributes) if name == ATTRIBUTES and group.attributes else None
