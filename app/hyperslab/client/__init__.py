@@ -1,0 +1,9 @@
+"""The Python client: arrays behind URLs, used like numpy's. It needs numpy and urllib3 and no part of the server."""
+
+from __future__ import annotations
+
+from hyperslab.client.array import RemoteArray
+from hyperslab.client.group import RemoteGroup
+from hyperslab.client.transport import HTTPTransport, Response, Transport
+
+__all__ = ["HTTPTransport", "RemoteArray", "RemoteGroup", "Response", "Transport"]

@@ -1,0 +1,69 @@
+"""From any URL of a node to the address of the node."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+_ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr|view)(?=/|$)", re.ASCII)
+_METADATA_KEYS = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_CHUNK_KEY = re.compile(r"[0-9]+(\.[0-9]+)*", re.ASCII)
+_TILE = re.compile(r"/(info\.json|[0-9]+/[0-9]+/[0-9]+\.\w+)$", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``base`` is where the service lives (no slash at the end), ``path`` the node in it (``""``: the root group)."""
+
+    base: str
+    path: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/view/…`` or the service's own root.
+
+        Raises `ValueError` for what is not the URL of a node.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError(f"{url!r} is not an http or https URL")
+        if "@" in parts.netloc:
+            raise ValueError("credentials do not belong in a URL, where logs keep them: pass headers= instead")
+        origin = f"{parts.scheme}://{parts.netloc}"
+        found = _ROUTES.search(parts.path)
+        if found is None:
+            return cls._root(origin, parts.path, url)
+        path = _node_path(found["route"] or found[1], parts.path[found.end() :])
+        return cls(origin + parts.path[: found.start()], path)
+
+    @classmethod
+    def _root(cls, origin: str, path: str, url: str) -> Address:
+        if path.strip("/"):
+            raise ValueError(f"{url!r} is not the URL of a node: expected …/v1/metadata/{{store}}/{{path}} or …/zarr/…")
+        return cls(origin, "")
+
+    def url(self, route: str, **query: str | None) -> str:
+        """``{base}/v1/{route}/{path}?{query}``; parameters that are None are left out."""
+        given = {name: value for name, value in query.items() if value is not None}
+        text = "?" + urlencode(given, safe=":,/", quote_via=quote) if given else ""
+        return f"{self.base}/v1/{route}/{quote(self.path)}{text}"
+
+    def child(self, name: str) -> Address:
+        """The address of ``name`` (which may hold slashes) below this group."""
+        return Address(self.base, "/".join(part for part in (self.path, name.strip("/")) if part))
+
+    @property
+    def name(self) -> str:
+        """The last segment of the path."""
+        return self.path.rpartition("/")[2]
+
+
+def _node_path(route: str, tail: str) -> str:
+    """The node's path in what follows the route: keys, chunk coordinates and tiles are cut off."""
+    if route == "tile":
+        tail = _TILE.sub("", tail)
+    path = unquote(tail).strip("/")
+    parent, _, last = path.rpartition("/")
+    is_key = last in _METADATA_KEYS if route == "zarr" else route == "chunk" and _CHUNK_KEY.fullmatch(last)
+    return parent if is_key else path

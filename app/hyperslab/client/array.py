@@ -1,0 +1,258 @@
+"""`RemoteArray`: an array behind a URL that is used like numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hyperslab.client.address import Address
+from hyperslab.client.append import append_values
+from hyperslab.client.casting import as_values
+from hyperslab.client.description import as_html, as_line
+from hyperslab.client.document import ArrayDocument
+from hyperslab.client.fields import split_fields
+from hyperslab.client.indexers import Indexer
+from hyperslab.client.indexing import (
+    AnyArray,
+    Selection,
+    select,
+    select_blocks,
+    select_orthogonal,
+    select_vectorised,
+)
+from hyperslab.client.node import RemoteNode, open_session, read_document
+from hyperslab.client.progress import Progress, Report, report
+from hyperslab.client.read import read_selection
+from hyperslab.client.session import Session
+from hyperslab.client.source import Source
+from hyperslab.client.transport import Transport
+from hyperslab.client.write import write_selection
+from hyperslab.errors import ArrayChanged, IndexOutOfRange
+
+_ITERATED = 16 << 20  # bytes that iteration fetches at once
+
+
+class RemoteArray(RemoteNode):
+    """An array of a Hyperslab server, indexed with numpy's rules; each indexing fetches.
+
+    ``url`` is any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. ``field`` opens
+    one field of a structured dtype; the dimensions of its subarray follow the array's. Big reads and writes use up to
+    ``connections`` at once. ``headers`` go with every request (``Authorization``). ``progress`` shows a bar for each
+    transfer, or calls a function with the bytes done and in all.
+
+    `shape`, `attrs` and the like are as of when they were read: `refresh` reads them anew. Raises the exceptions of
+    `hyperslab.errors` that the server raised, and urllib3's where it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        field: str | None = None,
+        connections: int = 4,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress = False,
+        transport: Transport | None = None,
+    ) -> None:
+        address = Address.parse(url)
+        super().__init__(open_session(connections, headers, transport), address, progress=progress)
+        members, etag = read_document(self._session, address)
+        self._document = ArrayDocument.parse(members, field=field, etag=etag)
+
+    @classmethod
+    def from_parts(
+        cls, session: Session, address: Address, document: ArrayDocument, *, progress: Progress = False
+    ) -> RemoteArray:
+        """An array whose node document is in hand already."""
+        array = cls.__new__(cls)
+        RemoteNode.__init__(array, session, address, progress=progress)
+        array._document = document
+        return array
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The whole node document (DESIGN §3.1), as of when it was read."""
+        return self._document.members
+
+    @property
+    def field(self) -> str | None:
+        """The field that is opened, if any."""
+        return self._document.field
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._document.shape
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The shape of a chunk."""
+        return self._document.chunks
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._document.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values, uncompressed."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def fill_value(self) -> Any:
+        """What was never written reads as; None where the array does not say (then it is zero)."""
+        return self._document.fill_value
+
+    @property
+    def order(self) -> str:
+        """``C`` or ``F``: the layout inside a stored chunk, which changes nothing in what is read."""
+        return str(self.info.get("order", "C"))
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        return self._document.dimension_names
+
+    def with_field(self, name: str) -> RemoteArray:
+        """The same array with one field of its structured dtype opened."""
+        document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag)
+        return RemoteArray.from_parts(self._session, self._address, document, progress=self._progress)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
+
+    def get(self, selection: Any = ..., *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
+        """``self[selection]``; into ``out`` where that is given, which has to have its shape and dtype."""
+        fields, key = split_fields(selection)
+        if isinstance(fields, str) and self.field is None:
+            return self.with_field(fields).get(key, out=out, progress=progress)
+        if fields is None:
+            return self._read(select(key, self.shape), out=out, progress=progress)
+        if out is not None:
+            raise ValueError("out= does not go with a list of fields: open one field, or read whole items")
+        return self._read(select(key, self.shape), progress=progress)[fields]
+
+    @property
+    def oindex(self) -> Indexer:
+        """Orthogonal indexing: each axis by itself, ``a.oindex[[1, 5], :, mask]``."""
+        return Indexer(lambda key: select_orthogonal(key, self.shape), self._read, self._write)
+
+    @property
+    def vindex(self) -> Indexer:
+        """Points: index arrays vary together, ``a.vindex[rows, columns]``; their axes come first in the result."""
+        return Indexer(lambda key: select_vectorised(key, self.shape), self._read, self._write)
+
+    @property
+    def blocks(self) -> Indexer:
+        """Whole chunks by their place in the grid: ``a.blocks[0, 2:4]``."""
+        return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        if copy is False:
+            raise ValueError("the values of a remote array cannot be had without a copy")
+        values: AnyArray = self.get(...)
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Items along the first axis, fetched by rows of chunks."""
+        rows = max(1, _ITERATED // max(1, self.nbytes // max(1, len(self))))
+        if rows > self.chunks[0]:
+            rows -= rows % self.chunks[0]
+        for start in range(0, len(self), rows):
+            yield from self[start : start + rows]
+
+    def _read(self, selection: Selection, *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
+        if out is not None and (out.shape != selection.shape or out.dtype != self.dtype):
+            found = f"{out.shape} {out.dtype}"
+            raise ValueError(f"out has shape and dtype {found}, the selection has {selection.shape} {self.dtype}")
+        try:
+            with self._report(selection, progress) as on_bytes:
+                values = read_selection(self._source, selection, out=out, on_bytes=on_bytes)
+        except ArrayChanged:
+            self.refresh()  # so that a second try sees the array as it is now
+            raise
+        except IndexOutOfRange as error:  # though every index is in range of the shape that is known here
+            known, found_shape = list(self.shape), list(self.refresh().shape)
+            raise ArrayChanged(path=self.path, member="shape", expected=known, found=found_shape) from error
+        return values[()] if selection.scalar and out is None else values
+
+    @property
+    def _source(self) -> Source:
+        return Source(self._session, self._address, self._document)
+
+    def _report(self, selection: Selection, progress: Progress | None) -> Report:
+        nbytes = selection.size * self.dtype.itemsize
+        return report(self._progress if progress is None else progress, nbytes, self.name)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.set(key, value)
+
+    def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
+        """``self[selection] = value``: broadcast as numpy does, cut on chunk edges, sent over several connections.
+
+        Raises `TypeError` or `OverflowError` for values that would change on the way (see `casting.as_values`).
+        """
+        fields, key = split_fields(selection)
+        if isinstance(fields, str) and self.field is None:
+            self.with_field(fields).set(key, value, progress=progress)
+        elif fields is not None:
+            raise IndexError("one field can be written at a time, or whole items")
+        else:
+            self._write(select(key, self.shape), value, progress=progress)
+
+    def resize(self, shape: int | Sequence[int]) -> None:
+        """Give the array another shape: new cells read as fill, cells that are cut off are gone for good."""
+        self._patch({"shape": [shape] if isinstance(shape, int) else [int(length) for length in shape]})
+
+    def append(self, data: Any, axis: int = 0) -> int:
+        """Store ``data`` behind the end of ``axis`` and return where it begins: the server picks that.
+
+        Each request has a key, so that a repeated one stores nothing twice. Data beyond the server's limit for one
+        request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
+        """
+        offset, shape = append_values(self._source, as_values(data, self.dtype), axis)
+        self._adopt({**self.info, "shape": shape}, None)
+        return offset
+
+    def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
+        values = as_values(value, self.dtype)
+        with self._report(selection, progress) as on_bytes:
+            write_selection(self._source, selection, values, on_bytes=on_bytes)
+
+    def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
+        self._document = self._document.with_members(members, etag)
+
+    # --- being an object -----------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<RemoteArray {as_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return (self.url, self.field, self._document.etag, self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteArray.from_parts, (self._session, self._address, self._document)

@@ -1,0 +1,72 @@
+"""The attributes of a node: a mapping that writes what is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+
+class Attributes(MutableMapping[str, Any]):
+    """What the node document holds, as of when it was read; each change is one request, and so is each `update`.
+
+    A change is a merge patch (RFC 7396): members that others set meanwhile are kept. Such a patch cannot store None:
+    where a value is None, or holds a mapping with one, `ValueError` is raised.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, Any]], write: Callable[[Mapping[str, Any]], None]) -> None:
+        self._read = read
+        self._write = write
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._read():
+            raise KeyError(name)
+        self._write({name: None})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(dict(self._read()))
+
+    def update(self, *args: Any, **members: Any) -> None:
+        """Set several members by one request."""
+        wanted = dict(*args, **members)
+        _refuse_none(wanted, "")
+        current = self._read()
+        patch = {name: _replacement(current.get(name), value) for name, value in wanted.items()}
+        if patch:
+            self._write(patch)
+
+    def clear(self) -> None:
+        """Remove all members by one request."""
+        if self._read():
+            self._write(dict.fromkeys(self._read()))
+
+    def asdict(self) -> dict[str, Any]:
+        """All members, as plain JSON values."""
+        return dict(self._read())
+
+
+def _refuse_none(value: Any, where: str) -> None:
+    if value is None:
+        raise ValueError(f"attribute {where}: a merge patch cannot store None; delete the member, or leave it out")
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            _refuse_none(member, f"{where}.{name}".strip("."))
+
+
+def _replacement(current: Any, wanted: Any) -> Any:
+    """The patch that turns ``current`` into ``wanted``: members that ``wanted`` lacks are taken away."""
+    if not isinstance(current, Mapping) or not isinstance(wanted, Mapping):
+        return wanted
+    gone = dict.fromkeys(current.keys() - wanted.keys())
+    return {**gone, **{name: _replacement(current.get(name), value) for name, value in wanted.items()}}

@@ -1,0 +1,102 @@
+"""One answer's body, read to its end through broken connections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hyperslab.client.session import Cancel, Request, Session
+from hyperslab.client.transport import BROKEN_CONNECTION, Response
+
+OnBytes = Callable[[int], None]
+"""Told how many bytes have come; a negative number takes some back."""
+
+
+class BodyChanged(Exception):
+    """What was begun cannot be continued: the body is another one by now, or the server does not say."""
+
+
+class Body:
+    """The body of one answer; a broken one is resumed with ``Range`` and ``If-Range`` (RFC 9110 §14).
+
+    ``check`` looks at an answer before its body is read from the beginning.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        request: Request,
+        *,
+        check: Callable[[Response], None],
+        cancel: Cancel,
+        on_bytes: OnBytes,
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._check = check
+        self._cancel = cancel
+        self._on_bytes = on_bytes
+        self._response: Response | None = None
+        self._etag: str | None = None
+        self._position = 0
+        self._failures = 0  # since the last byte
+
+    @property
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def fill(self, buffer: memoryview) -> None:
+        """Read exactly as many bytes as ``buffer`` holds.
+
+        Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and what the transport raised once
+        attempts run out.
+        """
+        while buffer.nbytes:
+            self._cancel.check()
+            count = self._read_some(buffer)
+            self._position += count
+            self._on_bytes(count)
+            buffer = buffer[count:]
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+    def _read_some(self, buffer: memoryview) -> int:
+        """At least one byte, in however many attempts."""
+        while True:
+            response = self._response or self._open()
+            try:
+                count = response.readinto(buffer)
+                if not count:
+                    raise ConnectionResetError(f"the body ended after {self._position} bytes")
+            except BROKEN_CONNECTION:
+                self.close()
+                self._failures += 1
+                if self._failures >= self._session.retry.attempts:
+                    raise
+            else:
+                self._failures = 0
+                return count
+            time.sleep(self._session.retry.backoff(self._failures))
+
+    def _open(self) -> Response:
+        self._response = self._open_rest() if self._position else self._session.open(self._request)
+        if not self._position:
+            self._check(self._response)
+            self._etag = self._response.headers.get("ETag")
+        return self._response
+
+    def _open_rest(self) -> Response:
+        if self._request.method != "GET" or self._etag is None or self._etag.startswith("W/"):
+            raise BodyChanged("a part of this body cannot be asked for")
+        rest = {"Range": f"bytes={self._position}-", "If-Range": self._etag}
+        response = self._session.open(self._request.with_headers(rest))
+        begins = response.headers.get("Content-Range", "")
+        if response.status != 206 or not begins.startswith(f"bytes {self._position}-"):
+            response.close()
+            raise BodyChanged("the answer is another one by now")
+        return response

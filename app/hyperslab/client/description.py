@@ -1,0 +1,63 @@
+"""Arrays and groups in words, for people."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hyperslab.client.array import RemoteArray
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def as_line(array: RemoteArray) -> str:
+    """``demo/brain (64, 512, 512) uint16, chunks (16, 128, 128), at http://…``."""
+    field = f" field {array.field!r}" if array.field is not None else ""
+    return f"{array.path}{field} {array.shape} {array.dtype}, chunks {array.chunks}, at {array.url}"
+
+
+def as_html(array: RemoteArray) -> str:
+    """A small table for notebooks."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in facts(array).items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def facts(array: RemoteArray) -> dict[str, Any]:
+    """What people want to know of an array, in order."""
+    names = array.dimension_names
+    known: Mapping[str, Any] = {
+        "array": array.path,
+        "field": array.field,
+        "shape": array.shape,
+        "dimensions": names and ", ".join(name or "?" for name in names),
+        "dtype": array.dtype,
+        "chunks": array.chunks,
+        "size": size_text(array.nbytes),
+        "order": array.order,
+        "fill value": array.fill_value,
+        "compressor": codec_text(array.info.get("compressor")),
+        "filters": ", ".join(codec_text(codec) for codec in array.info.get("filters") or ()) or None,
+        "url": array.url,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def size_text(nbytes: int) -> str:
+    """Bytes with a unit: ``32.0 MiB``."""
+    amount, unit = float(nbytes), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{nbytes} B"
+
+
+def codec_text(codec: Mapping[str, Any] | None) -> str:
+    """``blosc(cname=lz4, clevel=5)``."""
+    if codec is None:
+        return "none"
+    parameters = ", ".join(f"{name}={value}" for name, value in codec.items() if name != "id")
+    return f"{codec.get('id')}({parameters})" if parameters else str(codec.get("id"))

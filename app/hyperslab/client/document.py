@@ -1,0 +1,105 @@
+"""What the client knows of an array: its node document, parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client.fill_value import parse_fill_value
+from hyperslab.errors import BadMetadata, FieldUnknown, WrongKind
+
+
+@dataclass(frozen=True)
+class ArrayDocument:
+    """The node document of an array (DESIGN §3.1) with one of its fields opened, or none.
+
+    ``shape``, ``chunks`` and ``grid_rank``: the array's own axes; a field's subarray follows in ``item_shape``.
+    ``dtype`` is that of one item as it travels, without the subarray. ``etag`` is the document's validator.
+    """
+
+    members: Mapping[str, Any]
+    field: str | None
+    etag: str | None
+    path: str
+    grid_shape: tuple[int, ...]
+    grid_chunks: tuple[int, ...]
+    item_dtype: np.dtype[Any]
+    dtype: np.dtype[Any]
+    item_shape: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, members: Mapping[str, Any], *, field: str | None = None, etag: str | None = None) -> ArrayDocument:
+        """Raises `WrongKind` for a group, `FieldUnknown`, and `BadMetadata` for a member that cannot be understood."""
+        path = str(members.get("path", ""))
+        if members.get("kind") != "array":
+            raise WrongKind(path=path, kind=str(members.get("kind")), wanted="array")
+        try:
+            item_dtype = wire.dtype_from_json(members["dtype"])
+            shape = tuple(int(n) for n in members["shape"])
+            chunks = tuple(int(n) for n in members["chunks"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadMetadata(key=path, member=None, reason=f"the node document is incomplete: {error!r}") from error
+        dtype, item_shape = _open_field(item_dtype, field, path)
+        return cls(members, field, etag, path, shape, chunks, item_dtype, dtype, item_shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's axes, then the field's."""
+        return self.grid_shape + self.item_shape
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        return self.grid_chunks + self.item_shape
+
+    @property
+    def item_nbytes(self) -> int:
+        """Bytes of one item with its subarray."""
+        return self.dtype.itemsize * prod(self.item_shape)
+
+    @cached_property
+    def dtype_text(self) -> str:
+        """The `Array-Dtype` header of what is read from this array."""
+        return wire.format_dtype(self.dtype)
+
+    @cached_property
+    def fill_value(self) -> Any:
+        """A scalar of `dtype` (an array for a field with a subarray), or None where the array names none."""
+        value = self.members.get("fill_value")
+        if value is None:
+            return None
+        whole = parse_fill_value(value, self.item_dtype)
+        return whole if self.field is None else whole[self.field]
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        names = self.members.get("dimension_names")
+        return None if names is None else tuple(names)
+
+    @property
+    def limits(self) -> Mapping[str, int | None]:
+        """What one request may come to, by the names that the server gives its limits."""
+        return self.members.get("limits") or {}
+
+    @property
+    def answer_limit(self) -> int | None:
+        """The most bytes of values in one answer (objects travel as JSON), None where there is no limit."""
+        return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
+
+    def with_members(self, members: Mapping[str, Any], etag: str | None) -> ArrayDocument:
+        """The same array and field as a newer document describes them."""
+        return ArrayDocument.parse(members, field=self.field, etag=etag)
+
+
+def _open_field(dtype: np.dtype[Any], field: str | None, path: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if field is None:
+        return dtype, ()
+    if dtype.fields is None or field not in dtype.fields:
+        raise FieldUnknown(path=path, field=field, fields=list(dtype.names or ()))
+    opened = dtype.fields[field][0]
+    return opened.base, opened.shape

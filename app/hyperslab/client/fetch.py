@@ -1,0 +1,118 @@
+"""Boxes and points from the wire into memory.
+
+Bytes go from the socket straight to their place wherever that is contiguous; what is not passes through a scratch of at
+most 1 MiB. The values of object arrays come as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client import objects
+from hyperslab.client.body import Body, BodyChanged, OnBytes
+from hyperslab.client.boxes import Box, relative
+from hyperslab.client.indexing import AnyArray, IntArray
+from hyperslab.client.npy import encode_npy
+from hyperslab.client.session import Cancel, Request
+from hyperslab.client.source import Source
+from hyperslab.errors import ArrayChanged, TooLarge
+
+_SCRATCH = 1 << 20
+_DIRECT = 64 << 10  # a contiguous run of this size is worth a read of its own
+_RESTARTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Reads parts of one array for one thread; ``on_bytes`` is told of progress."""
+
+    source: Source
+    cancel: Cancel
+    on_bytes: OnBytes
+
+    def box(self, box: Box, region: AnyArray) -> None:
+        """Fill ``region``, of the box's shape and the items'; in smaller boxes where the server wants that."""
+        try:
+            self._fill(self.source.get_slice(box.text), region, box.shape)
+        except TooLarge as problem:
+            for part in self.source.smaller(box, problem):
+                self.box(part, region[relative(part, box)])
+
+    def points(self, coordinates: IntArray, region: AnyArray) -> None:
+        """Fill ``region``, one item for each row of ``coordinates`` (n, rank)."""
+        count = len(coordinates)
+        url = self.source.address.url("points", field=self.source.document.field)
+        headers = {"Accept": self.source.accept, "Content-Type": wire.NPY}
+        try:
+            self._fill(Request("POST", url, headers, encode_npy(coordinates), safe=True), region, (count,))
+        except TooLarge:
+            if count < 2:
+                raise
+            for part in (slice(0, count // 2), slice(count // 2, count)):
+                self.points(coordinates[part], region[part])
+
+    def _fill(self, request: Request, region: AnyArray, shape: tuple[int, ...]) -> None:
+        """Send ``request``, and send it again where its body breaks and cannot be resumed."""
+        if region.dtype.hasobject:
+            self._fill_objects(request, region)
+            return
+        for _ in range(_RESTARTS):
+            body = Body(
+                self.source.session,
+                request,
+                check=lambda response: self.source.check_answer(response, shape),
+                cancel=self.cancel,
+                on_bytes=self.on_bytes,
+            )
+            try:
+                read_into(body, region)
+            except BodyChanged:
+                self.on_bytes(-body.position)
+            else:
+                return
+            finally:
+                body.close()
+        path = self.source.document.path
+        raise ArrayChanged(path=path, member="values", expected="the same bytes", found=f"others, {_RESTARTS} times")
+
+    def _fill_objects(self, request: Request, region: AnyArray) -> None:
+        self.cancel.check()
+        document, _ = self.source.session.read_json(request)
+        region[...] = objects.decode(document, region.shape, self.source.document.members.get("filters"))
+        self.on_bytes(region.nbytes)
+
+
+def read_into(body: Body, region: AnyArray) -> None:
+    """Read the C-order values of ``region``, which may be any view, from a body."""
+    scratch: memoryview | None = None
+    for piece in _pieces(region):
+        if piece.flags.c_contiguous:
+            body.fill(_bytes_of(piece))
+            continue
+        if scratch is None:
+            scratch = memoryview(bytearray(min(_SCRATCH, region.nbytes)))
+        part = scratch[: piece.nbytes]
+        body.fill(part)
+        piece[...] = np.frombuffer(part, region.dtype).reshape(piece.shape)
+
+
+def _pieces(region: AnyArray) -> Iterator[AnyArray]:
+    """Views that together are ``region``, in C order: contiguous ones, and others of at most the scratch's size."""
+    row = region.nbytes // max(1, len(region)) if region.ndim else 0
+    if region.flags.c_contiguous:
+        yield region
+    elif row >= _DIRECT:
+        for part in region:
+            yield from _pieces(part)
+    else:
+        rows = _SCRATCH // row
+        yield from (region[start : start + rows] for start in range(0, len(region), rows))
+
+
+def _bytes_of(array: AnyArray) -> memoryview:
+    """The memory of a C-contiguous array, whatever its dtype."""
+    return array.reshape(-1).view(np.uint8).data

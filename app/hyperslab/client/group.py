@@ -1,0 +1,208 @@
+"""`RemoteGroup`: a group behind a URL, used like a mapping from names to nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.array import RemoteArray
+from hyperslab.client.definition import define_array
+from hyperslab.client.document import ArrayDocument
+from hyperslab.client.node import RemoteNode, open_session, read_document
+from hyperslab.client.progress import Progress
+from hyperslab.client.session import Request, Session
+from hyperslab.client.transport import Transport
+from hyperslab.client.tree import Tree
+from hyperslab.errors import NodeNotFound, WrongKind
+
+_PAGE = 1000
+
+Kind = Literal["array", "group"]
+
+
+class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
+    """A group of a Hyperslab server: ``g["a/b"]``, ``for name in g``, ``g.tree()``.
+
+    ``url`` is any URL of the group, or of the service for the group of all stores. The other parameters are those of
+    `RemoteArray`; what is opened through a group shares its connections.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress = False,
+        transport: Transport | None = None,
+    ) -> None:
+        address = Address.parse(url)
+        super().__init__(open_session(connections, headers, transport), address, progress=progress)
+        self._members: Mapping[str, Any] = {}
+        self._adopt(*read_document(self._session, address))
+
+    @classmethod
+    def from_parts(
+        cls, session: Session, address: Address, members: Mapping[str, Any], *, progress: Progress = False
+    ) -> RemoteGroup:
+        """A group whose node document is in hand already; raises `WrongKind` for that of an array."""
+        group = cls.__new__(cls)
+        RemoteNode.__init__(group, session, address, progress=progress)
+        group._adopt(members, None)
+        return group
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The node document (DESIGN §3.1), as of when it was read."""
+        return self._members
+
+    # --- its children --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
+        """The node at a path below this group; raises `KeyError` where there is none."""
+        address = self._address.child(name)
+        try:
+            members, etag = read_document(self._session, address)
+        except NodeNotFound as error:
+            raise KeyError(name) from error
+        return open_node(self._session, address, members, etag, progress=self._progress)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the direct children, fetched page by page."""
+        return (name for name, _ in self.children())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self[name] is not None
+        except KeyError:
+            return False
+
+    def children(self) -> Iterator[tuple[str, Kind]]:
+        """Names and kinds of the direct children, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            url = self._address.url("metadata", limit=str(_PAGE), cursor=cursor)
+            members, _ = self._session.read_json(Request("GET", url))
+            yield from ((child["name"], child["kind"]) for child in members.get("children", ()))
+            cursor = members.get("next_cursor")
+            if cursor is None:
+                return
+
+    def arrays(self) -> Iterator[tuple[str, RemoteArray]]:
+        """The arrays among the direct children, with their names."""
+        return ((name, self.open_array(name)) for name, kind in self.children() if kind == "array")
+
+    def groups(self) -> Iterator[tuple[str, RemoteGroup]]:
+        """The groups among the direct children, with their names."""
+        return ((name, self.open_group(name)) for name, kind in self.children() if kind == "group")
+
+    def open_array(self, name: str) -> RemoteArray:
+        """The array at a path below this group; raises `KeyError`, and `WrongKind` for a group."""
+        node = self[name]
+        if isinstance(node, RemoteArray):
+            return node
+        raise WrongKind(path=node.path, kind="group", wanted="array")
+
+    def open_group(self, name: str) -> RemoteGroup:
+        """The group at a path below this one; raises `KeyError`, and `WrongKind` for an array."""
+        node = self[name]
+        if isinstance(node, RemoteGroup):
+            return node
+        raise WrongKind(path=node.path, kind="array", wanted="group")
+
+    def tree(self, level: int | None = None) -> Tree:
+        """All nodes below, ``level`` deep, for people: it prints as a tree."""
+        return Tree.of(self, level)
+
+    # --- changing it ---------------------------------------------------------------------------------------------
+
+    def create_array(
+        self,
+        name: str,
+        shape: int | tuple[int, ...] | None = None,
+        dtype: Any = None,
+        *,
+        data: Any = None,
+        progress: Progress | None = None,
+        **members: Any,
+    ) -> RemoteArray:
+        """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
+
+        ``members`` are those of the node document: ``chunks``, ``compressor``, ``filters``, ``fill_value``, ``order``,
+        ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. Raises
+        `NodeExists`, and `BadDefinition` with the member that is wrong.
+        """
+        values = None if data is None else np.asarray(data)
+        definition = define_array(values, shape, dtype, members)
+        address, document, etag = self._create(name, definition)
+        array = RemoteArray.from_parts(
+            self._session, address, ArrayDocument.parse(document, etag=etag), progress=self._progress
+        )
+        if values is not None:
+            array.set(..., values, progress=progress)
+        return array
+
+    def create_group(self, name: str, *, attributes: Mapping[str, Any] | None = None) -> RemoteGroup:
+        """A new group at a path below this one; raises `NodeExists`."""
+        definition = {"kind": "group", **({} if attributes is None else {"attributes": attributes})}
+        address, document, _ = self._create(name, definition)
+        return RemoteGroup.from_parts(self._session, address, document, progress=self._progress)
+
+    def delete(self, name: str, *, recursive: bool = False) -> None:
+        """Delete the node at a path below this group; a group with children only where ``recursive``.
+
+        Raises `KeyError` where there is none.
+        """
+        address = self._address.child(name)
+        url = address.url("metadata", recursive="true" if recursive else None)
+        try:
+            self._session.open(Request("DELETE", url)).close()
+        except NodeNotFound as error:
+            raise KeyError(name) from error
+
+    def __delitem__(self, name: str) -> None:
+        self.delete(name)
+
+    def _create(self, name: str, definition: Mapping[str, Any]) -> tuple[Address, Mapping[str, Any], str | None]:
+        address = self._address.child(name)
+        headers = {"Content-Type": wire.JSON, "If-None-Match": "*"}
+        body = json.dumps(definition, allow_nan=False).encode()
+        request = Request("PUT", address.url("metadata"), headers, body, once=True)  # twice would find itself there
+        document, answer = self._session.read_json(request)
+        return address, document, answer.get("ETag")
+
+    # --- being an object -----------------------------------------------------------------------------------------
+
+    def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:  # noqa: ARG002 - only arrays keep it
+        if members.get("kind") != "group":
+            raise WrongKind(path=self.path, kind=str(members.get("kind")), wanted="group")
+        self._members = members
+
+    def __repr__(self) -> str:
+        return f"<RemoteGroup {self.path or '/'} at {self.url}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteGroup.from_parts, (self._session, self._address, self._members)
+
+
+def open_node(
+    session: Session, address: Address, members: Mapping[str, Any], etag: str | None, *, progress: Progress = False
+) -> RemoteArray | RemoteGroup:
+    """The node that a node document describes."""
+    if members.get("kind") == "group":
+        return RemoteGroup.from_parts(session, address, members, progress=progress)
+    return RemoteArray.from_parts(session, address, ArrayDocument.parse(members, etag=etag), progress=progress)

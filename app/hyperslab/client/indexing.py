@@ -1,0 +1,297 @@
+"""numpy's indexing rules, turned into what the wire can ask for.
+
+A key becomes a `Selection`: per axis an index, a range or an array of indices, always explicit and within the shape
+that the client knows, so that an array that grows meanwhile does not change the answer. Index arrays that vary along
+result axes of their own (one list, or an open mesh as of `numpy.ix_`) are *orthogonal*: one box on the wire. All
+others pick *points*. The rules are numpy's, "Advanced indexing" in its user guide.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from hyperslab.client.layout import Layout
+from hyperslab.errors import IndexOutOfRange, TooManyIndices
+
+AnyArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Axis = int | range | IntArray
+"""What is taken of one axis: one index (the axis is dropped), a range of them, or a 1-d array of them."""
+
+_INVALID = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), field names and integer or boolean arrays "
+    "are valid indices"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """``axes`` in the array's order. Where ``pointwise``, the index arrays have one length and vary together.
+
+    ``layout.raw`` is the shape as it comes from the wire: the axes in their order or, for points, the points first
+    and then the ranges. ``scalar``: numpy would give a scalar.
+    """
+
+    axes: tuple[Axis, ...]
+    pointwise: bool
+    layout: Layout
+    scalar: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def size(self) -> int:
+        return prod(self.layout.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One item of a key: ``taken`` is a range or an index array (0-d for an integer) of ``axis``.
+
+    Without an axis, a range is a new axis where it has length 1 and an ellipsis that stands for nothing where it has
+    length 0 (it still parts index arrays, like any slice), and an array is a 0-d boolean.
+    """
+
+    taken: range | IntArray
+    axis: int | None
+
+    @property
+    def is_array(self) -> bool:
+        return isinstance(self.taken, np.ndarray)
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.taken, np.ndarray) and self.taken.ndim == 0 and self.axis is not None
+
+
+def select(key: Any, shape: Sequence[int]) -> Selection:
+    """What ``array[key]`` is for a numpy array of this shape.
+
+    Raises `IndexOutOfRange`, `TooManyIndices` and, for what numpy does not take either, `IndexError`.
+    """
+    items = read_key(key, shape)
+    return _combine(items, len(shape), first=False, scalar=_is_scalar(items))
+
+
+def select_vectorised(key: Any, shape: Sequence[int]) -> Selection:
+    """What ``vindex`` takes: index arrays vary together, and their result axes come first."""
+    items = read_key(key, shape)
+    return _combine(items, len(shape), first=True, scalar=_is_scalar(items))
+
+
+def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
+    """What ``oindex`` takes: each axis is indexed by itself and stays in its place."""
+    items = read_key(key, shape)
+    kept: list[int] = []
+    for item in items:
+        if item.axis is None and item.taken is not _NOTHING:
+            raise IndexError("oindex takes no new axes")
+        if isinstance(item.taken, np.ndarray) and item.taken.ndim > 1:
+            raise IndexError("oindex takes integers, slices, and 1-d integer or boolean arrays, one for each axis")
+        if item.axis is not None and not item.is_integer:
+            kept.append(len(item.taken))
+    axes = tuple(_simplify(item.taken) for item in items if item.axis is not None)
+    layout = Layout.plain(tuple(len(axis) for axis in axes if not isinstance(axis, int)), tuple(kept))
+    return Selection(axes, False, layout, _is_scalar(items))
+
+
+def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Selection:
+    """What ``blocks`` takes: integers and slices that count chunks; no axis is dropped."""
+    counts = [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
+    parts = []
+    for item in read_key(key, counts):
+        if item.axis is None and item.taken is _NOTHING:
+            continue
+        taken = item.taken
+        if isinstance(taken, np.ndarray) and taken.ndim == 0:
+            taken = range(int(taken), int(taken) + 1)
+        if item.axis is None or not isinstance(taken, range) or taken.step != 1:
+            raise IndexError("blocks takes integers and slices without a step")
+        chunk = chunks[item.axis]
+        parts.append(slice(taken.start * chunk, min(taken.stop * chunk, shape[item.axis])))
+    return select(tuple(parts), shape)
+
+
+# --- from a key to items -----------------------------------------------------------------------------------------
+
+_NOTHING = range(0)
+_NEW = range(1)
+
+
+def read_key(key: Any, shape: Sequence[int]) -> list[Item]:
+    """The items of a key, its ellipsis spelled out, in their order."""
+    parts = [_read_part(part) for part in (key if isinstance(key, tuple) else (key,))]
+    used = sum(_axes_used(part) for part in parts)
+    if used > len(shape):
+        raise TooManyIndices(given=used, rank=len(shape))
+    ellipses = sum(part is Ellipsis for part in parts)
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not ellipses and used < len(shape):
+        parts.append(Ellipsis)
+    items: list[Item] = []
+    axis = 0
+    for part in parts:
+        width = len(shape) - used if part is Ellipsis else _axes_used(part)
+        items.extend(_items(part, axis, shape[axis : axis + width]))
+        axis += width
+    return items
+
+
+_Part = int | slice | EllipsisType | AnyArray | None
+
+
+def _read_part(part: Any) -> _Part:
+    """One part of a key as one of few types: integers lose their numpy type, sequences become arrays."""
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if type(part) is int:
+        return part
+    if hasattr(part, "__index__") and not isinstance(part, bool | np.bool_ | np.ndarray):
+        return operator.index(part)
+    array = np.asarray(part)
+    if array.size == 0 and not isinstance(part, np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type" if array.ndim else _INVALID)
+    return array if array.ndim or array.dtype.kind == "b" else int(array)
+
+
+def _axes_used(part: _Part) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
+
+
+def _items(part: _Part, axis: int, sizes: Sequence[int]) -> Iterator[Item]:
+    """The items of one part, which covers the axes from ``axis`` on, of these sizes."""
+    if part is None:
+        yield Item(_NEW, None)
+    elif isinstance(part, EllipsisType):
+        yield from (Item(range(size), axis + i) for i, size in enumerate(sizes))
+        if not sizes:
+            yield Item(_NOTHING, None)
+    elif isinstance(part, slice):
+        yield Item(range(*part.indices(sizes[0])), axis)
+    elif isinstance(part, np.ndarray) and part.dtype.kind == "b":
+        yield from _mask_items(part, axis, sizes)
+    else:
+        yield Item(_wrap(np.asarray(part, np.int64), axis, sizes[0]), axis)
+
+
+def _mask_items(mask: AnyArray, axis: int, sizes: Sequence[int]) -> Iterator[Item]:
+    if mask.ndim == 0:
+        yield Item(np.zeros(int(mask), np.int64), None)
+        return
+    for i, (size, length) in enumerate(zip(sizes, mask.shape, strict=True)):
+        if size != length:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis + i}; size of axis is {size} "
+                f"but size of corresponding boolean axis is {length}"
+            )
+    yield from (Item(indices, axis + i) for i, indices in enumerate(mask.nonzero()))
+
+
+def _wrap(indices: IntArray, axis: int, size: int) -> IntArray:
+    """Negative indices counted from the end."""
+    outside = (indices < -size) | (indices >= size)
+    if outside.any():
+        raise IndexOutOfRange(axis=axis, index=int(np.extract(outside, indices)[0]), size=size)
+    return np.where(indices < 0, indices + size, indices)
+
+
+def _is_scalar(items: Sequence[Item]) -> bool:
+    """numpy gives a scalar where every axis has an integer and there is no ellipsis."""
+    return all(item.is_integer for item in items)
+
+
+# --- from items to a selection -----------------------------------------------------------------------------------
+
+
+def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> Selection:
+    """``first``: the result axes of the arrays come first even where all arrays stand side by side."""
+    together = _broadcast([item.taken for item in items if isinstance(item.taken, np.ndarray)])
+    by_axis = {item.axis: item.taken for item in items if item.axis is not None}
+    pointwise = _vary_together([a for a in by_axis.values() if isinstance(a, np.ndarray)], together)
+    axes: list[Axis] = []
+    found: list[int] = []  # labels of the axes on the wire: an array axis, or -1 - j for axis j of `together`
+    sizes = {-1 - j: length for j, length in enumerate(together)}
+    for axis in range(rank):
+        taken = by_axis[axis]
+        if isinstance(taken, range):
+            sizes[axis] = len(taken)
+            found.append(axis)
+            axes.append(taken)
+        elif pointwise:
+            axes.append(np.broadcast_to(taken, together).reshape(-1) if taken.ndim else int(taken))
+        else:
+            found.extend(-1 - j for j in _own_axes(taken, together))
+            axes.append(_simplify(taken))
+    if pointwise:
+        found = [*(-1 - j for j in range(len(together))), *found]
+    raw = ((prod(together), *(sizes[a] for a in found if a >= 0))) if pointwise else _counts(axes)
+    layout = Layout.from_labels(raw, found, _wanted(items, len(together), first), sizes)
+    return Selection(tuple(axes), pointwise, layout, scalar)
+
+
+def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError as error:
+        shapes = " ".join(str(array.shape) for array in arrays)
+        message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexError(message) from error
+
+
+def _own_axes(array: IntArray, together: tuple[int, ...]) -> list[int]:
+    """The axes of the broadcast shape along which this array varies."""
+    missing = len(together) - array.ndim
+    return [missing + j for j, length in enumerate(array.shape) if length != 1]
+
+
+def _vary_together(arrays: Sequence[IntArray], together: tuple[int, ...]) -> bool:
+    owned = [j for array in arrays for j in _own_axes(array, together)]
+    return len(owned) != len(set(owned))
+
+
+def _wanted(items: Sequence[Item], width: int, first: bool) -> list[int | None]:
+    """Labels of the result's axes: those of the arrays stand where the arrays do if they are side by side, else
+    first."""
+    at = [i for i, item in enumerate(items) if item.is_array]
+    side_by_side = bool(at) and at[-1] - at[0] + 1 == len(at) and not first
+    labels: list[int | None] = []
+    for i, item in enumerate(items):
+        if side_by_side and i == at[0]:
+            labels.extend(-1 - j for j in range(width))
+        if not item.is_array and item.taken is not _NOTHING:
+            labels.append(item.axis)
+    return labels if side_by_side else [*(-1 - j for j in range(width)), *labels]
+
+
+def _counts(axes: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(len(axis) for axis in axes if not isinstance(axis, int))
+
+
+def _simplify(taken: range | IntArray) -> Axis:
+    """An index for an array of one, and a range for an array that is one: shorter on the wire, cheaper for the
+    server."""
+    if isinstance(taken, range):
+        return taken
+    flat = taken.reshape(-1)
+    if flat.size == 1:
+        return int(flat[0])
+    if flat.size == 0:
+        return flat
+    first, step = int(flat[0]), int(flat[1]) - int(flat[0])
+    if step == 0 or not bool((np.diff(flat) == step).all()):
+        return flat
+    return range(first, first + step * flat.size, step)

@@ -1,0 +1,95 @@
+"""What arrays and groups have in common: an address, a node document, attributes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.attributes import Attributes
+from hyperslab.client.progress import Progress
+from hyperslab.client.session import Request, Session
+from hyperslab.client.transport import HTTPTransport, Transport
+
+
+class RemoteNode(ABC):
+    """A node of a server, seen through a session that it may share with others."""
+
+    def __init__(self, session: Session, address: Address, *, progress: Progress) -> None:
+        self._session = session
+        self._address = address
+        self._progress = progress
+
+    @property
+    def url(self) -> str:
+        """Where its node document is."""
+        return self._address.url("metadata")
+
+    @property
+    def path(self) -> str:
+        """``{store}/{path in the store}``."""
+        return self._address.path
+
+    @property
+    def name(self) -> str:
+        """The last segment of the path."""
+        return self._address.name
+
+    @property
+    @abstractmethod
+    def info(self) -> Mapping[str, Any]:
+        """The whole node document (DESIGN §3.1), as of when it was read."""
+
+    @property
+    def attrs(self) -> Attributes:
+        """A mapping that writes what is set."""
+        return Attributes(lambda: self.info.get("attributes") or {}, lambda patch: self._patch({"attributes": patch}))
+
+    def refresh(self) -> Self:
+        """Read the node document anew: others may have resized an array or set attributes."""
+        self._adopt(*read_document(self._session, self._address))
+        return self
+
+    def close(self) -> None:
+        """Close idle connections; the node, and all that share them, can still be used."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
+        """Take over a newer node document."""
+
+    def _patch(self, patch: Mapping[str, Any]) -> None:
+        """Change the node document by a merge patch, and take over what came of it.
+
+        The patches of this client have the same effect when they come twice; their key tells the server that they are
+        one.
+        """
+        headers = {"Content-Type": wire.MERGE_PATCH, wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
+        body = json.dumps(patch, allow_nan=False).encode()
+        members, answer = self._session.read_json(Request("PATCH", self.url, headers, body))
+        self._adopt(members, answer.get("ETag"))
+
+
+def open_session(connections: int, headers: Mapping[str, str] | None, transport: Transport | None) -> Session:
+    """A session over ``transport``, or over HTTP with as many connections."""
+    transport = transport or HTTPTransport(connections=connections)
+    return Session(transport, headers=headers or {}, connections=connections)
+
+
+def read_document(session: Session, address: Address) -> tuple[Mapping[str, Any], str | None]:
+    """The node document, without the children of a group, and its ETag."""
+    members, headers = session.read_json(Request("GET", address.url("metadata", limit="0")))
+    return members, headers.get("ETag")

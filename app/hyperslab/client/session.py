@@ -1,0 +1,200 @@
+"""Requests that survive a bad moment: retries with backoff, problems as exceptions, a few threads for many requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+
+from hyperslab import __version__, wire
+from hyperslab.client.problems import read_problem
+from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
+from hyperslab.errors import BrokenData, Cancelled, StoreDenied
+
+T = TypeVar("T")
+
+BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
+"""Answers that a later attempt may turn into a good one."""
+_PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
+_REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` a PUT that may not."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Body | None = None
+    safe: bool = False
+    once: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the effect of sending it twice is that of sending it once (RFC 9110 §9.2.2)."""
+        if self.safe or wire.IDEMPOTENCY_KEY in self.headers or "If-Match" in self.headers:
+            return True
+        return self.method in _REPEATABLE_METHODS and not self.once
+
+    def with_headers(self, headers: Mapping[str, str]) -> Request:
+        return replace(self, headers={**self.headers, **headers})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """``attempts`` without progress before giving up; waits in seconds, doubled each time, with full jitter.
+
+    A ``Retry-After`` longer than ``longest_wait`` is not waited for: the problem is raised at once.
+    """
+
+    attempts: int = 6
+    first_wait: float = 0.1
+    longest_wait: float = 30.0
+
+    def backoff(self, attempt: int) -> float:
+        """Seconds to wait after failure number ``attempt`` (from 1)."""
+        ceiling = min(self.longest_wait, self.first_wait * 2.0**attempt)
+        return ceiling * random.uniform(0.5, 1.0)
+
+
+class Session:
+    """One server, seen through one transport; usable from many threads, and picklable without its sockets."""
+
+    def __init__(
+        self, transport: Transport, *, headers: Mapping[str, str], connections: int, retry: RetryPolicy | None = None
+    ) -> None:
+        if connections < 1:
+            raise ValueError(f"connections={connections}: expected at least 1")
+        self.transport = transport
+        self.connections = connections
+        self.retry = retry or RetryPolicy()
+        self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
+        self._threads: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def open(self, request: Request) -> Response:
+        """The answer to ``request``: status below 300, or 304. The caller closes it.
+
+        Raises the server's own exception for anything else, or what the transport raised when attempts run out.
+        """
+        for attempt in range(1, self.retry.attempts + 1):
+            last = attempt == self.retry.attempts or not request.repeatable
+            try:
+                response = self._exchange(request)
+            except BROKEN_CONNECTION:
+                if last:
+                    raise
+                pause = self.retry.backoff(attempt)
+            else:
+                if response.status < 300 or response.status == 304:
+                    return response
+                pause = self._pause_after(response, attempt, last=last)
+            time.sleep(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def read_json(self, request: Request) -> tuple[Any, Mapping[str, str]]:
+        """The parsed body of the answer (None where it is empty) and its headers."""
+        accept = request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers})
+        response = self.open(accept)
+        try:
+            body = response.read()
+        finally:
+            response.close()
+        return (json.loads(body) if body else None), response.headers
+
+    def for_each(self, work: Callable[[T, Cancel], None], items: Iterable[T]) -> None:
+        """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
+        waiting = list(items)
+        cancel = Cancel()
+        if len(waiting) == 1 or self.connections == 1:
+            for item in waiting:
+                work(item, cancel)
+            return
+        futures = [self._executor().submit(_unless_cancelled, work, item, cancel) for item in waiting]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:  # also on Ctrl-C: nobody wants the rest any more
+            if not all(future.done() and future.exception() is None for future in futures):
+                cancel.set()
+                wait(futures)
+        for future in sorted(futures, key=lambda f: isinstance(f.exception(), Cancelled)):
+            future.result()
+
+    def close(self) -> None:
+        """Close idle connections and threads; the session can still be used."""
+        self.transport.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+    def _exchange(self, request: Request) -> Response:
+        headers = {**self._headers, **request.headers}
+        return self.transport.request(request.method, request.url, headers=headers, body=request.body)
+
+    def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
+        """Seconds to wait after a refusal that may pass; raises the problem where it will not, or not soon."""
+        problem = read_problem(response)
+        if last or response.status not in BUSY_STATUSES or isinstance(problem, _PERMANENT):
+            raise problem
+        asked = parse_retry_after(response.headers.get("Retry-After"))
+        if asked is None:
+            return self.retry.backoff(attempt)
+        if asked > self.retry.longest_wait:
+            raise problem
+        return asked + random.uniform(0, self.retry.first_wait)  # so that clients do not all come back at once
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._threads is None or self._pid != os.getpid():  # threads do not survive a fork
+            self._threads = ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client")
+            self._pid = os.getpid()
+        return self._threads
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.transport, self._headers, self.connections, self.retry)
+
+
+class Cancel:
+    """Tells the threads of one read that nobody wants the rest."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises `Cancelled` once `set` was called."""
+        if self._event.is_set():
+            raise Cancelled
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds from a ``Retry-After`` header: a number or an HTTP date (RFC 9110 §10.2.3); None where it is neither."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, date.timestamp() - time.time())
+
+
+def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel) -> None:
+    cancel.check()
+    work(item, cancel)
+
+
+def _restore(transport: Transport, headers: Mapping[str, str], connections: int, retry: RetryPolicy) -> Session:
+    return Session(transport, headers=headers, connections=connections, retry=retry)

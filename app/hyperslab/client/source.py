@@ -1,0 +1,65 @@
+"""An array as the reading and writing functions of the client see it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.boxes import Box, Cutter
+from hyperslab.client.document import ArrayDocument
+from hyperslab.client.session import Request, Session
+from hyperslab.client.transport import Response
+from hyperslab.errors import ArrayChanged, TooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an array is, through which session, and what is known of it."""
+
+    session: Session
+    address: Address
+    document: ArrayDocument
+
+    def get_slice(self, select: str) -> Request:
+        """The request for the values of a box."""
+        return Request("GET", self.slice_url(select), {"Accept": self.accept})
+
+    def slice_url(self, select: str) -> str:
+        return self.address.url("slice", select=select, field=self.document.field)
+
+    @property
+    def accept(self) -> str:
+        """The media type that values travel in: raw bytes, but objects have none."""
+        return wire.JSON if self.document.dtype.hasobject else wire.RAW
+
+    def check_answer(self, response: Response, shape: tuple[int, ...]) -> None:
+        """Raises `ArrayChanged` where the body is not of this shape (without the item's) and of the array's dtype."""
+        headers, document = response.headers, self.document
+        expected = shape + document.item_shape
+        found_dtype = headers.get(wire.ARRAY_DTYPE, document.dtype_text)
+        if found_dtype != document.dtype_text and wire.parse_dtype(found_dtype) != document.dtype:
+            raise self._changed(response, "dtype", document.dtype_text, found_dtype)
+        found_shape = headers.get(wire.ARRAY_SHAPE)
+        if found_shape is not None and tuple(json.loads(found_shape)) != expected:
+            raise self._changed(response, "shape", list(expected), found_shape)
+        length = headers.get("Content-Length")
+        nbytes = prod(expected) * document.dtype.itemsize
+        if length is not None and "Content-Encoding" not in headers and int(length) != nbytes:
+            raise self._changed(response, "size", nbytes, int(length))
+
+    def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
+        """Boxes that fit the limit that ``problem`` names, else of half the size; raises it for a single item."""
+        nbytes = prod(box.shape) * self.document.item_nbytes
+        limit = min(problem.limit, nbytes // 2) if problem.unit == "bytes" else nbytes // 2
+        parts = Cutter(self.document.grid_chunks, self.document.item_nbytes, limit, inside_chunks=True).cut(box)
+        if len(parts) < 2:
+            raise problem
+        return parts
+
+    def _changed(self, response: Response, member: str, expected: Any, found: Any) -> ArrayChanged:
+        response.close()
+        return ArrayChanged(path=self.document.path, member=member, expected=expected, found=found)

@@ -1,0 +1,181 @@
+"""Writing a selection: boxes cut on chunk edges over several connections, points in one request for many.
+
+A box that is written twice is as good as one written once, so that a lost answer is no reason to stop. Several boxes
+are not one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client import objects
+from hyperslab.client.body import OnBytes
+from hyperslab.client.boxes import Box, Cutter, relative, whole_box
+from hyperslab.client.indexing import AnyArray, Axis, Selection
+from hyperslab.client.npy import encode_npy
+from hyperslab.client.points import coordinates
+from hyperslab.client.session import Cancel, Request
+from hyperslab.client.source import Source
+from hyperslab.client.subarray import takes_whole
+from hyperslab.errors import TooLarge
+
+SMALLEST_BOX = 4 << 20
+LARGEST_BOX = 16 << 20
+_SCALAR_BOX = 64 << 20  # of the array: its bytes do not travel
+_POINTS_BYTES = 4 << 20
+
+
+def write_selection(
+    source: Source, selection: Selection, values: AnyArray, *, on_bytes: OnBytes = lambda _: None
+) -> None:
+    """Write ``values`` (see `casting.as_values`) where ``selection`` says, broadcast as numpy does.
+
+    Where an index comes twice, the last value wins. Raises `ValueError` where the shapes do not fit, and what the
+    server raised.
+    """
+    rank = len(source.document.grid_shape)
+    if not takes_whole(selection.axes[rank:], source.document.item_shape):
+        raise IndexError("the subarrays of a field can only be written whole")
+    spread = _broadcast(values, selection.shape)
+    if 0 in selection.shape:
+        return
+    axes = selection.axes[:rank]
+    if selection.pointwise:
+        _write_points(source, axes, selection.layout.to_raw(spread), on_bytes)
+    elif values.ndim == 0 and source.document.item_shape == ():
+        _write_scalar(source, axes, values, on_bytes)
+    else:
+        _write_boxes(source, *_without_repeats(axes, selection.layout.to_raw(spread)), on_bytes)
+
+
+def _broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+    surplus = max(0, values.ndim - len(shape))
+    if all(length == 1 for length in values.shape[:surplus]):
+        try:
+            return np.broadcast_to(values.reshape(values.shape[surplus:]), shape)
+        except ValueError:
+            pass  # said better below
+    raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
+
+
+def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_bytes: OnBytes) -> None:
+    """One value for every cell: it alone travels."""
+    body, media_type = _encode_scalar(value, source)
+    headers = {"Content-Type": media_type}
+    document = source.document
+    boxes = Cutter(document.grid_chunks, document.item_nbytes, _SCALAR_BOX).cut(whole_box(_distinct(axes)[0]))
+
+    def put(box: Box, cancel: Cancel) -> None:
+        cancel.check()
+        _send(source, Request("PUT", source.slice_url(box.text), headers, body))
+        on_bytes(prod(box.shape) * document.item_nbytes)
+
+    source.session.for_each(put, boxes)
+
+
+def _write_boxes(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
+    document, session = source.document, source.session
+    nbytes = values.size * document.dtype.itemsize
+    limit = min(
+        max(nbytes // session.connections, SMALLEST_BOX),
+        LARGEST_BOX,
+        document.limits.get("max_request_bytes") or LARGEST_BOX,
+    )
+    boxes = Cutter(document.grid_chunks, document.item_nbytes, limit).cut(whole_box(axes))
+    session.for_each(lambda box, cancel: _put_box(source, box, values[box.where], cancel, on_bytes), boxes)
+
+
+def _put_box(source: Source, box: Box, values: AnyArray, cancel: Cancel, on_bytes: OnBytes) -> None:
+    cancel.check()
+    body, headers = encode_values(source, values)
+    try:
+        _send(source, Request("PUT", source.slice_url(box.text), headers, body))
+    except TooLarge as problem:
+        for part in source.smaller(box, problem):
+            _put_box(source, part, values[relative(part, box)], cancel, on_bytes)
+    else:
+        on_bytes(len(body))
+
+
+def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview, dict[str, str]]:
+    """The body that carries ``values`` in the array's dtype, C order, and the headers that tell its shape and dtype."""
+    document = source.document
+    if document.dtype.hasobject:
+        text = json.dumps(objects.encode(values, document.members.get("filters")))
+        return text.encode(), {"Content-Type": wire.JSON}
+    items = np.asarray(values, document.dtype, order="C")
+    headers = {
+        "Content-Type": wire.RAW,
+        wire.ARRAY_SHAPE: json.dumps(items.shape, separators=(",", ":")),
+        wire.ARRAY_DTYPE: document.dtype_text,
+    }
+    return items.reshape(-1).view(np.uint8).data, headers
+
+
+def _encode_scalar(value: AnyArray, source: Source) -> tuple[bytes, str]:
+    """JSON where a number survives it, else npy with no axes."""
+    dtype = source.document.dtype
+    if dtype.hasobject:
+        return bytes(encode_values(source, value)[0]), wire.JSON
+    item = value.astype(dtype)
+    if dtype.kind in "biuf" and (dtype.kind != "f" or np.isfinite(item)):
+        return json.dumps(item.item()).encode(), wire.JSON
+    return encode_npy(item), wire.NPY
+
+
+def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
+    """Coordinates and values as two npy bodies, one after the other."""
+    document = source.document
+    cells = coordinates(axes)
+    items = values.reshape(len(cells), *document.item_shape)
+    kept = _last_of_each(cells)
+    step = max(1, _POINTS_BYTES // (8 * cells.shape[1] + document.item_nbytes))
+
+    def post(chosen: np.ndarray, cancel: Cancel) -> None:
+        cancel.check()
+        body = encode_npy(cells[chosen]) + encode_npy(np.asarray(items[chosen], document.dtype))
+        url = source.address.url("points", values="1", field=document.field)
+        # The same values at the same points again change nothing.
+        _send(source, Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
+        on_bytes(len(chosen) * document.item_nbytes)
+
+    source.session.for_each(post, [kept[start : start + step] for start in range(0, len(kept), step)])
+
+
+def _last_of_each(cells: AnyArray) -> AnyArray:
+    """Row numbers without those that a later row repeats."""
+    _, first_from_behind = np.unique(cells[::-1], axis=0, return_index=True)
+    return np.sort(len(cells) - 1 - first_from_behind)
+
+
+def _distinct(axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], list[AnyArray | slice]]:
+    """Axes whose lists name no index twice, and what of each axis is kept: the last that numpy would write."""
+    taken: list[Axis] = []
+    kept: list[AnyArray | slice] = []
+    for axis in axes:
+        last = _last_of_each(axis[:, None]) if isinstance(axis, np.ndarray) else np.empty(0, np.int64)
+        repeats = isinstance(axis, np.ndarray) and len(last) < len(axis)
+        taken.append(axis[last] if isinstance(axis, np.ndarray) and repeats else axis)
+        if not isinstance(axis, int):
+            kept.append(last if repeats else slice(None))
+    return tuple(taken), kept
+
+
+def _without_repeats(axes: tuple[Axis, ...], values: AnyArray) -> tuple[tuple[Axis, ...], AnyArray]:
+    taken, kept = _distinct(axes)
+    for place, chosen in enumerate(kept):
+        if not isinstance(chosen, slice):
+            values = np.take(values, chosen, axis=place)
+    return taken, values
+
+
+def _send(source: Source, request: Request) -> None:
+    response = source.session.open(request)
+    try:
+        response.read()
+    finally:
+        response.close()
