@@ -213,15 +213,22 @@ class Settings(BaseSettings):
     bytes_in_flight: ByteSize = Field(
         default_factory=lambda: _share_of_memory(4, GiB),
         gt=0,
-        description="Memory that the answers under way may take together, in each worker; past it, requests are told "
-        "to come back.",
+        description="Memory that the answers under way may take together, in each worker.",
         json_schema_extra={"default": "a quarter of the memory, at most 1 GiB"},
     )
     slab_bytes: ByteSize = Field(
         default=ByteSize(8 * MiB), gt=0, description="Size of the pieces in which a large slice is read and sent."
     )
-    decode_threads: int | None = Field(
-        default=None, gt=0, description="Threads that decode chunks, in each worker; by default one for each core."
+    request_threads: int = Field(
+        default=32, gt=0, description="Requests that may wait for a store at the same time, in each worker."
+    )
+    queue_seconds: PositiveFloat = Field(
+        default=10.0, description="How long a request waits for its share of the memory before it is told to come back."
+    )
+    immutable_seconds: int = Field(
+        default=86_400,
+        ge=0,
+        description="How long caches on the way may keep answers from stores whose `recheck` is `never`.",
     )
     max_request_bytes: ByteSize | None = Field(
         default=None, gt=0, description="The largest raw or npy answer; by default there is no limit."
@@ -236,6 +243,7 @@ class Settings(BaseSettings):
     max_tile_bytes: ByteSize = Field(
         default=ByteSize(256 * MiB), gt=0, description="The most array data that is read to draw one tile."
     )
+    max_points: int = Field(default=1_000_000, gt=0, description="The most points that one request may gather.")
     max_listed: int = Field(
         default=1000, gt=0, description="The most children that one page of a group's listing holds."
     )

@@ -1,0 +1,131 @@
+"""The demo store is what it says: read back by the libraries whose format it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+import xarray
+import yaozarrs
+import zarr
+
+from hyperslab import demo
+from hyperslab.demo import brain, climate, microscope, tables
+
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return demo.make_demo(tmp_path_factory.mktemp("demo"))
+
+
+def read(folder: Path) -> Any:
+    return zarr.open_array(folder, mode="r", zarr_format=2)[...]
+
+
+def test_a_few_tens_of_megabytes(store: Path) -> None:
+    size = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+
+    assert 20 * MB < size < 80 * MB
+
+
+def test_brain_is_the_same_each_time_it_is_made(store: Path) -> None:
+    np.testing.assert_array_equal(read(store / "brain"), brain.volume())
+
+
+def test_microscope_is_the_same_each_time_it_is_made(store: Path) -> None:
+    stack = microscope.stack()
+
+    np.testing.assert_array_equal(read(store / "microscope" / "0"), stack.intensity)
+    np.testing.assert_array_equal(read(store / "microscope" / "labels" / "nuclei" / "0"), stack.labels)
+
+
+def test_climate_is_the_same_each_time_it_is_made(store: Path) -> None:
+    cube = climate.cube()
+
+    np.testing.assert_array_equal(read(store / "climate" / "sst"), cube.temperature)
+    np.testing.assert_array_equal(read(store / "climate" / "land"), cube.land)
+
+
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+def test_tables_texts_and_the_scalar_read_back(store: Path) -> None:
+    np.testing.assert_array_equal(read(store / "events"), tables.events())
+    np.testing.assert_array_equal(read(store / "signal"), tables.signal())
+    assert read(store / "stations").tolist() == list(tables.STATIONS)
+    assert read(store / "speed_of_light") == 299_792_458.0
+
+
+def test_empty_corners_of_the_brain_are_not_stored(store: Path) -> None:
+    assert not (store / "brain" / "0.0.0").exists()
+    assert (store / "brain" / "0.1.1").exists()
+
+
+def test_tensorstore_opens_the_brain(store: Path) -> None:
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{store / 'brain'}/"}}
+    array = tensorstore.open(spec, read=True).result()
+
+    assert array.schema.chunk_layout.read_chunk.shape == (16, 128, 128)
+    np.testing.assert_array_equal(array[31].read().result(), read(store / "brain")[31])
+
+
+@pytest.mark.parametrize("node", ["microscope", "microscope/labels/nuclei"])
+def test_image_and_labels_are_valid_ome_zarr(store: Path, node: str) -> None:
+    yaozarrs.validate_zarr_store(str(store / node))
+
+
+def test_each_level_halves_the_plane_and_keeps_the_depth(store: Path) -> None:
+    shapes = [zarr.open_array(store / "microscope" / str(level), mode="r").shape for level in range(4)]
+
+    assert shapes == [(3, 16, 768 >> level, 1024 >> level) for level in range(4)]
+
+
+def test_every_chunk_of_the_image_is_stored(store: Path) -> None:
+    chunks = [path for path in (store / "microscope" / "0").rglob("*") if path.name.isdecimal() and path.is_file()]
+
+    assert len(chunks) == 3 * 16 * 3 * 4
+
+
+def test_xarray_opens_the_climate_with_its_coordinates(store: Path) -> None:
+    with xarray.open_zarr(store / "climate", consolidated=True, chunks=None) as dataset:
+        assert dataset.sst.dims == ("time", "lat", "lon")
+        assert str(dataset.time.values[0]) == "2023-01-01T00:00:00.000000000"
+        assert bool((dataset.sst.isnull().any("time") == dataset.land).all())
+        assert 20 < float(dataset.sst.sel(lat=0, method="nearest").mean()) < 35
+
+
+def test_the_second_call_finds_what_the_first_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+    monkeypatch.setattr(demo, "write_demo", calls.append)
+
+    assert demo.make_demo(tmp_path / "cache") == demo.make_demo(tmp_path / "cache")
+    assert len(calls) == 1
+
+
+def test_what_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(root: Path) -> None:
+        (root / "half").write_bytes(b"")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(demo, "write_demo", fail)
+
+    with pytest.raises(OSError, match="no space left"):
+        demo.make_demo(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_comes_second_takes_what_the_first_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def be_overtaken(root: Path) -> None:
+        (root / "mine").write_bytes(b"")
+        demo.demo_folder(tmp_path).mkdir()
+        (demo.demo_folder(tmp_path) / "theirs").write_bytes(b"")
+
+    monkeypatch.setattr(demo, "write_demo", be_overtaken)
+
+    folder = demo.make_demo(tmp_path)
+
+    assert [path.name for path in folder.iterdir()] == ["theirs"]
+    assert list(tmp_path.iterdir()) == [folder]
