@@ -7,12 +7,13 @@ data is read as long as its meaning is beyond doubt.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from hyperslab.engine.codecs_config import check_codec_config
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
@@ -35,6 +36,7 @@ from hyperslab.errors import BadMetadata
 __all__ = [
     "ArrayMetadata",
     "GroupMetadata",
+    "check_codecs",
     "dump_json",
     "parse_attributes",
     "parse_consolidated",
@@ -93,8 +95,6 @@ class ArrayMetadata:
 
         Raises `BadMetadata`, which names the member, and `CodecRefused`, which names the codec.
         """
-        from hyperslab.engine.codecs import check_codec_config
-
         read = _Members(_checked_object(document, key), key)
         for name in _REQUIRED:
             read.required(name)
@@ -104,8 +104,7 @@ class ArrayMetadata:
         compressor = read("compressor", parse_compressor)
         filters = read("filters", parse_filters)
         codecs = _chain(filters, compressor)
-        for config in codecs:
-            check_codec_config(config, key=key)
+        check_codecs(filters, compressor, key)
         if dtype.is_object:
             read("filters", lambda _: object_codec(codecs))
         return cls(
@@ -197,6 +196,18 @@ def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
     for name, document in documents.items():
         _checked_object(document, key, f"metadata[{name!r}]")
     return documents
+
+
+def check_codecs(
+    filters: Sequence[CodecConfig] | None, compressor: CodecConfig | None, key: str, *, creating: bool = False
+) -> None:
+    """Raise `CodecRefused` or `BadMetadata` for the first codec that cannot be used, or ``creating``, not written."""
+    members = [(f"filters[{index}]", config) for index, config in enumerate(filters or ())]
+    for member, config in [*members, *([("compressor", compressor)] if compressor else [])]:
+        try:
+            check_codec_config(config, key=key, creating=creating)
+        except BadMetadata as error:
+            raise BadMetadata(key, member, f"{error.member}: {error.reason}") from None
 
 
 class _Members:

@@ -27,7 +27,7 @@ from hyperslab.engine.members import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.metadata import ArrayMetadata, check_codecs
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused
 
 T = TypeVar("T")
@@ -174,14 +174,17 @@ def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout)
 
 
 def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
+    """The draft as it would be read, and what of its codecs can be written."""
     try:
-        return ArrayMetadata.from_document(document, ".zarray")
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+        check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=True)
     except BadMetadata as error:
         raise BadDefinition(error.member or "document", error.reason) from None
     except CodecRefused as error:
         compressor = document["compressor"]
         member = "compressor" if compressor is not None and compressor["id"] == error.codec else "filters"
         raise BadDefinition(member, f"codec {error.codec!r}: {error.reason}") from None
+    return metadata
 
 
 def _complete_compressor(metadata: ArrayMetadata, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -1,0 +1,346 @@
+"""Fill values both ways: bits in, JSON out, and what other libraries make of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, zero_item
+from tests.conformance.deviations import deviation
+from tests.conformance.vectors import Case, case_id, cases, is_firm
+from tests.engine import dtype_strategies as dtypes
+from tests.engine.oracles import tensorstore_open, zarr3_open
+
+_FOLLOWED = [case for case in cases("fill_values") if deviation("fill_values", case["id"]) is None]
+_ACCEPTED = [case for case in _FOLLOWED if case["expect"]["accept"]]
+_REFUSED = [case for case in _FOLLOWED if not case["expect"]["accept"]]
+
+
+def test_no_firm_vector_is_deviated_from() -> None:
+    assert [c["id"] for c in cases("fill_values") if is_firm(c) and deviation("fill_values", c["id"])] == []
+
+
+@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
+def test_fill_value_of_the_vectors_has_the_stored_bits(case: Case) -> None:
+    dtype, expect = parse_dtype(case["dtype"]), case["expect"]
+
+    item = parse_fill_value(case["fill_value"], dtype)
+
+    if expect.get("is_null"):
+        assert item is None
+        return
+    assert item is not None
+    assert (item.shape, item.dtype, item.flags.writeable) == ((), dtype.numpy, False)
+    assert item.tobytes().hex() == expect.get("stored_hex", item.tobytes().hex())
+    assert _round_trip(item, case["dtype"]).tobytes() == item.tobytes()
+
+
+@pytest.mark.parametrize("case", [c for c in _ACCEPTED if is_firm(c)], ids=case_id)
+def test_fill_value_is_written_as_tensorstore_writes_it(case: Case) -> None:
+    reference = case["refs"]["tensorstore"]
+    if not reference.get("accept"):
+        reference = {"written_json": case["refs"]["zarr3"].get("written_json", case["fill_value"])}
+    dtype = parse_dtype(case["dtype"])
+
+    written = format_fill_value(parse_fill_value(case["fill_value"], dtype), dtype)
+
+    assert json.dumps(written) == json.dumps(reference["written_json"])
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_fill_value_that_the_vectors_refuse_is_refused_with_a_reason(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_fill_value(case["fill_value"], parse_dtype(case["dtype"]))
+
+
+@pytest.mark.parametrize("case", [c for c in _ACCEPTED if c["expect"].get("is_null")], ids=case_id)
+def test_null_reads_as_zero_bytes(case: Case) -> None:
+    dtype = parse_dtype(case["dtype"])
+
+    assert zero_item(dtype).tobytes() == bytes(dtype.itemsize)
+
+
+# --- round trips -----------------------------------------------------------------------------------------------
+
+_BIT_EXACT = (
+    dtypes.integers | dtypes.complexes | dtypes.times | dtypes.byte_strings | dtypes.raw | dtypes.structured_dtypes
+)
+
+
+@given(st.data(), _BIT_EXACT | dtypes.structured_dtypes | st.just("bfloat16"))
+def test_any_bits_survive_being_written_and_read(data: st.DataObject, spelled: Any) -> None:
+    dtype = parse_dtype(spelled)
+    raw = data.draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize))
+    item = np.frombuffer(raw, dtype.numpy).reshape(())
+
+    assert _round_trip(item, spelled).tobytes() == raw
+
+
+@pytest.mark.parametrize("spelled", ["float8_e3m4", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn"])
+def test_every_8_bit_float_survives_being_written_and_read(spelled: str) -> None:
+    values = range(16) if spelled.startswith("float4") else range(256)
+
+    for raw in (bytes([value]) for value in values):
+        item = np.frombuffer(raw, parse_dtype(spelled).numpy).reshape(())
+
+        assert _round_trip(item, spelled).tobytes() == raw
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+    st.integers(1, 6),
+    st.sampled_from("<>"),
+)
+def test_text_is_cut_at_the_length_of_the_item(text: str, length: int, order: str) -> None:
+    dtype = parse_dtype(f"{order}U{length}")
+
+    item = parse_fill_value(text, dtype)
+
+    assert item is not None
+    assert format_fill_value(item, dtype) == text[:length]
+    assert item.tobytes() == np.array(text, dtype.numpy).tobytes()
+
+
+@given(st.floats(allow_nan=False, width=64), st.sampled_from(["<f2", ">f4", "<f8", "<c8", ">c16"]))
+def test_floats_are_rounded_as_numpy_rounds_them(number: float, spelled: str) -> None:
+    dtype = parse_dtype(spelled)
+    text = format_fill_value(np.array(number), parse_dtype("<f8"))
+    value = [text, text] if dtype.numpy.kind == "c" else text
+
+    item = parse_fill_value(value, dtype)
+
+    with np.errstate(over="ignore"):
+        part = np.array(number).astype(f"{spelled[0]}f{dtype.itemsize // (2 if 'c' in spelled else 1)}")
+    assert item is not None
+    assert item.tobytes() == part.tobytes() * (2 if dtype.numpy.kind == "c" else 1)
+
+
+# --- edges beside the vectors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spelled", "value", "stored"),
+    [
+        ("<f4", "0x7fc00001", "0100c07f"),
+        (">f4", "0xffc00001", "ffc00001"),
+        ("<f2", "0x7e01", "017e"),
+        ("<c8", ["0x7fc00001", 1], "0100c07f0000803f"),
+        ("bfloat16", "0x7fc1", "c17f"),
+        ("<f8", math.nan, "000000000000f87f"),
+        ("<f8", "1e400", "000000000000f07f"),
+        ("<i8", 1e18, "000064a7b3b6e00d"),
+        ("<u8", "18446744073709551615", "ffffffffffffffff"),
+        ("<M8[s]", "NaT", "0000000000000080"),
+        ("|S2", "", "0000"),
+        ("<U1", 0, "00000000"),
+        ("float4_e2m1fn", "Ag==", "02"),
+        ("int4", -8, "f8"),
+        ("float8_e8m0fnu", 1, "7f"),
+    ],
+)
+def test_spelling_found_in_the_wild_is_read(spelled: str, value: Any, stored: str) -> None:
+    item = parse_fill_value(value, parse_dtype(spelled))
+
+    assert item is not None
+    assert item.tobytes().hex() == stored
+
+
+@pytest.mark.parametrize(
+    ("spelled", "value"),
+    [
+        ("|b1", 0.0),
+        ("<i4", True),
+        ("<i4", math.nan),
+        ("<i4", "5.0"),
+        ("<i4", "٣"),
+        ("<i8", -(2.0**63)),
+        ("<u8", 2.0**64),
+        ("<f4", True),
+        ("<f4", "0x3f800000"),
+        ("<f4", "0x7fc0"),
+        ("<f4", "0x7fc0000"),
+        ("<f4", "1_000"),
+        ("<f8", 10**400),
+        ("<c8", True),
+        ("<c8", "AAAA"),
+        ("<M8[s]", math.inf),
+        ("|S3", "YQ"),
+        ("|S3", "YQ==\n"),
+        ("|S3", 1),
+        ("<U3", 1),
+        ("<U3", False),
+        ("int4", 8),
+        ("int2", -3),
+        ("float4_e2m1fn", "NaN"),
+        ("float4_e2m1fn", "Infinity"),
+    ],
+)
+def test_spelling_with_no_or_two_meanings_is_refused(spelled: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_fill_value(value, parse_dtype(spelled))
+
+
+def test_padded_bytes_of_the_largest_item_cost_no_memory() -> None:
+    item = parse_fill_value("YQ==", parse_dtype("|S67108864"))
+
+    assert item is not None
+    assert item.reshape(1).view(np.uint8)[:2].tobytes() == b"a\0"
+
+
+# --- objects -----------------------------------------------------------------------------------------------------
+
+
+def _missing(case: Case) -> Any:
+    codecs = case["doc"]["filters"]
+    dtype = parse_dtype("|O")
+    item = parse_fill_value(case["doc"]["fill_value"], dtype, codecs)
+    return (zero_item(dtype, codecs) if item is None else item)[()]
+
+
+@pytest.mark.parametrize("case", [c for c in cases("objects") if not c["chunks"] and "expect" in c], ids=case_id)
+def test_missing_strings_of_the_vectors_read_as_expected(case: Case) -> None:
+    assert _missing(case) == case["expect"]["values"][0]
+
+
+@pytest.mark.parametrize("case", [c for c in cases("objects") if not c["chunks"] and "expect" not in c], ids=case_id)
+def test_missing_objects_read_as_in_the_library_that_reads_their_codec(case: Case) -> None:
+    """vlen-bytes as in zarr-python 3, all others as in zarr-python 2."""
+    reference = case["refs"]["zarr3" if case["doc"]["filters"][0]["id"] == "vlen-bytes" else "zarr2"]
+    if not reference["ok"]:
+        with pytest.raises(ValueError, match="base64"):
+            _missing(case)
+        return
+    value = reference["values"][0]
+    expected = bytes.fromhex(value["bytes"]) if isinstance(value, dict) and "bytes" in value else value
+
+    assert _missing(case) == expected
+
+
+@pytest.mark.parametrize(
+    ("codec", "value", "read"),
+    [
+        ("vlen-utf8", 0, ""),
+        ("vlen-utf8", "é", "é"),
+        ("categorize", 0, ""),
+        ("categorize", "a", "a"),
+        ("vlen-bytes", 0, b""),
+        ("vlen-bytes", "AGE=", b"\0a"),
+        ("json2", [1, {"a": None}], [1, {"a": None}]),
+        ("msgpack2", {"a": [1]}, {"a": [1]}),
+        ("vlen-array", [1, 2], [1, 2]),
+    ],
+)
+def test_fill_of_objects_means_what_their_codec_says(codec: str, value: Any, read: Any) -> None:
+    dtype, codecs = parse_dtype("|O"), [{"id": codec}]
+
+    item = parse_fill_value(value, dtype, codecs)
+
+    assert item is not None
+    assert (item.shape, item[()]) == ((), read)
+    again = parse_fill_value(format_fill_value(item, dtype), dtype, codecs)
+    assert again is not None
+    assert again[()] == read
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"), [("vlen-utf8", 1), ("vlen-utf8", ["a"]), ("vlen-bytes", "x"), ("zlib", "a")]
+)
+def test_fill_that_the_object_codec_cannot_mean_is_refused(codec: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_fill_value(value, parse_dtype("|O"), [{"id": codec}])
+
+
+@pytest.mark.parametrize(
+    ("codec", "read"),
+    [("vlen-utf8", ""), ("categorize", ""), ("vlen-bytes", b""), ("json2", None), ("vlen-array", None)],
+)
+def test_null_of_objects_is_empty_by_codec(codec: str, read: Any) -> None:
+    assert zero_item(parse_dtype("|O"), [{"id": codec}])[()] == read
+
+
+# --- other libraries -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.data(),
+    dtypes.bools
+    | dtypes.integers
+    | dtypes.floats
+    | dtypes.complexes
+    | st.sampled_from(["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"]),
+)
+def test_tensorstore_reads_what_we_write(data: st.DataObject, spelled: str) -> None:
+    dtype = parse_dtype(spelled)
+    raw = data.draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize))
+    item = dtype.clean(_canonical(np.frombuffer(raw, dtype.numpy).reshape(1))).reshape(())
+    document = _document(spelled, format_fill_value(item, dtype))
+
+    theirs = np.asarray(tensorstore_open(document)[0].read().result())
+
+    assert _canonical(theirs).astype(dtype.numpy).tobytes() == _canonical(item).tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.data(),
+    st.sampled_from(
+        ["|b1", "|i1", "<u8", ">f2", "<f4", ">f8", "<c8", ">c16", "<M8[ns]", "<m8[10s]", "|S5", "|V3", "<U3", ">U2"]
+    ),
+)
+def test_zarr_python_reads_what_we_write(data: st.DataObject, spelled: str) -> None:
+    dtype = parse_dtype(spelled)
+    if dtype.numpy.kind == "U":
+        item = np.array(data.draw(st.text("aé中😀", max_size=dtype.itemsize // 4)), dtype.numpy)
+    else:
+        raw = data.draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize))
+        item = dtype.clean(_canonical(np.frombuffer(raw, dtype.numpy).reshape(1))).reshape(())
+
+    theirs = np.asarray(zarr3_open(_document(spelled, format_fill_value(item, dtype)))[...])
+
+    assert theirs.astype(dtype.numpy)[:1].tobytes() == item.tobytes()
+
+
+def test_structured_fill_reads_field_by_field_in_tensorstore() -> None:
+    spelled = [["x", "<u2", [2, 3]], ["y", ">f4", [5]]]
+    item = np.zeros((), parse_dtype(spelled).numpy)
+    item["x"], item["y"] = [[1, 2, 3], [4, 5, 6]], [10, 11, 12, 13, 14]
+
+    document = _document(spelled, format_fill_value(item, parse_dtype(spelled)))
+
+    assert document["fill_value"] == base64.b64encode(item.tobytes()).decode()
+    for name in ("x", "y"):
+        np.testing.assert_array_equal(tensorstore_open(document, field=name)[0].read().result(), item[name])
+
+
+def _document(dtype: Any, fill_value: Any) -> dict[str, Any]:
+    rest = {"compressor": None, "filters": None, "order": "C", "zarr_format": 2}
+    return {"shape": [2], "chunks": [2], "dtype": dtype, "fill_value": fill_value, **rest}
+
+
+def _round_trip(item: np.ndarray, spelled: Any) -> np.ndarray:
+    dtype = parse_dtype(spelled)
+    written = json.loads(json.dumps(format_fill_value(item, dtype), allow_nan=False))
+    again = parse_fill_value(written, dtype)
+    assert again is not None
+    assert again.dtype == dtype.numpy
+    return again
+
+
+def _canonical(values: np.ndarray) -> np.ndarray:
+    """NaNs of floats without sign and payload, which no other library can spell."""
+    if values.dtype.kind == "c":
+        out = values.copy()
+        out.real, out.imag = _canonical(values.real), _canonical(values.imag)
+        return out
+    if values.dtype.kind in "biuSUVmM" and "float" not in values.dtype.name:
+        return values
+    return np.where(np.isnan(values), np.array(math.nan).astype(values.dtype), values).astype(values.dtype)
