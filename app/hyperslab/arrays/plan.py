@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -133,8 +133,7 @@ def make_plan(
 
     ``dtype`` asks for a conversion on the way out.
     """
-    digest = hashlib.blake2b(digest_size=12)
-    digest.update(_identity(array, selection, field, dtype).encode())
+    digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
     count = touched(selection, array.metadata.grid)
     kept = _look_up(versions, array, touched_coords(selection, array.metadata.grid), count, digest)
     inner = field.shape if field is not None else ()
@@ -171,10 +170,21 @@ def _look_up(
     kept: dict[Coords, str | None] | None = {} if count <= _MOST_KEPT else None
     while batch := list(islice(coords, _BATCH)):
         found = versions.versions(array.mount, array.prefix, [array.chunk_key(c) for c in batch])
-        digest.update("\n".join([version or "-" for version in found]).encode())
+        _feed(digest, found)
         if kept is not None:
             kept.update(zip(batch, found, strict=True))
     return kept
+
+
+def selection_tag(array: ArrayNode, selection: Selection, field: Field | None, versions: Iterable[str | None]) -> str:
+    """The tag that `make_plan` gives, for chunk versions that are known: in the order of `project`."""
+    digest = hashlib.blake2b(_identity(array, selection, field, None).encode(), digest_size=12)
+    _feed(digest, versions)
+    return digest.hexdigest()
+
+
+def _feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:
+    digest.update("".join([f"{version or '-'}\n" for version in versions]).encode())
 
 
 def _identity(array: ArrayNode, selection: Selection, field: Field | None, dtype: np.dtype[Any] | None) -> str:

@@ -30,7 +30,7 @@ class ChunkWriter:
     """Writes chunks of one array. Called from many threads, each with another chunk.
 
     ``expected`` holds the versions that a precondition was checked against: then a chunk is changed on top of exactly
-    that version or not at all.
+    that version or not at all. ``written`` holds the versions that chunks have got (None: removed, or not stored).
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class ChunkWriter:
         self._cache = cache
         self._versions = versions
         self._expected = expected
+        self.written: dict[Coords, str | None] = {}
 
     def replace(self, coords: Coords, change: Change) -> None:
         """Write a chunk whose every cell ``change`` sets: nothing is read first."""
@@ -53,7 +54,7 @@ class ChunkWriter:
         chunk = fresh_chunk(self._metadata)
         change(chunk)
         with _conflicts(), self._store.lock(key):
-            self._put(key, chunk, self._condition(coords), keep=False)
+            self.written[coords] = self._put(key, chunk, self._condition(coords), keep=False)
 
     def update(self, coords: Coords, change: Change) -> None:
         """Read a chunk, change it and write it, again from the start if another writer comes first.
@@ -98,18 +99,23 @@ class ChunkWriter:
                 raise VersionConflict(key, stored.version if stored else None)
             chunk = fresh_chunk(self._metadata) if stored is None else self._decoded(stored, key)
             change(chunk)
-            self._put(key, chunk, ABSENT if stored is None else stored.version, keep=True)
+            condition = ABSENT if stored is None else stored.version
+            self.written[coords] = self._put(key, chunk, condition, keep=True)
 
-    def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> None:
-        """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4)."""
+    def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> str | None:
+        """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4).
+
+        Returns the version that the key has then.
+        """
         sparse = not self._array.mount.store_data_equal_to_fill_value
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
-            return
+            return None
         version = self._store.put(key, self._metadata.codec.encode(chunk), if_version=condition)
         self._forget(key, version)
         if keep:
             chunk.setflags(write=False)
             self._cache.put(cache_key(self._array, key), version, chunk, chunk_nbytes(chunk))
+        return version
 
     def _drop(self, key: str, condition: str | Absent | None) -> bool:
         """Remove a chunk that became all fill; False where it has to be overwritten instead.

@@ -15,7 +15,7 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field
+from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
@@ -41,7 +41,7 @@ Precondition = Callable[[Current], None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. ``tag`` is that of the selection as it is stored now."""
+    """What a write did. ``tag`` is that of the selection with exactly the chunk versions that this write has made."""
 
     array: ArrayNode
     chunks: int
@@ -84,15 +84,19 @@ class Writer:
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
             writer = self._chunk_writer(array, plan)
-            work = _ProjectionWriter(writer, shaped, chosen)
-            count = self._write_all(array, list(project(selection, array.metadata.grid)), work, cancel)
+            projections = list(project(selection, array.metadata.grid))
+            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), cancel)
         self._settle(path, array)
-        return Written(array, count, self._reader.plan(array, selection, chosen).tag)
+        tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
+        return Written(array, len(projections), tag)
 
     def write_points(
         self, path: str, coordinates: Sequence[NDArray], values: NDArray, *, field: str | None = None
-    ) -> Written:
-        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
+    ) -> int:
+        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`.
+
+        Returns how many chunks were written.
+        """
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
@@ -102,7 +106,7 @@ class Writer:
             work = _ProjectionWriter(self._chunk_writer(array, None), shaped, chosen, whole=False)
             chunks = self._write_all(array, list(project_points(coordinates, array.metadata.grid)), work, None)
         self._settle(path, array)
-        return Written(array, chunks, array.version)
+        return chunks
 
     def write_stored(
         self, path: str, coords: Coords, data: bytes | memoryview, check: Callable[[str | None], None] | None = None
