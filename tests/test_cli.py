@@ -1,0 +1,218 @@
+"""The command line as a user meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from hyperslab import __version__
+from hyperslab.cli import Refused, default_name, parse_stores, run
+from hyperslab.demo import demo_folder
+
+COMMAND = [sys.executable, "-m", "hyperslab"]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A group with one array, ``ramp``, of 0…99."""
+    root = zarr.open_group(tmp_path / "scans.zarr", mode="w", zarr_format=2)
+    ramp = root.create_array("ramp", shape=(100,), chunks=(30,), dtype="<i4")
+    ramp[:] = np.arange(100)
+    return tmp_path / "scans.zarr"
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running ``hyperslab serve`` and its base URL."""
+    command = [*COMMAND, "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process, next(match[1] for line in process.stdout if (match := re.match(r"Look +(http.*)/$", line)))
+        finally:
+            process.kill()
+
+
+def fetch(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def only_line(text: str) -> str:
+    (line,) = text.splitlines()
+    return line
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"hyperslab {__version__}\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("serve", "check", "info", "get", "put"))
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("/data/scans.zarr", "scans"),
+        ("/data/scans.zarr/", "scans"),
+        ("/data/scans", "scans"),
+        ("s3://bucket/lab/a.zarr", "a"),
+        ("s3://bucket", "bucket"),
+        ("https://example.org/x/b.zarr?token=a/b", "b"),
+        ("zip:///data/c.zip", "c.zip"),
+    ],
+)
+def test_a_store_is_named_after_the_end_of_its_url(url: str, name: str) -> None:
+    assert default_name(url) == name
+
+
+def test_a_folder_is_named_after_itself_wherever_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert default_name(".") == "here"
+
+
+def test_a_url_without_a_name_asks_for_one() -> None:
+    with pytest.raises(Refused, match="as in NAME=/"):
+        default_name("/")
+
+
+def test_names_come_before_an_equals_sign_and_not_out_of_a_query() -> None:
+    stores = parse_stores(["lab=s3://bucket/a", "https://example.org/b.zarr?key=c"], writable=False)
+
+    assert stores == {"lab": {"url": "s3://bucket/a"}, "b": {"url": "https://example.org/b.zarr?key=c"}}
+
+
+def test_writable_is_said_of_the_stores_that_are_named() -> None:
+    assert parse_stores(["/data/a"], writable=True) == {"a": {"url": "/data/a", "writable": True}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["serve", "/data/a.zarr", "/other/a"], 2, "two stores are named 'a'"),
+        (["serve", "--prot", "1"], 2, "--prot"),
+        (["serve", "--port", "x"], 2, "--port"),
+        (["serve", "--port", "70000", "/data/a"], 2, "port: "),
+        (["serve", "--config", "/nowhere.toml"], 2, "cannot read the configuration file '/nowhere.toml'"),
+        (["serve", "/no/such/folder", "--get", "/v1/metadata"], 1, "/no/such/folder"),
+        (["nonsense"], 2, "nonsense"),
+        (["get"], 2, "URL"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_never_a_traceback(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
+) -> None:
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert only_line(shown.err).startswith("hyperslab: ")
+    assert says in shown.err
+
+
+def test_writable_without_stores_is_refused_where_the_configuration_has_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(f"[stores]\na = '{tmp_path}'\n")
+
+    assert run(["serve", "--writable", "--config", str(config)]) == 2
+    assert "stores.NAME.writable" in only_line(capsys.readouterr().err)
+
+
+def test_one_request_is_answered_without_a_socket(store: Path) -> None:
+    path = "/v1/slice/scans/ramp?select=5:8&format=json"
+    done = subprocess.run([*COMMAND, "serve", str(store), "--get", path], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) == [5, 6, 7]
+    status, *headers = done.stderr.splitlines()
+    assert status == "200"
+    assert "array-shape: [3]" in [header.lower() for header in headers]
+
+
+def test_one_request_that_is_refused_fails(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", str(store), "--get", "/v1/metadata/scans/nothing"]) == 1
+    assert json.loads(capfd.readouterr().out)["code"] == "node-not-found"
+
+
+def test_without_a_store_the_demo_is_served(tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store.rename(demo_folder(tmp_path))
+
+    assert run(["serve", "--demo-dir", str(tmp_path), "--get", "/v1/metadata/demo"]) == 0
+    children = json.loads(capfd.readouterr().out)["children"]
+    assert [child["name"] for child in children] == ["ramp"]
+
+
+def test_check_prints_what_is_in_effect_and_hides_secrets(
+    tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(f"write_tokens = ['hush']\nport = 81\n[stores]\nscans = '{store}'\n")
+
+    assert run(["check", "--config", str(config)]) == 0
+    shown = capsys.readouterr().out
+    assert json.loads(shown)["port"] == 81
+    assert json.loads(shown)["stores"]["scans"]["url"] == str(store)
+    assert "hush" not in shown
+
+
+def test_check_fails_where_a_store_cannot_be_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "hyperslab.toml"
+    config.write_text("[stores]\ngone = '/no/such/folder'\n")
+
+    assert run(["check", "--config", str(config)]) == 1
+    assert "/no/such/folder" in only_line(capsys.readouterr().err)
+
+
+def test_a_port_that_is_taken_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        assert run(["serve", str(store), "--port", str(port)]) == 1
+        assert f"cannot listen on 127.0.0.1 port {port}" in only_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers: str) -> None:
+    with serving(str(store), "--workers", workers) as (process, base):
+        body = fetch(f"{base}/v1/slice/scans/ramp?select=90:")
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=30)
+
+    np.testing.assert_array_equal(np.frombuffer(body, "<i4"), np.arange(90, 100))
+    assert code == 0
+
+
+def test_says_what_it_serves_and_what_to_try(store: Path) -> None:
+    with serving(str(store), "--writable") as (process, base):
+        process.send_signal(signal.SIGINT)
+        assert process.stdout
+        shown = process.stdout.read()
+
+    assert f"curl {base}/v1/metadata/scans" in shown
