@@ -51,7 +51,7 @@ def api_options(settings: Settings) -> ApiOptions:
         max_points=settings.max_points,
         max_listed=settings.max_listed,
         immutable_seconds=settings.immutable_seconds,
-        read_threads=settings.request_threads,
+        request_threads=settings.request_threads,
         queue_seconds=settings.queue_seconds,
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from fastapi import FastAPI
@@ -57,9 +58,10 @@ def create_app(service: Service, options: ApiOptions | None = None) -> FastAPI:
     app.include_router(health.router(context))
     app.include_router(points.router(context))
     app.router.routes.extend(view.routes())
+    describe = cache(partial(openapi.describe, app, endpoints))
     if options.docs:
-        app.router.routes.extend(_documentation(app, endpoints))
-    _wrap(app, context, endpoints)
+        app.router.routes.extend(_documentation(describe))
+    _wrap(app, context, endpoints, describe)
     return app
 
 
@@ -69,7 +71,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
     return Context(
         service,
         options,
-        Threads(options.read_threads),
+        Threads(options.request_threads),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
@@ -81,7 +83,9 @@ def _endpoints(context: Context) -> list[Endpoint]:
     return [module.endpoint(context) for module in (metadata, slices, chunk, plan, zarr)]
 
 
-def _wrap(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> None:
+def _wrap(
+    app: FastAPI, context: Context, endpoints: Sequence[Endpoint], describe: Callable[[], openapi.Members]
+) -> None:
     """From the inside out: what is added last is met first."""
     options = context.options
     app.add_middleware(Endpoints, endpoints=endpoints)
@@ -89,7 +93,7 @@ def _wrap(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> None
         app.add_middleware(Tokens, readers=options.read_tokens, writers=options.write_tokens)
     app.add_middleware(Guard, metrics=context.metrics)
     app.add_middleware(Observed, metrics=context.metrics)
-    app.add_middleware(Cors, origins=options.cors_origins, methods=lambda: _methods(app))
+    app.add_middleware(Cors, origins=options.cors_origins, methods=lambda: _methods(describe()))
 
 
 def _lifespan(context: Context) -> Any:
@@ -115,27 +119,18 @@ async def _refuse(request: Request, error: Exception) -> NoReturn:
     raise error
 
 
-def _methods(app: FastAPI) -> list[str]:
+def _methods(description: openapi.Members) -> list[str]:
     """All methods that any route serves: no more are promised to browsers."""
-    served = {method for route in app.routes if isinstance(route, Route) for method in route.methods or ()}
-    order = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
-    return [method for method in order if method in served | set(READING)] + ["OPTIONS"]
+    served = {method.upper() for methods in description["paths"].values() for method in methods}
+    return [*READING, *sorted(served - {"GET"}), "OPTIONS"]
 
 
-def _documentation(app: FastAPI, endpoints: Iterable[Endpoint]) -> list[Route]:
-    """The description is worked out once, when it is first asked for."""
-    made: dict[str, dict[str, Any]] = {}
-
-    def document() -> dict[str, Any]:
-        if not made:
-            made["document"] = openapi.describe(app, endpoints)
-        return made["document"]
-
+def _documentation(describe: Callable[[], openapi.Members]) -> list[Route]:
     async def openapi_json(_: Request) -> Response:
-        return Response(dump_json(document()), media_type=JSON, headers={"cache-control": "no-cache"})
+        return Response(dump_json(describe()), media_type=JSON, headers={"cache-control": "no-cache"})
 
     async def docs(request: Request) -> Response:
-        page = docs_page.render(document(), request.scope.get("root_path", ""))
+        page = docs_page.render(describe(), request.scope.get("root_path", ""))
         return Response(page, media_type=HTML, headers=docs_page.HEADERS)
 
     return [

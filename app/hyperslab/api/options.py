@@ -11,7 +11,7 @@ MIB = 1 << 20
 class ApiOptions:
     """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
 
-    ``read_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
+    ``request_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
     its share of the memory before it is told to come back later. Tokens: see `auth`.
     """
 
@@ -23,9 +23,11 @@ class ApiOptions:
     max_json_bytes: int = 16 * MIB
     max_csv_bytes: int = 64 * MIB
     max_upload_bytes: int = 256 * MIB
+    max_tile_bytes: int = 256 * MIB
+    tile_cache_bytes: int = 64 * MIB
     max_points: int = 1_000_000
     max_listed: int = 1000
     max_consolidated_nodes: int = 10_000
     immutable_seconds: int = 86_400
-    read_threads: int = 32
+    request_threads: int = 32
     queue_seconds: float = 10.0
