@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+
+from hyperslab.errors import BadParameter
 
 _ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr|view)(?=/|$)", re.ASCII)
 _METADATA_KEYS = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -23,13 +25,14 @@ class Address:
     def parse(cls, url: str) -> Address:
         """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/view/…`` or the service's own root.
 
-        Raises `ValueError` for what is not the URL of a node.
+        Raises `BadParameter` for what is not the URL of a node.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ValueError(f"{url!r} is not an http or https URL")
+            raise BadParameter(name="url", value=url, expected="an http or https URL")
         if "@" in parts.netloc:
-            raise ValueError("credentials do not belong in a URL, where logs keep them: pass headers= instead")
+            hidden = urlunsplit(parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]))
+            raise BadParameter(name="url", value=hidden, expected="no credentials in it: they go into headers")
         origin = f"{parts.scheme}://{parts.netloc}"
         found = _ROUTES.search(parts.path)
         if found is None:
@@ -40,7 +43,8 @@ class Address:
     @classmethod
     def _root(cls, origin: str, path: str, url: str) -> Address:
         if path.strip("/"):
-            raise ValueError(f"{url!r} is not the URL of a node: expected …/v1/metadata/{{store}}/{{path}} or …/zarr/…")
+            expected = "the URL of a node: …/v1/metadata/{store}/{path}, …/zarr/… or …/view/…"
+            raise BadParameter(name="url", value=url, expected=expected)
         return cls(origin, "")
 
     def url(self, route: str, **query: str | None) -> str:

@@ -19,7 +19,8 @@ class BodyChanged(Exception):
 class Body:
     """The body of one answer; a broken one is resumed with ``Range`` and ``If-Range`` (RFC 9110 §14).
 
-    ``check`` looks at an answer before its body is read from the beginning.
+    ``check`` looks at an answer before its body is read from the beginning. ``begun`` are the bytes that are here
+    already and the ETag of the body that they are from.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Body:
         check: Callable[[Response], None],
         cancel: Cancel,
         on_bytes: OnBytes,
+        begun: tuple[int, str | None] = (0, None),
     ) -> None:
         self._session = session
         self._request = request
@@ -37,14 +39,23 @@ class Body:
         self._cancel = cancel
         self._on_bytes = on_bytes
         self._response: Response | None = None
-        self._etag: str | None = None
-        self._position = 0
+        self._position, self._etag = begun
         self._failures = 0  # since the last byte
 
     @property
     def position(self) -> int:
         """Bytes read so far."""
         return self._position
+
+    @property
+    def etag(self) -> str | None:
+        """The validator of the body, once it is open."""
+        return self._etag
+
+    def open(self) -> int:
+        """Ask for the body without reading it: how many bytes are still to come. Raises as `fill`."""
+        response = self._response or self._open()
+        return int(response.headers["Content-Length"])
 
     def fill(self, buffer: memoryview) -> None:
         """Read exactly as many bytes as ``buffer`` holds.

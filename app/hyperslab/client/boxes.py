@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.indexing import Axis, IntArray
+from hyperslab.client.indexing import AnyArray, Axis, IntArray
 
 _LIST_TEXT = 4096
 """Characters that the bracketed lists of one request may have: with the rest, a URL stays below 6 KiB."""
@@ -25,6 +26,11 @@ class Box:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(len(axis) for axis in self.axes if not isinstance(axis, int))
+
+    def region_of(self, result: AnyArray) -> AnyArray:
+        """The view of ``result`` that this box fills; an array even where it has no axes."""
+        index: tuple[Any, ...] = (*self.where, ...)
+        return np.asarray(result[index])
 
     @property
     def text(self) -> str:

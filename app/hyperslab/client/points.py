@@ -75,7 +75,7 @@ class _Hull:
         read = np.empty(whole_box(self.axes).shape + document.item_shape, document.dtype)
         quiet = replace(fetch, on_bytes=lambda _: None)
         for box in boxes:
-            quiet.box(box, read[box.where])
+            quiet.box(box, box.region_of(read))
         region[...] = np.moveaxis(read, arrays, range(len(arrays)))[self.positions]
         fetch.on_bytes(region.nbytes)
 
@@ -111,7 +111,7 @@ def _fill_part(fetch: Fetch, part: _Part, region: AnyArray) -> None:
     if part.count == 1 or prod(part.tail) >= _OWN_REQUEST:
         for i in range(part.count):
             axes = tuple(int(axis[i]) if isinstance(axis, np.ndarray) else axis for axis in part.axes)
-            fetch.box(whole_box(axes), region[i])
+            fetch.box(whole_box(axes), region[i, ...])
     else:
         flat = region.reshape(-1, *region.shape[1 + len(part.tail) :])
         fetch.points(coordinates(part.axes), flat)

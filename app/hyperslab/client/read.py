@@ -61,4 +61,4 @@ def _fill_items(source: Source, axes: Sequence[Axis], raw: AnyArray, on_bytes: O
     limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
     cutter = Cutter(document.grid_chunks, document.item_nbytes, limit, inside_chunks=cap is not None)
     boxes = cutter.cut(whole_box(axes))
-    session.for_each(lambda box, cancel: Fetch(source, cancel, on_bytes).box(box, raw[box.where]), boxes)
+    session.for_each(lambda box, cancel: Fetch(source, cancel, on_bytes).box(box, box.region_of(raw)), boxes)

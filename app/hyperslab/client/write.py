@@ -86,7 +86,7 @@ def _write_boxes(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_by
         document.limits.get("max_request_bytes") or LARGEST_BOX,
     )
     boxes = Cutter(document.grid_chunks, document.item_nbytes, limit).cut(whole_box(axes))
-    session.for_each(lambda box, cancel: _put_box(source, box, values[box.where], cancel, on_bytes), boxes)
+    session.for_each(lambda box, cancel: _put_box(source, box, box.region_of(values), cancel, on_bytes), boxes)
 
 
 def _put_box(source: Source, box: Box, values: AnyArray, cancel: Cancel, on_bytes: OnBytes) -> None:

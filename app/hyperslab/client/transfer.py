@@ -1,0 +1,98 @@
+"""What the command line does with a running service: ``get``, ``put`` and ``info``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.array import RemoteArray
+from hyperslab.client.description import facts
+from hyperslab.client.download import FORMATS, download_file
+from hyperslab.client.group import RemoteGroup, open_node
+from hyperslab.client.indexing import AnyArray
+from hyperslab.client.node import open_session, read_document
+from hyperslab.client.progress import Progress
+from hyperslab.client.session import Request
+from hyperslab.errors import BadBody
+
+
+def download(
+    url: str, output: Path, *, select: str = "", field: str | None = None, token: str | None = None, progress: Progress
+) -> None:
+    """Download a selection into a file: npy, or raw, csv or json by the file's suffix.
+
+    An interrupted download goes on when it is started again. ``select`` and ``field`` may stand in the URL too. Raises
+    `BadSelection`, `BadParameter` and what the server raised.
+    """
+    wire.parse_selection(select)  # before anything is asked for
+    address = Address.parse(url)
+    in_url = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+    form = FORMATS.get(output.suffix.lower(), "npy")
+    query = {"select": select or in_url.get("select"), "field": field or in_url.get("field"), "format": form}
+    session = open_session(1, _authorization(token), None)
+    try:
+        download_file(session, Request("GET", address.url("slice", **query)), output, progress=progress)
+    finally:
+        session.close()
+
+
+def upload(
+    source: Path, url: str, *, select: str = "", field: str | None = None, token: str | None = None, progress: Progress
+) -> None:
+    """Write an npy file into a selection of an array.
+
+    Raises `BadBody` for a file that cannot be read as npy or does not fit, and what the server raised.
+    """
+    key = wire.parse_selection(select)
+    values = _load(source)
+    with RemoteArray(url, field=field, headers=_authorization(token), progress=progress) as array:
+        try:
+            array.oindex[key] = values
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadBody(reason=f"{source}: {error}") from error
+
+
+def describe(url: str, *, token: str | None = None) -> str:
+    """A node for people: what is known of an array, or what is below a group."""
+    address = Address.parse(url)
+    session = open_session(1, _authorization(token), None)
+    try:
+        node = open_node(session, address, *read_document(session, address))
+        lines = [str(node.tree())] if isinstance(node, RemoteGroup) else _array_lines(node)
+        return "\n".join([*lines, *_attribute_lines(node.attrs.asdict())])
+    finally:
+        session.close()
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _load(source: Path) -> AnyArray:
+    try:
+        values: AnyArray = np.load(source, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise BadBody(reason=f"{source} is not an npy file: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise BadBody(reason=f"{source} is an npz archive: expected one array, as npy")
+    return values
+
+
+def _array_lines(array: RemoteArray) -> list[str]:
+    known = facts(array)
+    width = max(map(len, known))
+    return [f"{name:{width}}  {value}" for name, value in known.items()]
+
+
+def _attribute_lines(attributes: Mapping[str, Any]) -> list[str]:
+    if not attributes:
+        return []
+    text = json.dumps(attributes, indent=2, ensure_ascii=False)
+    return ["attributes", *(f"  {line}" for line in text.splitlines()[1:-1])]
