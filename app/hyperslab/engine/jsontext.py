@@ -20,6 +20,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(rb"[0-9]{19}")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # linear in time, closed or not
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SHOWN = 120
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxdict = 3, 8, 5
 _REPR.maxstring = _REPR.maxlong = _REPR.maxother = 60
@@ -58,7 +59,8 @@ def shown(value: Any) -> str:
     """A value from a document as it may stand in a message: short, whatever was sent."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return _REPR.repr(value)
+    text = _REPR.repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _parse_leniently(raw: bytes) -> Any:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from hyperslab.engine.codecs_config import check_codec_config
+from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
@@ -43,9 +43,6 @@ __all__ = [
     "parse_group",
     "parse_json",
 ]
-
-if TYPE_CHECKING:
-    from hyperslab.engine.codecs import ChunkCodec
 
 T = TypeVar("T")
 
@@ -78,8 +75,6 @@ class ArrayMetadata:
     codec: ChunkCodec = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from hyperslab.engine.codecs import make_codec
-
         object.__setattr__(self, "grid", ChunkGrid(self.shape, self.chunks, self.dimension_separator))
         object.__setattr__(self, "codec", make_codec(self))
 

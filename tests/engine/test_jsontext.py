@@ -1,0 +1,122 @@
+"""JSON of documents: lenient on reading, strict on writing, bounded."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.engine.jsontext import MAX_DEPTH, dump_json, parse_json, shown
+
+_FINITE = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
+_VALUES = st.recursive(
+    _FINITE | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('ab"\\é', max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_VALUES)
+def test_values_survive_exactly(value: Any) -> None:
+    assert parse_json(dump_json(value)) == value
+    assert json.loads(dump_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'\xef\xbb\xbf{"a": 1}', {"a": 1}),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b"[-0.0]", [-0.0]),
+        (b"[18446744073709551616, -9223372036854775809]", [2**64, -(2**63) - 1]),
+        (b'["\\ud83d\\ude00"]', ["😀"]),
+        (b'"\\u0000"', "\0"),
+        (memoryview(b" [1] \n"), [1]),
+    ],
+)
+def test_value_is_read_as_it_was_meant(text: bytes, value: Any) -> None:
+    found = parse_json(text)
+
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+def test_bare_tokens_of_old_writers_are_read() -> None:
+    found = parse_json(b'{"a": [NaN, Infinity, -Infinity], "long": 18446744073709551616}')
+
+    assert math.isnan(found["a"][0])
+    assert found["a"][1:] == [math.inf, -math.inf]
+    assert found["long"] == 2**64
+
+
+def test_numbers_that_are_no_json_are_written_as_the_strings_of_zarr() -> None:
+    text = dump_json({"a": (math.nan, [math.inf], -math.inf, 1.5)})
+
+    assert text == b'{"a":["NaN",["Infinity"],"-Infinity",1.5]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"[1,]",
+        b"{'a': 1}",
+        b"nan",
+        b"[1] [2]",
+        b"\xff\xfe[\x001\x00]\x00",
+        '"é"'.encode("latin-1"),
+        b'"\\ud800"',
+        b'["\\udc00", NaN]',
+        b"// comment\n1",
+        b"0x10",
+        b"1" * 5000,
+        b'"\x01"',
+    ],
+    ids=repr,
+)
+def test_what_is_no_json_is_refused_with_a_reason(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("token", ["1", "NaN"])
+def test_nesting_is_bounded(token: str) -> None:
+    deepest = "[" * MAX_DEPTH + token + "]" * MAX_DEPTH
+
+    assert parse_json(deepest.encode())
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        with pytest.raises(ValueError, match="nested"):
+            parse_json(f"{opening * 2000}{token}{closing * 2000}".encode())
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    value = ['[{"\\' * 500, {"[" * 500: [[]] * 500}]
+
+    assert parse_json(dump_json(value)) == value
+
+
+def test_size_is_bounded() -> None:
+    assert parse_json(b"[1,2]", limit=5) == [1, 2]
+    with pytest.raises(ValueError, match="limit is 4"):
+        parse_json(b"[1,2]", limit=4)
+
+
+@pytest.mark.parametrize("text", [b'"' + b'\\"' * 500_000, b"[" * 300 + b'"' * 500_000, b"[" * 300 + b"\\" * 500_000])
+def test_hostile_text_is_refused_in_linear_time(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("value", [None, True, False])
+def test_constants_are_shown_as_json(value: Any) -> None:
+    assert shown(value) == json.dumps(value)
+
+
+def test_long_values_are_shown_short() -> None:
+    assert len(shown({"a" * 1000: ["b" * 1000] * 1000})) <= 120

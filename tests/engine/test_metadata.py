@@ -1,0 +1,383 @@
+"""Metadata documents: what opens, what does not and why, and what survives being written back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.engine.fill_value import format_fill_value, zero_item
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.jsontext import dump_json, parse_json
+from hyperslab.engine.metadata import (
+    MAX_ARRAY_BYTES,
+    ArrayMetadata,
+    parse_attributes,
+    parse_consolidated,
+    parse_group,
+)
+from hyperslab.errors import BadMetadata, BrokenData, CodecRefused
+from tests.conformance.deviations import deviation
+from tests.conformance.vectors import Case, case_id, cases, is_firm
+from tests.engine import dtype_strategies as dtypes
+
+_FOLLOWED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is None]
+_ACCEPTED = [case for case in _FOLLOWED if case["expect"]["accept"]]
+_REFUSED = [case for case in _FOLLOWED if not case["expect"]["accept"]]
+_DEVIATED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is not None]
+_OF_THE_WHOLE = "empty value|white|truncated|two documents|not |trailing|single|invalid UTF|bare|no lead|hexa|nested"
+
+
+def _raw(case: Case) -> bytes:
+    return case["raw"].encode() if "raw" in case else base64.b64decode(case["raw_b64"])
+
+
+def _document(**members: Any) -> dict[str, Any]:
+    usual = {
+        "zarr_format": 2,
+        "shape": [20, 30],
+        "chunks": [10, 10],
+        "dtype": "<i4",
+        "compressor": None,
+        "fill_value": 0,
+        "order": "C",
+        "filters": None,
+    }
+    return {**usual, **members}
+
+
+def _parse(**members: Any) -> ArrayMetadata:
+    return ArrayMetadata.parse(dump_json(_document(**members)), ".zarray")
+
+
+# --- vectors -----------------------------------------------------------------------------------------------------
+
+
+def test_no_firm_vector_is_deviated_from() -> None:
+    assert [case["id"] for case in _DEVIATED if is_firm(case)] == []
+
+
+@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
+def test_document_of_the_vectors_opens_and_survives_being_written(case: Case) -> None:
+    metadata = ArrayMetadata.parse(_raw(case), ".zarray")
+    again = ArrayMetadata.parse(metadata.to_bytes(), ".zarray")
+
+    reference = next(r for r in case["refs"].values() if r.get("accept"))
+    assert metadata.shape == tuple(case["expect"].get("shape", reference.get("shape", metadata.shape)))
+    assert metadata.chunks == tuple(reference.get("chunk_shape", reference.get("chunks", metadata.chunks)))
+    assert _without_filters(again.document) == _without_filters(json.loads(dump_json(metadata.document)))
+    assert again.filters == metadata.filters
+
+
+@pytest.mark.parametrize("case", _DEVIATED, ids=case_id)
+def test_document_that_only_others_refuse_opens(case: Case) -> None:
+    assert not case["expect"]["accept"]
+    assert ArrayMetadata.parse(_raw(case), ".zarray").document["zarr_format"] == 2
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_document_that_the_vectors_refuse_fails_with_what_is_wrong(case: Case) -> None:
+    with pytest.raises(BrokenData) as caught:
+        ArrayMetadata.parse(_raw(case), "a/.zarray")
+
+    error = caught.value
+    assert str(error).startswith("a/.zarray: ")
+    if isinstance(error, BadMetadata):
+        assert error.member is not None or re.match(_OF_THE_WHOLE, case["note"])
+        assert error.reason
+    if "codec" in case["expect"].get("error", ""):
+        assert isinstance(error, CodecRefused)
+        assert error.codec in case["raw"]
+
+
+# --- members -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("zarr_format", True),
+        ("shape", [20, math.inf]),
+        ("shape", [20, 2**62 + 1]),
+        ("shape", [20, 1e300]),
+        ("shape", [1] * 65),
+        ("chunks", [10, 0]),
+        ("chunks", [10, False]),
+        ("chunks", [2**31, 2**31]),
+        ("dtype", "|O"),
+        ("dtype", [["a", "<i4", [1] * 63]]),
+        ("order", 0),
+        ("dimension_separator", "//"),
+        ("dimension_separator", ""),
+        ("dimension_separator", ["."]),
+        ("compressor", ""),
+        ("compressor", {"id": None}),
+        ("compressor", {"id": "zlib", "level": "1"}),
+        ("compressor", {"id": "zlib", "nope": 1}),
+        ("filters", {}),
+        ("filters", False),
+        ("filters", [{"id": "delta"}]),
+        ("filters", [{}]),
+        ("fill_value", "x"),
+        ("fill_value", 2**31),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_wrong_member_is_named(member: str, value: Any) -> None:
+    chunked = {"chunks": [1] * 65} if member == "shape" and len(value) == 65 else {}
+
+    with pytest.raises(BadMetadata) as caught:
+        ArrayMetadata.from_document(_document(**{**chunked, member: value}), ".zarray")
+
+    assert caught.value.key == ".zarray"
+    assert str(caught.value.member).startswith(member) or (member, value) == ("dtype", "|O")
+
+
+@pytest.mark.parametrize("name", _document())
+def test_required_member_that_is_missing_is_named(name: str) -> None:
+    document = _document()
+    del document[name]
+
+    with pytest.raises(BadMetadata, match="is missing") as caught:
+        ArrayMetadata.from_document(document, ".zarray")
+    assert caught.value.member == name
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 3, True])
+def test_document_must_be_an_object(document: Any) -> None:
+    with pytest.raises(BadMetadata, match="object"):
+        ArrayMetadata.from_document(document, ".zarray")
+
+
+def test_codec_is_known_before_any_chunk_is_read() -> None:
+    for config in ({"id": "pickle"}, {"id": "no_such"}, {"id": "BLOSC"}):
+        for members in ({"compressor": config}, {"filters": [{"id": "delta", "dtype": "<i4"}, config]}):
+            with pytest.raises(CodecRefused) as caught:
+                _parse(**members)
+            assert caught.value.codec == config["id"]
+            assert caught.value.key == ".zarray"
+
+
+def test_sizes_are_exact_far_beyond_64_bits() -> None:
+    metadata = _parse(shape=[2**62, 2**62, 2**40], chunks=[2**20, 2**20, 2], dtype="<c16")
+
+    assert metadata.nbytes == 2 ** (62 + 62 + 40 + 4)
+    assert metadata.chunk_nbytes == 2 ** (20 + 20 + 1 + 4)
+    assert metadata.grid.nchunks == 2 ** (42 + 42 + 39)
+
+
+def test_integral_floats_are_sizes() -> None:
+    metadata = _parse(zarr_format=2.0, shape=[20.0, 30.0], chunks=[10.0, 5])
+
+    assert (metadata.shape, metadata.chunks) == ((20, 30), (10, 5))
+
+
+def test_chunk_of_an_empty_axis_may_be_zero() -> None:
+    metadata = _parse(shape=[0, 5], chunks=[0, 5])
+
+    assert metadata.chunks == (1, 5)
+    assert json.loads(metadata.to_bytes())["chunks"] == [0, 5]
+
+
+def test_separator_defaults_to_a_dot_and_a_store_may_say_otherwise() -> None:
+    data = dump_json(_document())
+    stored = dump_json(_document(dimension_separator="."))
+
+    assert ArrayMetadata.parse(data, ".zarray").dimension_separator == "."
+    assert ArrayMetadata.parse(data, ".zarray", default_separator="/").grid == ChunkGrid((20, 30), (10, 10), "/")
+    assert ArrayMetadata.parse(stored, ".zarray", default_separator="/").dimension_separator == "."
+    assert _parse(dimension_separator=None).dimension_separator == "."
+
+
+def test_empty_list_of_filters_is_no_filters_and_written_as_null() -> None:
+    metadata = _parse(filters=[])
+
+    assert metadata.filters is None
+    assert metadata.document["filters"] == []
+    assert json.loads(metadata.to_bytes())["filters"] is None
+
+
+def test_codecs_are_in_the_order_of_encoding() -> None:
+    delta, zlib = {"id": "delta", "dtype": "<i4"}, {"id": "zlib", "level": 1}
+
+    assert _parse(filters=[delta], compressor=zlib).codecs == (delta, zlib)
+    assert _parse(compressor=zlib).codecs == (zlib,)
+    assert _parse().codecs == ()
+
+
+def test_fill_is_zero_where_the_fill_value_is_null() -> None:
+    assert _parse(fill_value=None).fill_value is None
+    assert _parse(fill_value=None).fill.tobytes() == bytes(4)
+    assert _parse(fill_value=7).fill.tolist() == 7
+    strings = _parse(dtype="|O", filters=[{"id": "vlen-utf8"}], fill_value=None)
+    assert strings.fill[()] == ""
+
+
+def test_bare_nan_is_read_and_written_as_a_string() -> None:
+    data = dump_json(_document(dtype="<f4", fill_value=1)).replace(b'"fill_value":1', b'"fill_value":NaN')
+
+    metadata = ArrayMetadata.parse(data, ".zarray")
+
+    assert metadata.fill.tobytes().hex() == "0000c07f"
+    assert json.loads(metadata.to_bytes())["fill_value"] == "NaN"
+
+
+# --- writing back ----------------------------------------------------------------------------------------------------
+
+
+def test_resizing_keeps_every_other_member_unknown_ones_included() -> None:
+    document = _document(foo={"a": [1, 2**70]}, _nczarr_array={"dimrefs": ["/x"]}, dtype="<u1")
+
+    resized = ArrayMetadata.from_document(document, ".zarray").with_shape((5, 0))
+
+    assert resized.shape == (5, 0)
+    assert parse_json(resized.to_bytes()) == {**document, "shape": [5, 0]}
+
+
+def test_resizing_to_what_cannot_be_is_refused_and_changes_nothing() -> None:
+    metadata = _parse()
+
+    for shape in ((-1, 2), (1,), (1, 2, 3)):
+        with pytest.raises(BadMetadata):
+            metadata.with_shape(shape)
+    assert metadata.shape == (20, 30)
+
+
+def test_resizing_keeps_the_separator_of_the_store() -> None:
+    metadata = ArrayMetadata.parse(dump_json(_document()), ".zarray", default_separator="/")
+
+    assert metadata.with_shape((1, 1)).dimension_separator == "/"
+    assert "dimension_separator" not in metadata.with_shape((1, 1)).document
+
+
+@given(
+    st.data(),
+    dtypes.simple_dtypes | dtypes.structured_dtypes,
+    st.sampled_from("CF"),
+    st.sampled_from([None, ".", "/"]),
+    st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 1000)), max_size=4),
+)
+def test_documents_survive_being_read_and_written(
+    data: st.DataObject, spelled: Any, order: str, separator: str | None, axes: list[tuple[int, int]]
+) -> None:
+    dtype = ArrayMetadata.from_document(_document(dtype=spelled, fill_value=None), ".zarray").dtype
+    fill = data.draw(st.none() | st.just(format_fill_value(zero_item(dtype), dtype)))
+    shape, chunks = [size for size, _ in axes], [chunk for _, chunk in axes]
+    document = _document(dtype=spelled, shape=shape, chunks=chunks, order=order, fill_value=fill)
+    document["dimension_separator"] = separator
+
+    metadata = ArrayMetadata.parse(dump_json(document), ".zarray")
+
+    assert (metadata.shape, metadata.chunks, metadata.order) == (tuple(shape), tuple(chunks), order)
+    assert metadata.rank == len(axes)
+    assert metadata.dimension_separator == (separator or ".")
+    assert parse_json(metadata.to_bytes()) == document
+
+
+# --- hostile documents -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"shape": [1] * 100_000, "chunks": [1] * 100_000},
+        {"shape": [2**62] * 60, "chunks": [2**40] * 60},
+        {"dtype": [[f"f{i}", "|u1"] for i in range(100_000)]},
+        {"dtype": "|S99999999999"},
+        {"dtype": [["a", "|V1", [2**40, 2**40]]]},
+        {"fill_value": "A" * 100_000},
+        {"compressor": {"id": "x" * 100_000}},
+        {"compressor": {"id": "blosc", **{f"m{i}": i for i in range(10_000)}}},
+        {"filters": [{"id": "delta", "dtype": "<i4"}] * 1000 + [{"id": "nope"}]},
+        {"order": [["C"] * 1000] * 100},
+    ],
+    ids=lambda document: next(iter(document)),
+)
+def test_hostile_document_is_refused_with_a_short_reason(document: dict[str, Any]) -> None:
+    with pytest.raises(BrokenData) as caught:
+        _parse(**document)
+
+    facts = caught.value.facts()
+    assert len(facts.get("reason", "")) < 2000
+
+
+def test_document_of_no_end_is_refused_unread() -> None:
+    with pytest.raises(BadMetadata, match="limit"):
+        ArrayMetadata.parse(b" " * (MAX_ARRAY_BYTES + 1), ".zarray")
+
+
+def test_array_of_the_largest_items_opens_at_no_cost() -> None:
+    metadata = _parse(dtype="|S67108864", fill_value="", shape=[2**40, 2**40])
+
+    assert metadata.itemsize == 1 << 26
+    assert metadata.fill.dtype == np.dtype("S67108864")
+
+
+# --- groups, attributes, consolidated metadata -------------------------------------------------------------------
+
+
+def test_group_may_hold_other_members() -> None:
+    document = {"zarr_format": 2, "consolidated_metadata": None}
+
+    assert parse_group(dump_json(document), "a/.zgroup").document == document
+    assert json.loads(parse_group(b'{"zarr_format": 2}', ".zgroup").to_bytes()) == {"zarr_format": 2}
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"zarr_format": 3}', b'{"zarr_format": "2"}'])
+def test_what_is_no_group_is_refused(text: bytes) -> None:
+    with pytest.raises(BadMetadata) as caught:
+        parse_group(text, "a/.zgroup")
+    assert caught.value.key == "a/.zgroup"
+
+
+def test_attributes_may_hold_what_old_writers_wrote() -> None:
+    text = b'\xef\xbb\xbf{"fill": NaN, "big": 1234567890123456789012, "1": "\\u00e9"}'
+
+    found = parse_attributes(text, ".zattrs")
+
+    assert math.isnan(found.pop("fill"))
+    assert found == {"big": 1234567890123456789012, "1": "é"}
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b'"x"'])
+def test_attributes_must_be_an_object(text: bytes) -> None:
+    with pytest.raises(BadMetadata) as caught:
+        parse_attributes(text, "a/.zattrs")
+    assert caught.value.key == "a/.zattrs"
+
+
+def test_consolidated_documents_are_found_by_key() -> None:
+    documents: Mapping[str, Any] = {".zgroup": {"zarr_format": 2}, "a/.zarray": _document(), "a/.zattrs": {"x": 1}}
+
+    found = parse_consolidated(dump_json({"zarr_consolidated_format": 1, "metadata": documents}), ".zmetadata")
+
+    assert found == documents
+    assert ArrayMetadata.from_document(found["a/.zarray"], "a/.zarray").shape == (20, 30)
+
+
+@pytest.mark.parametrize(
+    ("document", "member"),
+    [
+        ({"metadata": {}}, "zarr_consolidated_format"),
+        ({"zarr_consolidated_format": 2, "metadata": {}}, "zarr_consolidated_format"),
+        ({"zarr_consolidated_format": 1}, "metadata"),
+        ({"zarr_consolidated_format": 1, "metadata": []}, "metadata"),
+        ({"zarr_consolidated_format": 1, "metadata": {"a/.zattrs": 3}}, "metadata['a/.zattrs']"),
+    ],
+)
+def test_consolidated_metadata_that_is_wrong_names_the_member(document: Any, member: str) -> None:
+    with pytest.raises(BadMetadata) as caught:
+        parse_consolidated(dump_json(document), ".zmetadata")
+    assert (caught.value.key, caught.value.member) == (".zmetadata", member)
+
+
+def _without_filters(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "filters"}
