@@ -1,0 +1,222 @@
+"""Chunk shapes: TensorStore's bisection and layout constraints, zarr-python's guess."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.chunk_layout import ChunkLayout, parse_chunk_layout, parse_chunk_shape
+from hyperslab.engine.chunk_shape import choose_chunks, guess_chunks
+from tests.conformance.vectors import Case, case_id, cases
+from tests.engine.oracles import tensorstore_created
+
+_LAYOUTS = [case for case in cases("chunk_layout") if "schema" in case and "domain" in case["schema"]]
+_CHOSEN = [case for case in _LAYOUTS if "error" not in case["expect"]]
+_REFUSED = [case for case in _LAYOUTS if "error" in case["expect"]]
+
+
+def _chosen(shape: list[int], layout: dict[str, Any]) -> tuple[list[int], str]:
+    parsed = parse_chunk_layout(layout, len(shape), ChunkLayout())
+    chunks = choose_chunks(
+        shape, chunk_shape=parsed.chunk_shape, aspect_ratio=parsed.aspect_ratio, elements=parsed.elements
+    )
+    return list(chunks), parsed.order or "C"
+
+
+@pytest.mark.parametrize("case", _CHOSEN, ids=case_id)
+def test_layout_of_the_vectors_gives_the_expected_chunks(case: Case) -> None:
+    schema = case["schema"]
+
+    found = _chosen(schema["domain"]["shape"], schema.get("chunk_layout", {}))
+
+    assert found == (case["expect"]["chunks"], case["expect"]["order"])
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_layout_that_the_vectors_refuse_is_refused(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        _chosen(case["schema"]["domain"]["shape"], case["schema"]["chunk_layout"])
+
+
+@pytest.mark.parametrize("case", [c for c in cases("chunk_layout") if "field" in c], ids=case_id)
+def test_subarrays_are_whole_and_counted(case: Case) -> None:
+    inner = next(field[2] for field in case["metadata"]["dtype"] if field[0] == case["field"])
+
+    assert list(choose_chunks(case["metadata"]["shape"], inner=inner)) == case["expect"]["chunks"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "constraint", "chunks"),
+    [
+        ([1000, 2000, 3000], {}, [101, 101, 101]),
+        ([10000, 10000], {}, [1024, 1024]),
+        ([2000000], {}, [1048576]),
+        ([5000, 5000, 3], {}, [591, 591, 3]),
+        ([100, 100, 100, 100], {}, [32, 32, 32, 32]),
+        ([24, 37, 721, 1440], {}, [24, 35, 35, 35]),
+        ([50000, 3, 224, 224], {}, [70, 3, 70, 70]),
+        ([20] * 6, {}, [10] * 6),
+        ([5, 0, 7], {}, [5, 1, 7]),
+        ([], {}, []),
+        ([1000, 2000, 3000], {"aspect_ratio": [1, 2, 2]}, [64, 128, 128]),
+        ([1000, 2000, 3000], {"aspect_ratio": [1, 2, 2], "elements": 2000000}, [79, 159, 159]),
+        ([10000, 10000], {"aspect_ratio": [1, 1.5]}, [836, 1254]),
+        ([10000, 10000], {"aspect_ratio": [1, 1000]}, [104, 10000]),
+        ([100, 5000, 5000], {"aspect_ratio": [0.01, 1, 1]}, [4, 499, 499]),
+        ([1000, 1000, 1000], {"aspect_ratio": [1, 1, 4], "elements": 4096}, [10, 10, 40]),
+        ([1000, 2000, 3000], {"elements": 7}, [1, 1, 1]),
+        ([1000, 2000, 3000], {"elements": 10}, [2, 2, 2]),
+        ([40, 50], {"elements": 1000}, [31, 31]),
+        ([1000, 2000, 3000], {"chunk_shape": [100, 0, 0]}, [100, 102, 102]),
+        ([1000, 2000, 3000], {"chunk_shape": [-1, 0, 0]}, [1000, 32, 32]),
+        ([1000, 2000, 3000], {"chunk_shape": [10, 0, 0], "aspect_ratio": [1, 1, 2]}, [10, 228, 457]),
+        ([1000, 2000, 3000], {"chunk_shape": [1000, 2000, 0], "elements": 100}, [1000, 2000, 1]),
+        ([1000, 2000, 3000], {"chunk_shape": [100, 0, 0], "elements": 10000}, [100, 10, 10]),
+        ([1000, 2000], {"inner": [2, 3]}, [418, 418]),
+        ([0], {"chunk_shape": [-1]}, [1]),
+        ([2**61], {"elements": 2**61}, [2**61]),
+        ([2**40, 2**40], {"elements": 2**61}, [1518500249, 1518500249]),
+    ],
+)
+def test_chunks_are_those_that_tensorstore_was_seen_to_choose(
+    shape: list[int], constraint: Any, chunks: list[int]
+) -> None:
+    assert list(choose_chunks(shape, **constraint)) == chunks
+
+
+_SIZES = st.integers(0, 300) | st.sampled_from([1000, 4096, 10**6])
+_RATIOS = st.sampled_from([0, 1, 2, 0.5, 1.5, 3, 10, 0.1])
+
+
+def _optional(entries: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=entries)
+
+
+@st.composite
+def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
+    shape = draw(st.lists(_SIZES, min_size=1, max_size=4))
+    rank = len(shape)
+    sizes = st.lists(st.sampled_from([0, 0, -1, 1, 7, 100]), min_size=rank, max_size=rank)
+    ratios = st.lists(_RATIOS, min_size=rank, max_size=rank)
+    hard = {"shape": sizes, "aspect_ratio": ratios, "elements": st.integers(0, 10**7)}
+    soft = {f"{name}_soft_constraint": strategy for name, strategy in hard.items()}
+    order = st.permutations(range(rank)).map(list)
+    chunk = _optional({**hard, **soft})
+    layout = {
+        "chunk": chunk,
+        "read_chunk": _optional(soft),
+        "write_chunk": _optional(soft),
+        "inner_order_soft_constraint": order,
+    }
+    return shape, draw(_optional(layout))
+
+
+@settings(max_examples=150, deadline=None)
+@given(_requests())
+def test_layouts_give_what_tensorstore_chooses(request_: tuple[list[int], dict[str, Any]]) -> None:
+    shape, layout = request_
+    theirs = tensorstore_created({"dtype": "uint8", "schema": {"domain": {"shape": shape}, "chunk_layout": layout}})
+
+    chunks, order = _chosen(shape, layout)
+
+    assert chunks == theirs["chunks"]
+    assert order == theirs["order"] or len(shape) < 2
+
+
+@given(
+    st.lists(st.integers(0, 2**62), max_size=5),
+    st.integers(0, 2**62) | st.none(),
+    st.sampled_from([1e-9, 1e-3, 1.0, 1e9]),
+)
+def test_search_ends_and_stays_within_target_and_array(shape: list[int], elements: int | None, ratio: float) -> None:
+    chunks = choose_chunks(shape, elements=elements, aspect_ratio=[ratio, *[1.0] * (len(shape) - 1)] if shape else ())
+
+    assert all(1 <= chunk <= max(1, size) for chunk, size in zip(chunks, shape, strict=True))
+    assert math.prod(chunks) <= max(1, 1 << 20 if elements is None else elements)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"chunk": {"shape": [10, 0, 0]}, "read_chunk": {"shape": [11, 0, 0]}},
+        {"chunk": {"elements": 10}, "write_chunk": {"elements": 20}},
+        {"chunk": {"aspect_ratio": [1, 0, 0]}, "write_chunk": {"aspect_ratio": [2, 0, 0]}},
+        {"codec_chunk": {"shape": [10, 10, 10]}},
+        {"chunk": {"shape": [10, 20]}},
+        {"chunk": {"shape": [10, 20, -2]}},
+        {"chunk": {"shape": [10, 20, 1.5]}},
+        {"chunk": {"shape": [10, 20, math.inf]}},
+        {"chunk": {"shape": [10, 20, True]}},
+        {"chunk": {"shape": 10}},
+        {"chunk": {"elements": -1}},
+        {"chunk": {"elements": 1.5}},
+        {"chunk": {"elements": 2**62}},
+        {"chunk": {"aspect_ratio": [-1, 1, 1]}},
+        {"chunk": {"aspect_ratio": [1, 1]}},
+        {"chunk": {"aspect_ratio": [math.nan, 1, 1]}},
+        {"chunk": {"aspect_ratio": [1e-320, 1, 1]}},
+        {"chunk": {"nope": 1}},
+        {"chunk": None},
+        {"nope": 1},
+        {"inner_order": [1, 0, 2]},
+        {"inner_order": [0, 0, 1]},
+        {"inner_order": [0, 1]},
+        {"grid_origin": [0, 0, 1]},
+        {"grid_origin": [0, 0]},
+        {"rank": 2},
+        [],
+    ],
+    ids=str,
+)
+def test_layout_that_cannot_be_is_refused_with_a_reason(layout: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_chunk_layout(layout, 3, ChunkLayout())
+
+
+def test_harmless_members_of_a_layout_are_accepted() -> None:
+    layout = {
+        "rank": 3,
+        "grid_origin": [None, 0, 0],
+        "grid_origin_soft_constraint": [1, 2, 3],
+        "codec_chunk": {"elements": 9},
+    }
+
+    assert parse_chunk_layout(layout, 3, ChunkLayout()).elements is None
+    assert parse_chunk_layout({"inner_order": [2, 1, 0]}, 3, ChunkLayout()).order == "F"
+    assert parse_chunk_layout({"inner_order": [0]}, 1, ChunkLayout(order="F")).order == "F"
+
+
+def test_other_members_of_a_request_are_hard_constraints() -> None:
+    hard = ChunkLayout(chunk_shape=(10, 0), order="C")
+
+    assert parse_chunk_layout({"chunk": {"shape_soft_constraint": [5, 5]}}, 2, hard).chunk_shape == (10, 5)
+    for layout in ({"chunk": {"shape": [11, 0]}}, {"inner_order": [1, 0]}):
+        with pytest.raises(ValueError, match=r"both|order"):
+            parse_chunk_layout(layout, 2, hard)
+
+
+def test_null_is_the_whole_axis_as_in_zarr_python() -> None:
+    assert parse_chunk_shape([10, None, -1], 3) == (10, -1, -1)
+    assert parse_chunk_shape(None, 3) == ()
+
+
+# --- zarr-python's guess -------------------------------------------------------------------------------------------
+
+_GUESSED = [case for case in cases("guess_chunks") if case["chunks"] is None or case["chunks"] is True]
+
+
+@pytest.mark.parametrize("case", _GUESSED, ids=case_id)
+def test_guess_of_the_vectors(case: Case) -> None:
+    assert list(guess_chunks(case["shape"], case["typesize"])) == case["refs"]["zarr2"]["chunks"]
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=4), st.sampled_from([1, 2, 8, 150]))
+def test_guessed_chunks_are_of_a_size_that_can_be_worked_with(shape: list[int], itemsize: int) -> None:
+    chunks = guess_chunks(shape, itemsize)
+
+    assert all(1 <= chunk <= max(1, size) for chunk, size in zip(chunks, shape, strict=True))
+    assert math.prod(chunks) * itemsize < 64 << 20
