@@ -44,12 +44,14 @@ def store(tmp_path: Path) -> Path:
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running ``hyperslab serve`` and its base URL."""
     command = [*COMMAND, "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout
             yield process, next(match[1] for line in process.stdout if (match := re.match(r"Look +(http.*)/$", line)))
         finally:
-            process.kill()
+            if process.poll() is None:
+                process.terminate()  # not kill: worker processes have to end too
+                process.wait(timeout=30)
 
 
 def fetch(url: str) -> bytes:
@@ -121,7 +123,8 @@ def test_writable_is_said_of_the_stores_that_are_named() -> None:
         (["serve", "--port", "x"], 2, "--port"),
         (["serve", "--port", "70000", "/data/a"], 2, "port: "),
         (["serve", "--config", "/nowhere.toml"], 2, "cannot read the configuration file '/nowhere.toml'"),
-        (["serve", "/no/such/folder", "--get", "/v1/metadata"], 1, "/no/such/folder"),
+        (["serve", "/no/such/folder", "--get", "/v1/metadata"], 1, "store 'folder'"),
+        (["serve", "/no/such/folder"], 1, "store 'folder'"),
         (["nonsense"], 2, "nonsense"),
         (["get"], 2, "URL"),
     ],
@@ -187,7 +190,7 @@ def test_check_fails_where_a_store_cannot_be_opened(tmp_path: Path, capsys: pyte
     config.write_text("[stores]\ngone = '/no/such/folder'\n")
 
     assert run(["check", "--config", str(config)]) == 1
-    assert "/no/such/folder" in only_line(capsys.readouterr().err)
+    assert "store 'gone'" in only_line(capsys.readouterr().err)
 
 
 def test_a_port_that_is_taken_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

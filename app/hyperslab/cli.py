@@ -96,6 +96,7 @@ def serve(
     given = {"host": host, "port": port, "workers": workers, "demo_dir": demo_dir}
     overrides = {key: value for key, value in given.items() if value is not None}
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
+    _check_folders(settings)
     if get is not None:
         return _answer(settings, get)
     from hyperslab.server import serve as serve_http
@@ -158,6 +159,15 @@ def put(
 
     upload(source, url, select=select, field=field, token=token, progress=not quiet)
     return 0
+
+
+def _check_folders(settings: Settings) -> None:
+    """A folder that is not there is a typing mistake; a bucket that does not answer may come back: see ``/readyz``."""
+    from hyperslab.asgi import open_stores
+
+    for store in open_stores(settings):
+        if store.url.startswith(("/", "file:")):
+            store.check()
 
 
 def _answer(settings: Settings, path: str) -> int:

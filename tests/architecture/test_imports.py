@@ -52,9 +52,9 @@ LIVES_IN: dict[str, str] = {
     "pydantic": r"settings|api\b.*",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
-    "urllib3": r"client\b.*|cli",
+    "urllib3": r"client\b.*|cli|storage\.http",
     "PIL": r"tiles\b.*",
-    "isal": r"tiles\b.*",
+    "isal": r"tiles\b.*|engine\.codecs\w*",
     "cmap": r"tiles\b.*",
     "multiprocessing": r"server",
 }
