@@ -1,0 +1,41 @@
+"""Deep Zoom: ``{path}.dzi`` and its tiles below ``{path}_files/``."""
+
+from __future__ import annotations
+
+import re
+
+from hyperslab.api.reply import Reply
+from hyperslab.api.request import Request
+from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
+from hyperslab.errors import TileNotFound
+from hyperslab.tiles.asked import Asked
+from hyperslab.tiles.dzi import descriptor, tile_region
+from hyperslab.tiles.service import Rendering
+
+
+async def get_descriptor(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    """The ``.dzi`` document; viewers send its query with every tile."""
+    asked = routes.asked(request)
+    frame = await routes.run(routes.tiles.frame, match["path"], asked)
+    text = descriptor(frame.grid, overlap=asked.overlap, fmt=asked.format)
+    return document_reply(routes, match["path"], text.encode(), media_type="application/xml")
+
+
+async def get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    """One tile, cut at the edges."""
+    asked = routes.asked(request)
+    fmt = "jpg" if match["fmt"] == "jpeg" else match["fmt"]
+    place = int(match["level"]), int(match["x"]), int(match["y"])
+    try:
+        rendering = await routes.run(_tile, routes, match["path"], asked, place, fmt)
+    except TileNotFound as error:
+        return nothing_reply(routes, asked, fmt, error)
+    return await rendering_reply(routes, request, asked, rendering)
+
+
+def _tile(routes: TileRoutes, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
+    frame = routes.tiles.frame(path, asked)
+    region = tile_region(frame.grid, *place, overlap=asked.overlap)
+    if region is None:
+        raise TileNotFound(path, "{}/{}_{}".format(*place), "the image has no such tile")
+    return routes.tiles.picture(frame, region, asked, fmt)

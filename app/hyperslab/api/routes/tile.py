@@ -1,0 +1,119 @@
+"""``GET /v1/tile/{path}/…``: pictures of arrays for viewers, and what a viewer has to know to ask for them.
+
+The last segments of a path say what is wanted; everything before them is the node's path, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from hyperslab.api import tile_openapi
+from hyperslab.api.context import Context
+from hyperslab.api.problems import RouteNotFound
+from hyperslab.api.reply import Reply
+from hyperslab.api.request import Request
+from hyperslab.api.routes import dzi, iiif
+from hyperslab.api.routing import Endpoint
+from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
+from hyperslab.errors import TileNotFound
+from hyperslab.tiles.info import histogram_document, info_document
+from hyperslab.tiles.legend import legend_png
+from hyperslab.tiles.service import Tiles
+
+PREFIX: Final = "/v1/tile"
+
+_Route = Callable[[TileRoutes, Request, re.Match[str]], Awaitable[Reply]]
+
+_PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
+_PLACE: Final = r"(?P<z>\d{1,3})/(?P<x>-?\d{1,12})/(?P<y>-?\d{1,12})"
+_IMAGE: Final = r"(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+)"
+_DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,12})_(?P<y>\d{1,12})"
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route."""
+    options = context.options
+    tiles = Tiles(
+        context.service.catalog,
+        context.service.reader,
+        cache_bytes=options.tile_cache_bytes,
+        max_bytes=options.max_tile_bytes,
+    )
+    routes = TileRoutes(context, tiles, PREFIX)
+    return Endpoint(
+        PREFIX, partial(get_tile, routes), {PREFIX + path: op for path, op in tile_openapi.operations().items()}
+    )
+
+
+async def get_tile(routes: TileRoutes, request: Request) -> Reply:
+    """Answer GET and HEAD."""
+    tail = request.tail
+    # the alias gives way to a store of its name
+    table = _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in routes.stores else _ROUTES
+    for pattern, route in table:
+        match = pattern.fullmatch(tail)
+        if match is not None:
+            return await route(routes, request, match)
+    raise RouteNotFound(f"{PREFIX}/{tail}")
+
+
+async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    asked = routes.asked(request)
+    fmt = _format(match)
+    place = int(match["z"]), int(match["x"]), int(match["y"])
+    try:
+        rendering = await routes.run(routes.tiles.tile, match["path"], asked, place, fmt)
+    except TileNotFound as error:
+        return nothing_reply(routes, asked, fmt, error)
+    return await rendering_reply(routes, request, asked, rendering)
+
+
+async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    asked = routes.asked(request)
+    rendering = await routes.run(routes.tiles.thumbnail, match["path"], asked, _format(match))
+    return await rendering_reply(routes, request, asked, rendering)
+
+
+async def _get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    asked = routes.asked(request)
+    base, query = routes.url(request, match["path"]), routes.query_suffix(request)
+    document = await routes.run(info_document, routes.tiles, match["path"], asked, base, query)
+    return document_reply(routes, match["path"], document)
+
+
+async def _get_histogram(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    asked = routes.asked(request)
+    return document_reply(
+        routes, match["path"], await routes.run(histogram_document, routes.tiles, match["path"], asked)
+    )
+
+
+async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+    asked = routes.asked(request)
+
+    def draw() -> bytes:
+        return legend_png(routes.tiles.frame(match["path"], asked), asked)
+
+    return document_reply(routes, match["path"], await routes.run(draw), media_type="image/png")
+
+
+def _format(match: re.Match[str]) -> str:
+    return "jpg" if match["fmt"] == "jpeg" else match["fmt"]
+
+
+_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
+    (re.compile(rf"(?P<path>.+)/{_PLACE}\.(?P<fmt>png|jpe?g|webp|npy|raw)", re.ASCII), _get_tile),
+    (re.compile(r"(?P<path>.+)/info\.json"), _get_info),
+    (re.compile(rf"(?P<path>.+)/thumbnail{_PICTURE}"), _get_thumbnail),
+    (re.compile(r"(?P<path>.+)/histogram\.json"), _get_histogram),
+    (re.compile(r"(?P<path>.+)/legend\.png"), _get_legend),
+    (re.compile(r"(?P<path>.+)\.dzi"), dzi.get_descriptor),
+    (re.compile(rf"(?P<path>.+)_files/{_DZI_PLACE}{_PICTURE}", re.ASCII), dzi.get_tile),
+)
+_IIIF_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
+    (re.compile(r"iiif/(?P<path>.+)/info\.json"), iiif.get_info),
+    (re.compile(rf"iiif/(?P<path>.+)/{_IMAGE}"), iiif.get_image),
+)

@@ -1,0 +1,119 @@
+"""What the routes of tiles have in common: the query, and answers whose tags are known before anything is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, ParamSpec, TypeVar
+from urllib.parse import parse_qsl, quote
+
+from hyperslab.api.bodies import Bytes, Produced, Ready
+from hyperslab.api.conditional import Validators
+from hyperslab.api.context import Context
+from hyperslab.api.headers import array_headers, caching, cost_headers
+from hyperslab.api.reply import Answer, Headers, Reply
+from hyperslab.api.representation import Representation
+from hyperslab.api.request import Request
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import BadParameter, TileNotFound
+from hyperslab.tiles.asked import Asked, parse_asked
+from hyperslab.tiles.encode import MEDIA_TYPES
+from hyperslab.tiles.service import Encoded, Rendering, Tiles
+from hyperslab.wire import JSON
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PINNED: Final[Headers] = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+"""For URLs with ``v=``: whoever puts a version into a URL changes it when the data changes."""
+_MOST_PARAMETERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TileRoutes:
+    """What every route of tiles can reach."""
+
+    context: Context
+    tiles: Tiles
+    prefix: str
+
+    @property
+    def stores(self) -> Collection[str]:
+        return self.context.service.catalog.mounts
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what blocks without blocking the loop."""
+        return await self.context.threads.run(fn, *args, **kwargs)
+
+    def asked(self, request: Request) -> Asked:
+        """The query; raises `BadParameter`."""
+        text = request.scope["query_string"].decode("latin-1")
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
+        return parse_asked(pairs)
+
+    def url(self, request: Request, tail: str) -> str:
+        """The absolute URL of what lies below the prefix, as viewers on other pages need it."""
+        scope = request.scope
+        host = request.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
+        return f"{scope['scheme']}://{host}{request.root_path}{self.prefix}/{quote(tail)}"
+
+    def query_suffix(self, request: Request) -> str:
+        """The query as it was sent, with its question mark; empty where there is none."""
+        text = request.scope["query_string"].decode("latin-1")
+        return f"?{text}" if text else ""
+
+
+async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, rendering: Rendering) -> Reply:
+    """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing."""
+    etag = f'"{rendering.tag}"'
+    always = _PINNED if asked.v is not None else caching(rendering.mount, routes.context.options)
+    kept = rendering.kept()
+    if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
+        kept = await routes.run(rendering.draw, None, ReadCost())
+    body: Bytes | Produced = Produced(partial(_draw, rendering), rendering.memory)
+    if kept is not None:
+        body = Bytes(kept.body, (*_described(kept), *cost_headers(0, 0, None, {})))
+    return Representation(routes.context, etag, rendering.media_type, body, always=always)
+
+
+def _draw(rendering: Rendering, cancel: Cancel) -> Ready:
+    cost = ReadCost()
+    began = perf_counter()
+    encoded = rendering.draw(cancel, cost)
+    spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
+    return Ready(encoded.body, (*_described(encoded), *spent))
+
+
+def _described(encoded: Encoded) -> Headers:
+    if encoded.shape is None or encoded.dtype is None:
+        return ()
+    return array_headers(encoded.shape, encoded.dtype)
+
+
+def document_reply(
+    routes: TileRoutes, path: str, document: bytes | dict[str, Any], *, media_type: str = JSON
+) -> Representation:
+    """What is small and made at once, with a tag of its bytes."""
+    data = document if isinstance(document, bytes) else dump_json(document)
+    etag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+    mount = routes.context.service.catalog.mounts.get(path.partition("/")[0])
+    always = caching(mount, routes.context.options)
+    return Representation(routes.context, etag, media_type, Bytes(data), always=always)
+
+
+def nothing_reply(routes: TileRoutes, asked: Asked, fmt: str, error: TileNotFound) -> Reply:
+    """What ``empty=`` wants for a tile that is not there; raises the error where it wants that."""
+    if asked.empty == "204":
+        return Answer(204, ((b"cache-control", b"no-cache"),))
+    if asked.empty == "404" or fmt in ("npy", "raw"):
+        raise error
+    data = routes.tiles.nothing(asked, fmt).body
+    etag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+    return Representation(routes.context, etag, MEDIA_TYPES[fmt], Bytes(data))

@@ -1,0 +1,237 @@
+"""The query of a tile: what was asked for, parsed, not yet compared with any picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+from hyperslab.errors import BadParameter
+from hyperslab.tiles.colour import RGB, parse_colour, parse_rgba
+
+RGBA = tuple[int, int, int, int]
+Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
+Component = Literal["abs", "real", "imag", "phase"]
+
+COMPONENTS: Final = ("abs", "real", "imag", "phase")
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """A colour map that runs evenly through these colours."""
+
+    colours: tuple[RGBA, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """A colour for each of some values; all others are not seen."""
+
+    colours: tuple[tuple[float, RGBA], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The parameters by their names in the query; ``selection`` are those that are no parameters but axes.
+
+    ``c``, ``color``, ``rescale`` and ``invert`` may be repeated and go together in order; a single one of the last
+    three is for all channels.
+    """
+
+    selection: tuple[tuple[str, int], ...] = ()
+    axes: tuple[str, str] | None = None
+    field: str | None = None
+    c: tuple[int, ...] = ()
+    color: tuple[RGB, ...] = ()
+    rescale: tuple[Rescale, ...] = ()
+    invert: tuple[bool, ...] = ()
+    gamma: float = 1.0
+    colormap_name: str | None = None
+    colormap: Stops | Classes | None = None
+    nodata: float | None = None
+    component: Component | None = None
+    labels: bool | None = None
+    opacity: float = 1.0
+    bg: RGB | None = None
+    quality: int = 85
+    scheme: Literal["xyz", "tms"] = "xyz"
+    tile_size: int = 256
+    overlap: int = 0
+    empty: Literal["404", "204", "transparent"] = "404"
+    format: Literal["png", "jpg", "webp"] = "png"
+    size: int = 256
+    bins: int = 256
+    v: str | None = None
+
+
+def parse_asked(pairs: Iterable[tuple[str, str]]) -> Asked:
+    """The parameters of a query, decoded and in order; raises `BadParameter`.
+
+    A name that is no parameter is an axis; ``sel=name:index`` is for axes whose names are parameters too.
+    """
+    single: dict[str, Any] = {}
+    repeated: dict[str, list[Any]] = {}
+    for name, text in pairs:
+        if name in _REPEATED:
+            repeated.setdefault(name, []).append(_parsed(name, text, *_REPEATED[name]))
+        elif name == "sel":
+            axis, _, index = text.rpartition(":")
+            repeated.setdefault("selection", []).append((axis, _parsed(name, index, *_INDEX)))
+        elif name not in _SINGLE:
+            repeated.setdefault("selection", []).append((name, _parsed(name, text, *_INDEX)))
+        elif name in single:
+            raise BadParameter(name, text, "the parameter once")
+        else:
+            single[name] = _parsed(name, text, *_SINGLE[name])
+    return Asked(**single | {name: tuple(values) for name, values in repeated.items()})
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], Any], expected: str) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        # a parser that knows better than the table says so in a message of its own kind
+        detail = str(error) if isinstance(error, _Unmet) else expected
+        raise BadParameter(name, text[:200], detail) from error
+
+
+class _Unmet(ValueError):
+    """The message is what was expected."""
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError
+    return int(text)
+
+
+def _between(low: int, high: int) -> tuple[Callable[[str], int], str]:
+    def parse(text: str) -> int:
+        if not low <= (value := _integer(text)) <= high:
+            raise ValueError
+        return value
+
+    return parse, f"an integer from {low} to {high}"
+
+
+def _number(text: str) -> float:
+    value = int(text) if _INTEGER.fullmatch(text) else float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _nodata(text: str) -> float:
+    return math.nan if text.lower() == "nan" else _number(text)
+
+
+def _positive(text: str) -> float:
+    if not 0.01 <= (value := _number(text)) <= 100:
+        raise ValueError
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 <= (value := _number(text)) <= 1:
+        raise ValueError
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("1", "true", "yes", "", "0", "false", "no"):
+        raise ValueError
+    return text.lower() in ("1", "true", "yes", "")
+
+
+def _choice(*choices: str) -> tuple[Callable[[str], str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError
+        return text
+
+    return parse, f"one of {', '.join(choices)}"
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _plane(text: str) -> tuple[str, str]:
+    rows, columns = text.split(",")
+    if not rows or not columns or rows == columns:
+        raise ValueError
+    return rows, columns
+
+
+def _rescale(text: str) -> Rescale:
+    if text in ("auto", "dtype", "minmax"):
+        return text  # type: ignore[return-value]
+    low, high = (_number(part.strip()) for part in text.split(","))
+    if low >= high:
+        raise _Unmet("a window whose lower end is below its upper end")
+    return low, high
+
+
+def _colormap(text: str) -> Stops | Classes:
+    value = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split(",")
+    if isinstance(value, Mapping):
+        return Classes(tuple((_number(key), _rgba(colour)) for key, colour in value.items()))
+    if len(value) < 2:
+        raise ValueError
+    return Stops(tuple(_rgba(colour) for colour in value))
+
+
+def _rgba(value: Any) -> RGBA:
+    if isinstance(value, str):
+        return parse_rgba(value)
+    if not isinstance(value, list) or len(value) not in (3, 4):
+        raise ValueError
+    if any(isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= 255 for part in value):
+        raise ValueError
+    red, green, blue, alpha = (*value, 255)[:4]
+    return red, green, blue, alpha
+
+
+_INDEX: Final = (_integer, "an index along an axis of the picture (it is none of the parameters)")
+_FLAG: Final = (_flag, "true or false")
+_COLOUR: Final = (parse_colour, "a colour of three or six hexadecimal digits")
+
+_REPEATED: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
+    "c": (_integer, "the index of a channel"),
+    "color": _COLOUR,
+    "rescale": (_rescale, "two numbers low,high, or one of auto, dtype, minmax"),
+    "invert": _FLAG,
+}
+_SINGLE: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
+    "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
+    "field": (_text, "the name of a field"),
+    "gamma": (_positive, "a number from 0.01 to 100"),
+    "colormap_name": (_text, "the name of a colour map"),
+    "colormap": (_colormap, "two or more colours, or a JSON object with a colour for each value"),
+    "nodata": (_nodata, "a number, or nan"),
+    "component": _choice(*COMPONENTS),
+    "labels": _FLAG,
+    "opacity": (_share, "a number from 0 to 1"),
+    "bg": _COLOUR,
+    "quality": _between(1, 100),
+    "scheme": _choice("xyz", "tms"),
+    "tile_size": _between(64, 1024),
+    "overlap": _between(0, 16),
+    "empty": _choice("404", "204", "transparent"),
+    "format": _choice("png", "jpg", "webp"),
+    "size": _between(16, 2048),
+    "bins": _between(2, 4096),
+    "v": (_text, "any text"),
+}
+PARAMETERS: Final = frozenset(field.name for field in fields(Asked)) - {"selection"} | {"sel"}
+"""All names that are no axes."""

@@ -1,0 +1,156 @@
+"""Colours as numbers: hexadecimal text, colour maps, tints, and one colour for each label.
+
+A look-up table (LUT) is a ``(256, 4)`` uint8 array of RGBA; entry 0 shows the lower end of a window.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+Table = np.ndarray[Any, np.dtype[np.uint8]]
+RGB = tuple[int, int, int]
+
+_HEX: Final = re.compile(r"#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})", re.ASCII)
+
+_SOURCES: Final = {
+    "bids": ("viridis", "plasma", "inferno", "magma"),
+    "cividis": ("cividis",),
+    "colorbrewer": (
+        *("Greys", "Purples", "Blues", "Greens", "Oranges", "Reds", "YlOrBr", "YlOrRd", "OrRd", "PuRd", "RdPu"),
+        *("BuPu", "GnBu", "PuBu", "YlGnBu", "PuBuGn", "BuGn", "YlGn"),
+        *("PiYG", "PRGn", "BrBG", "PuOr", "RdGy", "RdBu", "RdYlBu", "RdYlGn", "Spectral"),
+        *("Pastel1", "Pastel2", "Paired", "Accent", "Dark2", "Set1", "Set2", "Set3"),
+    ),
+    "matlab": (
+        *("gray", "bone", "pink", "spring", "summer", "autumn", "winter", "cool", "hot", "copper"),
+        *("hsv", "flag", "prism", "jet"),
+    ),
+    "matplotlib": (
+        *("binary", "Wistia", "coolwarm", "bwr", "seismic", "twilight", "twilight_shifted", "terrain", "CMRmap"),
+        *("brg", "nipy_spectral", "gist_gray", "gist_yarg", "gist_heat", "gist_earth", "gist_stern"),
+        *("gist_rainbow", "gist_ncar"),
+    ),
+    "gnuplot": ("afmhot", "ocean", "gnuplot", "gnuplot2", "rainbow"),
+    "cubehelix": ("cubehelix",),
+    "google": ("turbo",),
+    "crameri": ("berlin", "managua", "vanimo"),
+    "tableau": ("tab10", "tab20", "tab20b", "tab20c"),
+}
+_NAMESPACES: Final = {name: source for source, names in _SOURCES.items() for name in names}
+
+COLORMAPS: Final = tuple(sorted(_NAMESPACES, key=str.lower))
+"""The names that matplotlib has; each also with ``_r``, reversed."""
+
+DEFAULT_COLOURS: Final = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FFFFFF")
+"""For channels that come without one, in turn."""
+
+
+def parse_colour(text: str) -> RGB:
+    """``00FF00``, ``#00ff00`` or ``0f0`` as three bytes (an alpha of eight digits is dropped); raises `ValueError`."""
+    red, green, blue, _ = parse_rgba(text)
+    return red, green, blue
+
+
+def parse_rgba(text: str) -> tuple[int, int, int, int]:
+    """As `parse_colour` with alpha, 255 where it is not given."""
+    match = _HEX.fullmatch(text)
+    if match is None:
+        raise ValueError("a colour of three, six or eight hexadecimal digits")
+    digits = match[1] if len(match[1]) > 3 else "".join(2 * d for d in match[1])
+    red, green, blue, alpha = bytes.fromhex(digits.ljust(8, "f"))
+    return red, green, blue, alpha
+
+
+@lru_cache(maxsize=256)
+def named_lut(name: str) -> Table:
+    """The colour map of this name, one of `COLORMAPS` or ``namespace:name`` of the cmap library; raises `ValueError`.
+
+    Maps of a few distinct colours divide the window into as many equal parts.
+    """
+    import cmap  # only needed for what is not grey
+
+    base = name.removesuffix("_r")
+    space, colon, _ = name.partition(":")
+    if not colon and base not in _NAMESPACES:
+        raise ValueError(f"one of {', '.join(COLORMAPS)}, each also with _r")
+    try:
+        lut = cmap.Colormap(name if space and colon else f"{_NAMESPACES[base]}:{name}").lut(256)
+    except (ValueError, TypeError) as error:
+        raise ValueError("namespace:name of a colour map that the cmap library has") from error
+    return _frozen(spread(_bytes(lut)))
+
+
+def spread(colours: Table) -> Table:
+    """A LUT that shows each of ``(n, 4)`` colours over an equal part of the window."""
+    return colours[np.arange(256) * len(colours) // 256]
+
+
+def blended(stops: Sequence[tuple[int, int, int, int]]) -> Table:
+    """A LUT that runs evenly through two or more colours."""
+    places = np.linspace(0, 255, len(stops))
+    channels = [np.interp(np.arange(256), places, column) for column in np.asarray(stops, float).T]
+    return _frozen(np.rint(np.stack(channels, axis=1)).astype(np.uint8))
+
+
+def tint(colour: RGB) -> Table:
+    """A LUT from black to one colour."""
+    return blended([(0, 0, 0, 255), (*colour, 255)])
+
+
+# --- labels ----------------------------------------------------------------------------------------------------
+
+
+def label_colours(labels: np.ndarray[Any, np.dtype[Any]], chosen: Mapping[float, Sequence[int]]) -> Table:
+    """RGBA for each of ``(n,)`` labels: ``chosen`` where it has one, nothing for 0, else a bright one of its own.
+
+    The colour of a label depends on its value alone, so that it is the same in all tiles, levels and images.
+    """
+    colours = _hashed_colours(labels)
+    for label, rgba in chosen.items():
+        colours[labels == label] = rgba
+    if 0 not in chosen:
+        colours[labels == 0] = 0
+    return colours
+
+
+def _hashed_colours(labels: np.ndarray[Any, np.dtype[Any]]) -> Table:
+    """Hue, saturation and value from the bits of a hash: neighbouring numbers get unlike colours."""
+    bits = _mix(labels.astype(np.int64).view(np.uint64) if labels.dtype.kind != "u" else labels.astype(np.uint64))
+    hue = (bits & 0xFFFF).astype(float) / 0x10000
+    saturation = 0.55 + 0.45 * ((bits >> 16) & 0xFF).astype(float) / 255
+    value = 0.75 + 0.25 * ((bits >> 24) & 0xFF).astype(float) / 255
+    rgb = [_hsv_part(offset, hue, saturation, value) for offset in (5, 3, 1)]
+    return _bytes(np.stack([*rgb, np.ones_like(hue)], axis=1))
+
+
+def _mix(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Stir 64 bits until each depends on all (the finaliser of MurmurHash3)."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(33))
+
+
+def _hsv_part(offset: int, hue: Any, saturation: Any, value: Any) -> Any:
+    """One of red (5), green (3) and blue (1) of colours in HSV, all from 0 to 1."""
+    k = (offset + 6 * hue) % 6
+    return value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1)
+
+
+def _bytes(colours: Any) -> Table:
+    """Bytes of colours from 0 to 1, half a step away from the nearest."""
+    table: Table = np.rint(np.asarray(colours) * 255).astype(np.uint8)
+    return table
+
+
+def _frozen(table: Table) -> Table:
+    table.flags.writeable = False
+    return table
+
+
+GREY: Final = tint((255, 255, 255))
+"""The LUT of what has no colour."""

@@ -1,0 +1,150 @@
+"""What of a picture is shown: which two axes are the plane, where the others stand, and which channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
+from hyperslab.tiles.asked import Asked
+from hyperslab.tiles.axes import Axis, channel_axis, default_index, default_plane
+from hyperslab.tiles.picture import Picture
+from hyperslab.tiles.pyramid import TileGrid
+
+_MOST_CHANNELS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A plane of a picture. ``indices`` has the position along each axis, None for those of the plane and the channel.
+
+    ``channels`` are indices along ``channel_axis``, or just ``(0,)`` where there is no such axis. ``cell_pitch`` is the
+    distance between the images of a mosaic, in cells.
+    """
+
+    picture: Picture
+    plane: tuple[int, int]
+    indices: tuple[int | None, ...]
+    channel_axis: int | None
+    channels: tuple[int, ...]
+    grid: TileGrid
+    cell_pitch: tuple[int, int] | None
+
+    @property
+    def identity(self) -> str:
+        """All that tells two frames of one picture apart."""
+        field = "" if self.picture.field is None else self.picture.field.name
+        return f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}"
+
+    @property
+    def cell_shape(self) -> tuple[int, int]:
+        """Height and width of one image, in cells."""
+        rows, columns = self.plane
+        return self.picture.axes[rows].size, self.picture.axes[columns].size
+
+
+def make_frame(picture: Picture, asked: Asked) -> Frame:
+    """Compare what was asked for with the picture's axes.
+
+    Raises `BadParameter` (an axis that there is not, or that cannot be chosen), `NotRepresentable` (fewer than two
+    axes) and `TileNotFound` (an index beyond an axis).
+    """
+    plane = _choose_plane(picture, asked)
+    channel = channel_axis(picture.axes, plane)
+    chosen, channels = _split_selection(picture, asked, plane, channel)
+    indices = tuple(
+        None if axis in plane or axis == channel else _choose_index(picture, axis, chosen.get(axis))
+        for axis in range(len(picture.axes))
+    )
+    grid, pitch = _layout(picture, plane, asked.tile_size)
+    return Frame(picture, plane, indices, channel, _choose_channels(picture, channel, channels), grid, pitch)
+
+
+def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
+    try:
+        plane = default_plane(picture.axes)
+    except ValueError as error:
+        raise NotRepresentable(picture.dtype.str, "a picture", str(error)) from error
+    if asked.axes is None:
+        return plane
+    rows, columns = (_find_axis(picture, name, "axes", ",".join(asked.axes)) for name in asked.axes)
+    return rows, columns
+
+
+def _find_axis(picture: Picture, name: str, parameter: str, value: object) -> int:
+    names = [axis.name for axis in picture.axes]
+    if name not in names:
+        raise BadParameter(parameter, value, f"one of the axes {', '.join(names)}")
+    return names.index(name)
+
+
+def _split_selection(
+    picture: Picture, asked: Asked, plane: tuple[int, int], channel: int | None
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Indices by axis, and those of channels, which alone may be several."""
+    chosen: dict[int, int] = {}
+    channels = list(asked.c)
+    for name, index in asked.selection:
+        axis = _find_axis(picture, name, name, index)
+        if axis in plane:
+            others = ", ".join(a.name for i, a in enumerate(picture.axes) if i not in plane)
+            raise BadParameter(name, index, f"an axis outside the plane: {others or 'there is none'}")
+        if axis == channel:
+            channels.append(index)
+        elif axis in chosen:
+            raise BadParameter(name, index, "one index along this axis")
+        else:
+            chosen[axis] = index
+    return chosen, tuple(channels)
+
+
+def _choose_index(picture: Picture, axis: int, wanted: int | None) -> int:
+    facts = picture.axes[axis]
+    if wanted is None:
+        return default_index(facts, _omero_default(picture, facts))
+    return _wrapped(picture, facts, wanted)
+
+
+def _omero_default(picture: Picture, axis: Axis) -> int | None:
+    if picture.omero is None:
+        return None
+    return {"z": picture.omero.default_z, "t": picture.omero.default_t}.get(axis.name.lower())
+
+
+def _wrapped(picture: Picture, axis: Axis, index: int) -> int:
+    """Negative indices count from the end, as in numpy."""
+    wrapped = index + axis.size if index < 0 else index
+    if not 0 <= wrapped < axis.size:
+        raise TileNotFound(picture.path, f"{axis.name}={index}", f"the axis {axis.name} has {axis.size} cells")
+    return wrapped
+
+
+def _choose_channels(picture: Picture, channel: int | None, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    axis = Axis("c", "channel", None, 1) if channel is None else picture.axes[channel]
+    if len(wanted) > _MOST_CHANNELS:
+        raise BadParameter("c", list(wanted), f"at most {_MOST_CHANNELS} channels in one picture")
+    if wanted:
+        return tuple(_wrapped(picture, axis, index) for index in wanted)
+    if channel is not None and picture.omero is not None:
+        active = [i for i, c in enumerate(picture.omero.channels[: axis.size]) if c.active]
+        return tuple(active[:_MOST_CHANNELS]) or (0,)
+    return tuple(range(3)) if channel == len(picture.axes) - 1 and picture.is_rgb else (0,)
+
+
+def _layout(picture: Picture, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:
+    """Tiles over the plane, or over all images of a mosaic.
+
+    Those lie so far apart that each begins on a whole pixel at every zoom that shows an image as more than one, and
+    at least a hundredth apart.
+    """
+    height, width = (picture.axes[axis].size for axis in plane)
+    if picture.mosaic is None:
+        return TileGrid(height, width, tile_size), None
+    rows, columns = picture.mosaic.rows, picture.mosaic.columns
+    coarsest = 1
+    while True:
+        pitch = tuple(ceil((size + size / 100) / coarsest) * coarsest for size in (height, width))
+        grid = TileGrid(rows * pitch[0], columns * pitch[1], tile_size)
+        if grid.factor(0) <= coarsest or coarsest >= max(height, width):
+            return grid, (pitch[0], pitch[1])
+        coarsest = grid.factor(0)

@@ -1,0 +1,145 @@
+"""IIIF Image API 3.0: the parts of a request and what they mean. Pure.
+
+Source: https://iiif.io/api/image/3.0/, compliance level 2 but for sizes above the full one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from hyperslab.errors import BadParameter, TooLarge
+from hyperslab.tiles.pyramid import Region, Span, TileGrid
+
+FORMATS: Final = ("png", "jpg", "webp")
+QUALITIES: Final = ("default", "color", "gray")
+MOST_PIXELS: Final = 16 << 20
+"""The largest picture, in pixels; ``max`` is scaled down to it."""
+
+_NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
+_BOX: Final = re.compile(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", re.ASCII)
+_SIZE: Final = re.compile(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", re.ASCII)
+_SHARE: Final = re.compile(rf"pct:({_NUMBER})", re.ASCII)
+_TURN: Final = re.compile(r"(!)?([0-9]{1,3})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """A picture of ``region``, then mirrored, turned clockwise by ``quarters`` right angles, and made grey."""
+
+    region: Region
+    mirrored: bool
+    quarters: int
+    gray: bool
+    fmt: str
+
+
+def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
+    """The ``info.json`` of an image service; ``identifier`` is its URL."""
+    sizes = []
+    for z in range(grid.maxzoom + 1):
+        factor = grid.factor(z)
+        sizes.append({"width": ceil(grid.width / factor), "height": ceil(grid.height / factor)})
+    return {
+        "@context": "http://iiif.io/api/image/3/context.json",
+        "id": identifier,
+        "type": "ImageService3",
+        "protocol": "http://iiif.io/api/image",
+        "profile": "level2",
+        "width": grid.width,
+        "height": grid.height,
+        "maxArea": MOST_PIXELS,
+        "sizes": [size for size in sizes if size["width"] * size["height"] <= MOST_PIXELS],
+        "tiles": [{"width": grid.size, "scaleFactors": [grid.factor(z) for z in range(grid.maxzoom, -1, -1)]}],
+        "preferredFormats": ["png", "webp", "jpg"],
+        "extraFormats": ["webp"],
+        "extraFeatures": ["mirroring"],
+    }
+
+
+def parse_request(grid: TileGrid, region: str, size: str, rotation: str, file: str) -> ImageRequest:
+    """The four segments of an image request; raises `BadParameter` and `TooLarge`."""
+    left, top, width, height = _parse_region(grid, region)
+    out_width, out_height = _parse_size(size, width, height)
+    if out_width > width or out_height > height:
+        raise BadParameter("size", size, f"no more than the {width} by {height} pixels there are")
+    if out_width * out_height > MOST_PIXELS:
+        raise TooLarge("an image", out_width * out_height, MOST_PIXELS, unit="pixels")
+    mirrored, quarters = _parse_rotation(rotation)
+    quality, _, fmt = file.rpartition(".")
+    if quality not in QUALITIES:
+        raise BadParameter("quality", quality, f"one of {', '.join(QUALITIES)}")
+    if fmt not in FORMATS:
+        raise BadParameter("format", fmt, f"one of {', '.join(FORMATS)}")
+    down, across = _steps((height, width), (out_height, out_width))
+    shown = Region(Span(top, down, out_height), Span(left, across, out_width))
+    return ImageRequest(shown, mirrored, quarters, quality == "gray", fmt)
+
+
+def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
+    """Left, top, width and height in cells, cut at the edges."""
+    if text == "full":
+        return 0, 0, grid.width, grid.height
+    if text == "square":
+        side = min(grid.width, grid.height)
+        return (grid.width - side) // 2, (grid.height - side) // 2, side, side
+    match = _BOX.fullmatch(text)
+    numbers = [float(n) for n in match.groups()[1:]] if match else []
+    if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
+        raise BadParameter("region", text, "full, square, x,y,w,h or pct:x,y,w,h")
+    if match[1] is not None:
+        numbers = [n / 100 * extent for n, extent in zip(numbers, (grid.width, grid.height) * 2, strict=True)]
+    left, top = round(numbers[0]), round(numbers[1])
+    width, height = min(round(numbers[2]), grid.width - left), min(round(numbers[3]), grid.height - top)
+    if width <= 0 or height <= 0:
+        raise BadParameter("region", text, f"a part of the {grid.width} by {grid.height} pixels")
+    return left, top, width, height
+
+
+def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
+    """Width and height in pixels."""
+    if text == "max":
+        scale = min(1.0, (MOST_PIXELS / (width * height)) ** 0.5)
+        return max(1, int(width * scale)), max(1, int(height * scale))
+    if match := _SHARE.fullmatch(text):
+        share = float(match[1]) / 100
+        return max(1, round(width * share)), max(1, round(height * share))
+    match = _SIZE.fullmatch(text)
+    if match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):
+        raise BadParameter("size", text, "max, w,h or w, or ,h or !w,h or pct:n")
+    wanted_width, wanted_height = (int(n) if n else None for n in match.groups()[1:])
+    if 0 in (wanted_width, wanted_height):
+        raise BadParameter("size", text, "at least one pixel")
+    return _fitted(width, height, wanted_width, wanted_height, within=match[1] is not None)
+
+
+def _fitted(
+    width: int, height: int, wanted_width: int | None, wanted_height: int | None, *, within: bool
+) -> tuple[int, int]:
+    """What is not given follows from the proportions; ``within``: neither is exceeded, and nothing made larger."""
+    if wanted_width is not None and wanted_height is not None and not within:
+        return wanted_width, wanted_height
+    across = wanted_width / width if wanted_width is not None else float("inf")
+    down = wanted_height / height if wanted_height is not None else float("inf")
+    scale = min(across, down, 1.0 if within else float("inf"))
+    if within:
+        return max(1, round(width * scale)), max(1, round(height * scale))
+    return wanted_width or max(1, round(width * scale)), wanted_height or max(1, round(height * scale))
+
+
+def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, float]:
+    """Cells per pixel; a last pixel may lie partly outside where that explains the size."""
+    ratios = [extent / count for extent, count in zip(cells, pixels, strict=True)]
+    for whole in sorted({round(ratio) for ratio in ratios}, reverse=True):
+        if all(ceil(extent / whole) == count for extent, count in zip(cells, pixels, strict=True)):
+            return whole, whole
+    return ratios[0], ratios[1]
+
+
+def _parse_rotation(text: str) -> tuple[bool, int]:
+    match = _TURN.fullmatch(text)
+    if match is None or int(match[2]) not in (0, 90, 180, 270):
+        raise BadParameter("rotation", text, "0, 90, 180 or 270, after a ! to mirror first")
+    return match[1] is not None, int(match[2]) // 90

@@ -1,0 +1,152 @@
+"""What a viewer has to know of a picture before it asks for tiles, as JSON-ready documents."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from hyperslab.tiles.asked import Asked
+from hyperslab.tiles.colour import COLORMAPS
+from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.picture import Level
+from hyperslab.tiles.service import Tiles
+from hyperslab.tiles.source import region_bytes
+from hyperslab.tiles.statistics import PERCENTILES, histogram
+from hyperslab.tiles.style import channel_facts, default_colour, natural_range
+from hyperslab.wire import dtype_to_json
+
+_MOST_LISTED: Final = 256
+
+Json = dict[str, Any]
+
+
+def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) -> Json:
+    """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``query`` is appended to theirs.
+
+    Raises what opening a picture and reading a sample of it raise.
+    """
+    frame = tiles.frame(path, asked)
+    picture, grid = frame.picture, frame.grid
+    labels, label_problems = tiles.pictures.labels(picture)
+    channels = [_channel(tiles, frame, asked, index) for index in range(min(_channel_count(frame), _MOST_LISTED))]
+    return {
+        "tilejson": "3.0.0",
+        "path": picture.path,
+        "kind": picture.kind,
+        "name": picture.name,
+        "axes": [
+            {"name": axis.name, "type": axis.type, "unit": axis.unit, "size": axis.size, "scale": axis.scale}
+            for axis in picture.axes
+        ],
+        "dtype": dtype_to_json(picture.dtype),
+        "plane": [picture.axes[axis].name for axis in frame.plane],
+        "width": grid.width,
+        "height": grid.height,
+        "tile_size": grid.size,
+        "minzoom": minzoom(tiles, frame),
+        "maxzoom": grid.maxzoom,
+        "levels": [_level(frame, level) for level in picture.levels],
+        "selection": {
+            axis.name: index for axis, index in zip(picture.axes, frame.indices, strict=True) if index is not None
+        },
+        "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
+        "channels": channels,
+        "rescale_auto": list(_auto(tiles, frame, asked)),
+        "labels": [{"name": name, "path": label_path} for name, label_path in labels],
+        "images": _images(frame),
+        "field": None if picture.field is None else picture.field.name,
+        "fields": list(picture.fields) or None,
+        "colormaps": list(COLORMAPS),
+        "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
+        "problems": [*picture.problems, *label_problems],
+        "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
+        "etag": _tag(tiles, frame, asked),
+    }
+
+
+def minzoom(tiles: Tiles, frame: Frame) -> int:
+    """The coarsest zoom of which no tile reads more than is allowed: 0 unless there are too few stored levels."""
+    for z in range(frame.grid.maxzoom):
+        if region_bytes(frame, frame.grid.region(z, 0, 0)) <= tiles.source.max_bytes:
+            return z
+    return frame.grid.maxzoom
+
+
+def histogram_document(tiles: Tiles, path: str, asked: Asked) -> Json:
+    """Counts of values in equal bins, from a sample of the coarsest level, for the first channel asked for."""
+    frame = tiles.frame(path, asked)
+    channel = frame.channels[0]
+    sample = tiles.statistics.sample(tiles.stylist.subject(frame, channel, asked))
+    counts, edges = histogram(sample, asked.bins)
+    return {
+        "path": frame.picture.path,
+        "channel": channel,
+        "level": frame.picture.levels[-1].array.path,
+        "exact": sample.exact,
+        "count": int(counts.sum()),
+        "min": sample.low,
+        "max": sample.high,
+        "percentiles": {f"{p:g}": value for p, value in zip(PERCENTILES, sample.percentiles, strict=True)},
+        "counts": counts.tolist(),
+        "edges": edges.tolist(),
+        "etag": sample.tag,
+    }
+
+
+def _channel_count(frame: Frame) -> int:
+    return 1 if frame.channel_axis is None else frame.picture.axes[frame.channel_axis].size
+
+
+def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> Json:
+    facts = channel_facts(frame, index)
+    colour = default_colour(frame, index, alone=_channel_count(frame) == 1) or (255, 255, 255)
+    start, end = _default_window(tiles, frame, asked, index)
+    low, high = natural_range(frame.picture, asked.component)
+    if facts is not None and facts.window is not None:
+        low, high = facts.window.min, facts.window.max
+    elif frame.picture.dtype.kind not in "bu":
+        low, high = start, end
+    return {
+        "index": index,
+        "label": facts.label if facts is not None and facts.label else f"Channel {index}",
+        "color": bytes(colour).hex().upper(),
+        "active": index in frame.channels,
+        "inverted": facts is not None and facts.inverted,
+        "window": {"min": low, "max": high, "start": start, "end": end},
+    }
+
+
+def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> tuple[float, float]:
+    if 0 in [axis.size for axis in frame.picture.axes]:
+        return 0.0, 1.0
+    return tiles.stylist.window(frame, index, asked, None)
+
+
+def _auto(tiles: Tiles, frame: Frame, asked: Asked) -> tuple[float, float]:
+    return tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked)).auto
+
+
+def _level(frame: Frame, level: Level) -> Json:
+    return {
+        "path": level.array.path,
+        "shape": list(level.array.metadata.shape),
+        "factor": [level.factors[axis] for axis in frame.plane],
+    }
+
+
+def _images(frame: Frame) -> list[Json] | None:
+    """Where the images of a plate or a well lie, in cells of the finest level; None for all other pictures."""
+    if frame.picture.mosaic is None or frame.cell_pitch is None:
+        return None
+    (pitch_y, pitch_x), (height, width) = frame.cell_pitch, frame.cell_shape
+    return [
+        {"path": c.path, "x": c.column * pitch_x, "y": c.row * pitch_y, "width": width, "height": height}
+        for c in frame.picture.mosaic.cells
+    ]
+
+
+def _tag(tiles: Tiles, frame: Frame, asked: Asked) -> str:
+    """Changes with the metadata, and with the values that the windows come from."""
+    sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked))
+    return hashlib.blake2b(f"{frame.picture.version}|{sample.tag}".encode(), digest_size=12).hexdigest()

@@ -1,0 +1,111 @@
+"""OME-Zarr metadata as facts: the attributes of a group in, frozen records out. Pure.
+
+Written for version 0.4 of the specification; 0.1 to 0.3 are tolerated, and so are the attributes of 0.5 (nested in
+``ome``). What is broken is left out and named in `Ome.problems`: a picture with default colours is better than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hyperslab.tiles.ome.check import as_list, as_object, as_text
+from hyperslab.tiles.ome.image import AxisFacts, Dataset, Multiscale, parse_multiscales
+from hyperslab.tiles.ome.labels import ImageLabel, parse_image_label
+from hyperslab.tiles.ome.omero import Omero, OmeroChannel, Window, parse_omero
+from hyperslab.tiles.ome.plate import Acquisition, FieldOfView, Plate, PlateWell, Well, parse_plate, parse_well
+
+__all__ = [
+    "Acquisition",
+    "AxisFacts",
+    "Dataset",
+    "FieldOfView",
+    "ImageLabel",
+    "Multiscale",
+    "Ome",
+    "Omero",
+    "OmeroChannel",
+    "Plate",
+    "PlateWell",
+    "Well",
+    "Window",
+    "broken_dataset_paths",
+    "label_paths",
+    "read_ome",
+    "series_paths",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ome:
+    """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which)."""
+
+    multiscale: Multiscale | None = None
+    omero: Omero | None = None
+    image_label: ImageLabel | None = None
+    plate: Plate | None = None
+    well: Well | None = None
+    is_collection: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no OME metadata at all, not even broken metadata."""
+        return self == Ome()
+
+
+def read_ome(attributes: Mapping[str, Any]) -> Ome:
+    """Everything that OME-Zarr says in the attributes of one group; never raises."""
+    block = _ome_block(attributes)
+    problems: list[str] = []
+    parsed_omero = _parse(block, "omero", parse_omero, problems)
+    multiscales = _parse(block, "multiscales", lambda v: parse_multiscales(v, block.get("version")), problems)
+    return Ome(
+        multiscale=multiscales[0] if multiscales else None,
+        omero=parsed_omero[0] if parsed_omero else None,
+        image_label=_parse(block, "image-label", parse_image_label, problems),
+        plate=_parse(block, "plate", parse_plate, problems),
+        well=_parse(block, "well", parse_well, problems),
+        is_collection=block.get("bioformats2raw.layout") == 3,
+        problems=tuple(problems + list(parsed_omero[1] if parsed_omero else ())),
+    )
+
+
+def label_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in the attributes of a ``labels`` group; raises `ValueError`."""
+    labels = _ome_block(attributes).get("labels", [])
+    return tuple(as_text(label, f"labels[{i}]") for i, label in enumerate(as_list(labels, "labels")))
+
+
+def series_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The images of a bioformats2raw collection, from the attributes of its ``OME`` group; raises `ValueError`."""
+    series = _ome_block(attributes).get("series", [])
+    return tuple(as_text(path, f"series[{i}]") for i, path in enumerate(as_list(series, "series")))
+
+
+def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whatever paths a broken ``multiscales`` still names: the arrays to show as they are; never raises."""
+    try:
+        entries = as_list(_ome_block(attributes).get("multiscales", []), "multiscales")
+        datasets = [d for entry in entries for d in as_list(as_object(entry, "").get("datasets", []), "")]
+    except ValueError:
+        return ()
+    return tuple(d["path"] for d in datasets if isinstance(d, Mapping) and isinstance(d.get("path"), str))
+
+
+def _ome_block(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    block = attributes.get("ome")
+    return block if isinstance(block, Mapping) else attributes
+
+
+def _parse(block: Mapping[str, Any], member: str, parse: Callable[[Any], T], problems: list[str]) -> T | None:
+    if member not in block:
+        return None
+    try:
+        return parse(block[member])
+    except ValueError as error:
+        problems.append(str(error))
+        return None

@@ -1,0 +1,275 @@
+"""From a path to a picture: an array, an OME-Zarr image, label image, plate or well, or what broken metadata leaves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.cache import VersionedCache
+from hyperslab.engine.dtypes import Field
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    FieldUnknown,
+    Impossible,
+    NodeNotFound,
+    NotRepresentable,
+    WrongKind,
+)
+from hyperslab.tiles import ome as ome_zarr
+from hyperslab.tiles.axes import name_axes, ome_axes
+from hyperslab.tiles.ome import Multiscale, Ome
+from hyperslab.tiles.picture import Cell, Kind, Level, Mosaic, Picture, looks_like_rgb
+from hyperslab.tiles.pyramid import axis_factor
+
+_CHILDREN_TRIED = 100
+_CELLS_TRIED = 8
+_PARSED_BYTES = 8 << 20
+_UNREADABLE = (NodeNotFound, WrongKind, BadPath, BrokenData)
+"""What makes a part of an image unusable. A store that fails is none of them: that is never taken for absence."""
+
+_Opened = tuple[str, ArrayNode, tuple[float, ...] | None]
+
+
+class Pictures:
+    """Opens pictures from a catalog. What is wrong with OME metadata becomes a problem of the picture, not an error."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._parsed: VersionedCache[Ome] = VersionedCache(_PARSED_BYTES)
+
+    def open(self, path: str, field: str | None = None) -> Picture:
+        """The picture at a path; for a collection of images the first of them.
+
+        Raises `NodeNotFound`, `WrongKind` (a group that is no image), `FieldUnknown`, `NotRepresentable` (values that
+        have no brightness), and whatever `Catalog.open_node` raises.
+        """
+        node = self.catalog.open_node(path)
+        if isinstance(node, ArrayNode):
+            return _plain(node, field)
+        ome = self._read_ome(node)
+        if ome.is_empty:
+            raise WrongKind(node.path, "group", "array")
+        if ome.plate is not None or ome.well is not None:
+            return self._assembled(node, field, ome)
+        if ome.multiscale is not None:
+            return self._image(node, field, ome, ome.multiscale)
+        return self._collection(node, field) if ome.is_collection else self._salvaged(node, field, ome.problems)
+
+    def open_cell(self, path: str, field: str | None) -> Picture | None:
+        """An image of a mosaic (of a well, its first one); None where it is missing or broken."""
+        try:
+            node = self.catalog.open_node(path)
+            well = self._read_ome(node).well if isinstance(node, GroupNode) else None
+            return self.open(path if well is None else f"{path}/{well.images[0].path}", field)
+        except (*_UNREADABLE, Impossible):
+            return None
+
+    def labels(self, picture: Picture) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """Names and paths of an image's label images, and what is wrong with their list."""
+        group = self._group_or_none(f"{picture.path}/labels") if picture.kind == "multiscale" else None
+        if group is None:
+            return (), ()
+        try:
+            names = ome_zarr.label_paths(group.attributes)
+        except ValueError as error:
+            return (), (str(error),)
+        return tuple((name, f"{group.path}/{name}") for name in names), ()
+
+    def _read_ome(self, group: GroupNode) -> Ome:
+        ome = self._parsed.get(group.path, group.version)
+        if ome is None:
+            ome = ome_zarr.read_ome(group.attributes)
+            wells = 0 if ome.plate is None else len(ome.plate.wells)
+            self._parsed.put(group.path, group.version, ome, 4096 + 256 * wells)
+        return ome
+
+    def _group_or_none(self, path: str) -> GroupNode | None:
+        try:
+            return self.catalog.open_group(path)
+        except _UNREADABLE:
+            return None
+
+    # --- images ------------------------------------------------------------------------------------------------
+
+    def _image(self, group: GroupNode, field: str | None, ome: Ome, multiscale: Multiscale) -> Picture:
+        opened, problems = self._open_datasets(group, multiscale)
+        problems = ome.problems + problems
+        if not opened:
+            return self._salvaged(group, field, problems)
+        picture = _plain(opened[0][1], field, problems)
+        try:
+            axes = ome_axes(opened[0][1].metadata.shape, multiscale.axes, opened[0][2])
+        except ValueError as error:
+            return replace(picture, problems=(*problems, str(error)))
+        extra = picture.axes[len(axes) :]
+        levels = tuple(_level(level, opened[0], len(extra)) for level in opened)
+        return replace(
+            picture,
+            path=group.path,
+            kind="multiscale" if ome.image_label is None else "labels",
+            name=multiscale.name or _last(group.path),
+            axes=axes + extra,
+            levels=levels,
+            version=_joined(group.version, *(level.array.version for level in levels)),
+            omero=ome.omero,
+            image_label=ome.image_label,
+        )
+
+    def _open_datasets(self, group: GroupNode, multiscale: Multiscale) -> tuple[list[_Opened], tuple[str, ...]]:
+        """The levels that are there and like the first, and what is wrong with the others."""
+        opened: list[_Opened] = []
+        problems: list[str] = []
+        for i, dataset in enumerate(multiscale.datasets):
+            try:
+                array = self.catalog.open_array(f"{group.path}/{dataset.path}")
+                if opened:
+                    _check_alike(array, opened[0][1])
+                opened.append((dataset.path, array, dataset.scale))
+            except (*_UNREADABLE, ValueError) as error:
+                problems.append(f"multiscales[0].datasets[{i}]: {error}")
+        return opened, tuple(problems)
+
+    def _salvaged(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Picture:
+        """The first array of a group whose metadata is broken, as it stands."""
+        for name in self._candidates(group):
+            try:
+                return _plain(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
+            except _UNREADABLE:  # perhaps the next one
+                continue
+        raise BadMetadata(f"{group.prefix}.zattrs", None, "; ".join(problems) or "it names no image")
+
+    def _candidates(self, group: GroupNode) -> Iterator[str]:
+        yield from ome_zarr.broken_dataset_paths(group.attributes)
+        children = self.catalog.children(group, limit=_CHILDREN_TRIED)
+        yield from (child.name for child in children.nodes if child.kind == "array")
+
+    def _collection(self, group: GroupNode, field: str | None) -> Picture:
+        """The first image of a bioformats2raw collection; images are numbered from 0 where no list says otherwise."""
+        listed = self._group_or_none(f"{group.path}/OME")
+        try:
+            series = ome_zarr.series_paths(listed.attributes) if listed is not None else ()
+        except ValueError as error:
+            picture = self.open(f"{group.path}/0", field)
+            return replace(picture, problems=(*picture.problems, str(error)))
+        return self.open(f"{group.path}/{series[0] if series else '0'}", field)
+
+    # --- plates ------------------------------------------------------------------------------------------------
+
+    def _assembled(self, group: GroupNode, field: str | None, ome: Ome) -> Picture:
+        """A plate or a well; it looks like the first of its images that is there."""
+        mosaic = _mosaic(ome, group.path)
+        template = self._first_of(mosaic, field)
+        kind: Kind = "plate" if ome.plate is not None else "well"
+        if template is None:
+            raise BadMetadata(f"{group.prefix}.zattrs", kind, "none of its first images is there")
+        return replace(
+            template,
+            path=group.path,
+            kind=kind,
+            name=(ome.plate.name if ome.plate is not None else None) or _last(group.path),
+            version=_joined(group.version, template.version),
+            mosaic=mosaic,
+            problems=ome.problems + template.problems,
+        )
+
+    def _first_of(self, mosaic: Mosaic, field: str | None) -> Picture | None:
+        tried = (self.open_cell(cell.path, field) for cell in mosaic.cells[:_CELLS_TRIED])
+        return next((picture for picture in tried if picture is not None), None)
+
+
+def _plain(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Picture:
+    """An array as it stands."""
+    chosen = _choose_field(node, field)
+    dtype = _drawable_dtype(node, chosen)
+    shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
+    axes = name_axes(shape, _names(node, len(shape)), looks_like_rgb=looks_like_rgb(shape, dtype))
+    return Picture(
+        path=node.path,
+        kind="array",
+        name=_last(node.path),
+        axes=axes,
+        levels=(Level(_last(node.path), node, (1.0,) * len(shape)),),
+        dtype=dtype,
+        version=_joined(node.version),
+        field=chosen,
+        fields=tuple(f.name for f in node.metadata.dtype.fields),
+        problems=problems,
+    )
+
+
+def _choose_field(node: ArrayNode, name: str | None) -> Field | None:
+    """The field asked for; of a structured dtype the first that can be drawn where none is."""
+    known = node.metadata.dtype.fields
+    if name is not None:
+        found = next((field for field in known if field.name == name), None)
+        if found is None:
+            raise FieldUnknown(node.path, name, [field.name for field in known])
+        return found
+    return next((field for field in known if _undrawable(field.numpy) is None), known[0] if known else None)
+
+
+def _drawable_dtype(node: ArrayNode, field: Field | None) -> np.dtype[Any]:
+    dtype = field.numpy if field is not None else node.metadata.dtype.numpy
+    reason = _undrawable(dtype)
+    if reason is not None:
+        raise NotRepresentable(field.json if field is not None else node.metadata.dtype.json, "a picture", reason)
+    return dtype
+
+
+def _undrawable(dtype: np.dtype[Any]) -> str | None:
+    """Why values of a dtype have no brightness; None where they have."""
+    if dtype.kind in "SUO":
+        return "text and objects have no brightness"
+    if dtype.names is not None or (dtype.kind == "V" and dtype.type is np.void):
+        return "records and bytes without a meaning have no brightness"
+    return None
+
+
+def _names(node: ArrayNode, rank: int) -> list[str] | None:
+    """The names of the array's axes, and numbers for those of a field's subarray."""
+    names = node.dimension_names
+    return None if names is None else [*names, *(f"d{i}" for i in range(len(names), rank))]
+
+
+def _check_alike(array: ArrayNode, first: ArrayNode) -> None:
+    if len(array.metadata.shape) != len(first.metadata.shape):
+        raise ValueError(f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}")
+    if array.metadata.dtype.json != first.metadata.dtype.json:
+        raise ValueError(f"dtype {array.metadata.dtype.json}, the first level has {first.metadata.dtype.json}")
+
+
+def _level(opened: _Opened, first: _Opened, extra: int) -> Level:
+    name, array, scale = opened
+    ratios: list[float | None] = [None] * len(array.metadata.shape)
+    if scale is not None and first[2] is not None and len(scale) == len(ratios) and all(first[2]):
+        ratios = [a / b for a, b in zip(scale, first[2], strict=True)]
+    sizes = zip(first[1].metadata.shape, array.metadata.shape, ratios, strict=True)
+    return Level(name, array, tuple(axis_factor(*size) for size in sizes) + (1.0,) * extra)
+
+
+def _mosaic(ome: Ome, path: str) -> Mosaic:
+    """The wells of a plate where they are in it, or the fields of a well in rows."""
+    if ome.plate is not None:
+        wells = tuple(Cell(f"{path}/{well.path}", well.row, well.column) for well in ome.plate.wells)
+        return Mosaic(len(ome.plate.rows), len(ome.plate.columns), wells)
+    assert ome.well is not None
+    images = ome.well.images
+    columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
+    cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
+    return Mosaic(-(-len(images) // columns), columns, cells)
+
+
+def _joined(*versions: str) -> str:
+    return hashlib.blake2b("\n".join(versions).encode(), digest_size=12).hexdigest()
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]

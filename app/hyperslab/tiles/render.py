@@ -1,0 +1,126 @@
+"""Numbers into colours: windows, composites of channels, labels. Pure, planar numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.tiles.colour import GREY, RGB, Table
+from hyperslab.tiles.raster import Bytes, Indexed, Planes
+from hyperslab.tiles.resample import Mask, NDArray, work_dtype
+
+_DENSE: Final = 1 << 20
+"""Label values that lie so close together are counted in a table instead of being sorted."""
+_NARROWEST: Final = 1e-36
+"""A window narrower than this has no inverse in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How values become the 256 steps of a colour map: ``low`` and below is 0, ``high`` and above 255.
+
+    ``gamma`` bends what lies between: below 1 it brightens. ``inverted`` exchanges the ends.
+    """
+
+    low: float
+    high: float
+    gamma: float = 1.0
+    inverted: bool = False
+
+
+def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes:
+    """Each value as a step from 0 to 255, rounded to the nearest; ``hidden`` ones are 0.
+
+    The arithmetic is that of `work_dtype`: ``floor((v - low) * (255 / (high - low)) + 0.5)``.
+    """
+    if values.dtype == np.uint8 and scale == Scale(0, 255):
+        return values if hidden is None else np.where(hidden, np.uint8(0), values)
+    if values.dtype == np.uint8 and values.size > 256:  # each of 256 values once instead of each pixel
+        steps = to_steps(np.arange(256, dtype=np.uint8), scale)[values]
+        return steps if hidden is None else np.where(hidden, np.uint8(0), steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        stretched = _stretched(values, scale)
+    whole: Bytes = (stretched if hidden is None else np.where(hidden, 0, stretched)).astype(np.uint8)
+    if not scale.inverted:
+        return whole
+    np.subtract(255, whole, out=whole)
+    return whole if hidden is None else np.where(hidden, np.uint8(0), whole)
+
+
+def _stretched(values: NDArray, scale: Scale) -> NDArray:
+    dtype = work_dtype(values.dtype)
+    low, width = dtype.type(scale.low), max(scale.high - scale.low, _NARROWEST)
+    steps = np.subtract(values, low, dtype=dtype)
+    if scale.gamma == 1:
+        steps *= dtype.type(255 / width)
+    else:
+        steps *= dtype.type(1 / width)
+        np.minimum(np.fmax(steps, 0, out=steps), 1, out=steps)
+        np.power(steps, dtype.type(scale.gamma), out=steps)
+        steps *= dtype.type(255)
+    np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax, so that what is no number is 0
+    steps += dtype.type(0.5)
+    return np.asarray(steps)
+
+
+def mapped(values: NDArray, scale: Scale, lut: Table = GREY, hidden: Mask | None = None) -> Indexed:
+    """One channel through a colour map. ``values`` is ``(height, width)``."""
+    return Indexed(to_steps(values, scale, hidden), lut, hidden)
+
+
+def composite(values: NDArray, scales: Sequence[Scale], colours: Sequence[RGB], hidden: Mask | None = None) -> Planes:
+    """Channels added up as light is: ``values`` is ``(channels, height, width)``, sums above 255 are 255.
+
+    A pixel is not seen where no channel has a value.
+    """
+    sums = np.zeros((3, *values.shape[1:]), np.uint16)
+    for i, (scale, colour) in enumerate(zip(scales, colours, strict=True)):
+        steps = to_steps(values[i], scale, None if hidden is None else hidden[i])
+        for plane, strength in zip(sums, colour, strict=True):
+            _add_light(plane, steps, strength)
+    rgb = np.minimum(sums, 255).astype(np.uint8)
+    if hidden is None or not (nothing := hidden.all(axis=0)).any():
+        return Planes(rgb)
+    return Planes(rgb, np.where(nothing, np.uint8(0), np.uint8(255)))
+
+
+def _add_light(plane: np.ndarray[Any, np.dtype[np.uint16]], steps: Bytes, strength: int) -> None:
+    """Add ``steps * strength / 255``, rounded."""
+    if strength == 255:
+        plane += steps
+    elif strength:
+        light = steps.astype(np.uint16) * np.uint16(strength) + np.uint16(128)
+        plane += (light + (light >> 8)) >> 8
+
+
+def dense(values: NDArray) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
+    """The distinct values in order, and for each cell which of them it has (`numpy.unique`, but fast for labels)."""
+    if values.size and values.dtype.kind in "biu":
+        low, high = int(values.min()), int(values.max())
+        if high - low < _DENSE:
+            return _dense_integers(values, low, high - low + 1)
+    found, inverse = np.unique(values, return_inverse=True)
+    return found, inverse.reshape(values.shape)
+
+
+def _dense_integers(values: NDArray, low: int, extent: int) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
+    wide = np.dtype(np.uint64 if values.dtype.kind == "u" else np.int64)
+    offsets = (values.astype(wide) - wide.type(low)).astype(np.intp)
+    seen = np.zeros(extent, bool)
+    seen[offsets] = True
+    places = np.cumsum(seen) - 1
+    found = np.flatnonzero(seen).astype(wide) + wide.type(low)
+    return found.astype(values.dtype), places[offsets]
+
+
+def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Indexed | Planes:
+    """A picture of ``(height, width)`` indices into any number of ``(n, 4)`` RGBA colours."""
+    if len(colours) <= 256:
+        return Indexed(index.astype(np.uint8), colours, hidden)
+    rgba = np.ascontiguousarray(colours.T)[:, index]
+    if hidden is not None:
+        rgba[3, hidden] = 0
+    return Planes(rgba[:3], rgba[3])

@@ -1,0 +1,71 @@
+"""Which boxes of an array to look at to know its values: all of it, or some chunks spread evenly. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
+from math import ceil, prod
+from typing import Final
+
+from hyperslab.wire import SelectionItem
+
+_MOST_BOXES: Final = 64
+_FEWEST_BOXES: Final = 8
+
+
+def sample_boxes(
+    shape: Sequence[int], chunks: Sequence[int], fixed: Mapping[int, int], *, most_cells: int
+) -> list[list[SelectionItem]]:
+    """Selections of about ``most_cells`` cells together, each within one chunk; just one where that is everything.
+
+    ``fixed`` are axes of which one index is wanted. The same arguments give the same boxes.
+    """
+    free = [axis for axis in range(len(shape)) if axis not in fixed]
+    if prod(shape[axis] for axis in free) <= most_cells:
+        return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
+    counts = [ceil(shape[axis] / chunks[axis]) for axis in free]
+    extents = _shrunk([min(chunks[axis], shape[axis]) for axis in free], most_cells // _FEWEST_BOXES)
+    number = max(1, min(_MOST_BOXES, most_cells // max(1, prod(extents)), prod(counts)))
+    boxes = []
+    for coords in _distinct(counts, number):
+        box: list[SelectionItem] = [fixed.get(axis, 0) for axis in range(len(shape))]
+        for axis, coord, extent in zip(free, coords, extents, strict=True):
+            start = coord * chunks[axis]
+            box[axis] = slice(start, min(start + extent, shape[axis]))
+        boxes.append(box)
+    return boxes
+
+
+def _shrunk(extents: list[int], most_cells: int) -> list[int]:
+    """Extents halved, the longest first, until their box is small enough."""
+    extents = list(extents)
+    while prod(extents) > max(1, most_cells):
+        longest = extents.index(max(extents))
+        extents[longest] = ceil(extents[longest] / 2)
+    return extents
+
+
+def _distinct(counts: Sequence[int], number: int) -> list[tuple[int, ...]]:
+    """So many different places in a grid, in order; in a small grid fewer where they keep falling together."""
+    found: set[tuple[int, ...]] = set()
+    for coords in islice(_spread(counts), 16 * number):
+        found.add(coords)
+        if len(found) == number:
+            break
+    return sorted(found)
+
+
+def _spread(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Places in a grid that fill it evenly and line up along no axis: a Kronecker sequence."""
+    ratio = _generalised_golden_ratio(len(counts))
+    for i in count():
+        fractions = ((0.5 + (i + 1) * ratio ** -(axis + 1)) % 1 for axis in range(len(counts)))
+        yield tuple(int(fraction * size) for fraction, size in zip(fractions, counts, strict=True))
+
+
+def _generalised_golden_ratio(rank: int) -> float:
+    """The root of x^(rank + 1) = x + 1, whose powers are the least rational."""
+    x = 2.0
+    for _ in range(32):
+        x = (1 + x) ** (1 / (rank + 1))
+    return x

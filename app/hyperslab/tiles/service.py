@@ -1,0 +1,179 @@
+"""Tiles as the API needs them: pictures whose tag is known before anything is read, kept when they were drawn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.read import Reader
+from hyperslab.cache import CacheStats, VersionedCache
+from hyperslab.errors import TileNotFound
+from hyperslab.tiles import png
+from hyperslab.tiles.asked import Asked
+from hyperslab.tiles.encode import MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
+from hyperslab.tiles.frame import Frame, make_frame
+from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.pyramid import Region, Span
+from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
+from hyperslab.tiles.source import Reading, RegionPlan, Source
+from hyperslab.tiles.statistics import Statistics, one_component
+from hyperslab.tiles.style import Stylist, draw
+
+MIB: Final = 1 << 20
+
+_RENDERING: Final = f"1-{png.ENCODER}"
+"""Part of every tag: to be counted up whenever the same numbers come to look different."""
+_MOST_MEMORY: Final = 64 * MIB
+"""What lies under a pixel is read in strips: more than this is never held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only."""
+
+    body: bytes
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A picture that has not been drawn yet. ``tag`` changes whenever its bytes could; `draw` makes them.
+
+    ``memory`` is what that takes, in bytes. `kept` is what an earlier `draw` has left in the cache.
+    """
+
+    tag: str
+    media_type: str
+    memory: int
+    mount: MountedStore
+    kept: Callable[[], Encoded | None]
+    draw: Callable[[Cancel | None, ReadCost], Encoded]
+
+
+class Tiles:
+    """Draws pictures of what a catalog holds. Synchronous; safe to call from many threads."""
+
+    def __init__(
+        self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
+    ) -> None:
+        self.pictures = Pictures(catalog)
+        self.source = Source(self.pictures, reader, max_bytes=max_bytes)
+        self.statistics = Statistics(self.pictures, reader)
+        self.stylist = Stylist(self.statistics)
+        self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
+
+    def cache_stats(self) -> CacheStats:
+        """Counters of the cache of encoded pictures."""
+        return self._cache.stats()
+
+    def frame(self, path: str, asked: Asked) -> Frame:
+        """The plane that is asked for; raises what `Pictures.open` and `make_frame` raise."""
+        return make_frame(self.pictures.open(path, asked.field), asked)
+
+    def tile(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
+        """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
+
+        Raises `TileNotFound` outside the picture, `TooLarge`, and `BadParameter`.
+        """
+        z, x, y = place
+        frame = self.frame(path, asked)
+        grid = frame.grid
+        if not 0 <= z <= grid.maxzoom:
+            raise TileNotFound(path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
+        rows, columns = grid.counts(z)
+        row = rows - 1 - y if asked.scheme == "tms" else y
+        if not (0 <= x < columns and 0 <= row < rows):
+            raise TileNotFound(path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
+        region = grid.region(z, row, x)
+        if fmt in NUMBER_FORMATS:
+            return self.numbers(frame, region, asked, fmt)
+        return self.picture(frame, region, asked, fmt, after=lambda raster: pad(raster, grid.size, grid.size))
+
+    def picture(
+        self, frame: Frame, region: Region, asked: Asked, fmt: str,
+        *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
+    ) -> Rendering:  # fmt: skip
+        """A picture of any region; ``after`` is done to it before it is encoded, and ``label`` tells what that is."""
+        style = self.stylist.style(frame, asked)
+        plan = self.source.plan(frame, region)
+
+        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
+            raster = after(draw(values, hidden, style))
+            if style.background is not None:
+                raster = flatten(raster, style.background)
+            return Encoded(encode_picture(raster, fmt, quality=asked.quality))
+
+        identity = f"{style.identity}|{fmt}|{asked.quality if fmt != 'png' else ''}|{label}"
+        return self._rendering(plan, region, identity, fmt, render)
+
+    def numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str) -> Rendering:
+        """The values of a region: ``(height, width)``, with the channels before them where there are several."""
+        as_labels = self._is_labels(frame, asked)
+        plan = self.source.plan(frame, region)
+
+        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            values, _ = self.source.read(plan, Reading(as_labels, None, cancel, cost))
+            values = _as_asked(values, frame, asked)
+            return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
+
+        return self._rendering(plan, region, f"{as_labels}|{asked.component}|{fmt}", fmt, render)
+
+    def thumbnail(self, path: str, asked: Asked, fmt: str) -> Rendering:
+        """The whole plane, its longer side of ``size`` pixels or fewer."""
+        frame = self.frame(path, asked)
+        height, width = frame.grid.height, frame.grid.width
+        scale = max(1.0, max(height, width) / asked.size)
+        rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
+        region = Region(Span(0, max(height, 1) / rows, rows), Span(0, max(width, 1) / columns, columns))
+        return self.picture(frame, region, asked, fmt)
+
+    def nothing(self, asked: Asked, fmt: str) -> Encoded:
+        """A tile in which nothing is seen (in jpg: of the background's colour)."""
+        size = asked.tile_size
+        hidden = np.ones((size, size), bool)
+        raster: Raster = Indexed(np.zeros((size, size), np.uint8), np.zeros((1, 4), np.uint8), hidden)
+        if asked.bg is not None:
+            raster = flatten(raster, asked.bg)
+        return Encoded(encode_picture(raster, fmt, quality=asked.quality))
+
+    @staticmethod
+    def _is_labels(frame: Frame, asked: Asked) -> bool:
+        return frame.picture.image_label is not None if asked.labels is None else asked.labels
+
+    def _rendering(
+        self, plan: RegionPlan, region: Region, identity: str, fmt: str,
+        render: Callable[[Cancel | None, ReadCost], Encoded],
+    ) -> Rendering:  # fmt: skip
+        key = (plan.frame.picture.path, f"{plan.frame.identity}|{region}|{identity}")
+        digest = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12)
+        tag = digest.hexdigest()
+
+        def cached(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            def load() -> tuple[Encoded, str, int]:
+                encoded = render(cancel, cost)
+                return encoded, tag, len(encoded.body) + 512
+
+            return self._cache.load(key, tag, load)[0]
+
+        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1]
+        mount = plan.frame.picture.levels[0].array.mount
+        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached)
+
+
+def _as_asked(values: np.ndarray[Any, np.dtype[Any]], frame: Frame, asked: Asked) -> np.ndarray[Any, np.dtype[Any]]:
+    """One component of complex values where one is named, and means of integers rounded back to integers."""
+    if asked.component is not None:
+        values = one_component(values, asked.component)
+    dtype = frame.picture.dtype
+    if dtype.kind in "biu" and values.dtype.kind == "f":
+        values = np.rint(values).astype(dtype)
+    return values if len(frame.channels) > 1 else values[0]

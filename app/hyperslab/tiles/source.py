@@ -1,0 +1,200 @@
+"""From a region of a frame to numbers: which cells of which level to read, and their mean under each pixel.
+
+A plan is made first and reads nothing: its ``tag`` is what entity tags are made of. Large reads are done in strips, so
+that memory does not grow with what lies under a tile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import TypeVar
+
+import numpy as np
+
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.read import Reader
+from hyperslab.errors import TileNotFound, TooLarge
+from hyperslab.tiles.cells import Block, arranged, level_shape, plain_numbers, selection, stacked, strips
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.picture import Cell, Picture
+from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level
+from hyperslab.tiles.resample import Mask, NDArray, mean, nearest
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlan:
+    """All that has to be read for a region. ``nbytes`` are read before anything is made smaller."""
+
+    frame: Frame
+    blocks: tuple[Block, ...]
+    shape: tuple[int, int]
+    nbytes: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a region is read. ``as_labels``: one of the cells under a pixel instead of their mean."""
+
+    as_labels: bool = False
+    nodata: float | None = None
+    cancel: Cancel | None = None
+    cost: ReadCost = field(default_factory=ReadCost)
+
+
+class Source:
+    """Plans and reads regions, of at most ``max_bytes`` each. Safe to call from many threads."""
+
+    def __init__(self, pictures: Pictures, reader: Reader, *, max_bytes: int) -> None:
+        self.pictures = pictures
+        self.reader = reader
+        self.max_bytes = max_bytes
+
+    def plan(self, frame: Frame, region: Region) -> RegionPlan:
+        """Raises `TileNotFound` for a picture without cells, `TooLarge` where a region would read more than allowed."""
+        if 0 in [axis.size for axis in frame.picture.axes]:
+            raise TileNotFound(frame.picture.path, "any", "the array has no cells")
+        nbytes = region_bytes(frame, region)
+        if nbytes > self.max_bytes:
+            raise TooLarge("the array data under one picture", nbytes, self.max_bytes)
+        if frame.cell_pitch is None:
+            blocks = [self._block(frame, frame.picture, region, (0, 0))]
+        else:
+            blocks = self._blocks_of_mosaic(frame, region, frame.cell_pitch)
+        digest = hashlib.blake2b(frame.picture.version.encode(), digest_size=12)
+        for block in blocks:
+            digest.update(f"{block.read.tag}|{block.place}\n".encode())
+        return RegionPlan(frame, tuple(blocks), region.shape, sum(b.read.nbytes for b in blocks), digest.hexdigest())
+
+    def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
+        """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
+        if not plan.blocks:
+            return _put_together(plan, [])
+        pool = self.reader.pool(plan.blocks[0].read.array)
+        parts = in_parallel(pool, lambda block: self._read_block(plan.frame, block, how), plan.blocks, how.cancel)
+        if len(parts) == 1 and plan.blocks[0].shape == plan.shape:
+            return parts[0]
+        return _put_together(plan, parts)
+
+    def _blocks_of_mosaic(self, frame: Frame, region: Region, pitch: tuple[int, int]) -> list[Block]:
+        assert frame.picture.mosaic is not None
+        shown = [c for c in frame.picture.mosaic.cells if _overlaps(frame.cell_shape, c, pitch, region) is not None]
+        pool = self.reader.pool(frame.picture.levels[0].array)
+        found = in_parallel(pool, lambda cell: self._block_of_cell(frame, cell, region, pitch), shown)
+        return [block for block in found if block is not None]
+
+    def _block_of_cell(self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int]) -> Block | None:
+        """None where the image is missing, broken or unlike the others."""
+        name = frame.picture.field.name if frame.picture.field is not None else None
+        picture = self.pictures.open_cell(cell.path, name)
+        if picture is None or not _is_like(picture, frame.picture):
+            return None
+        rows, columns = frame.plane
+        shape = min(frame.cell_shape[0], picture.axes[rows].size), min(frame.cell_shape[1], picture.axes[columns].size)
+        overlap = _overlaps(shape, cell, pitch, region)
+        return None if overlap is None else self._block(frame, picture, *overlap)
+
+    def _block(self, frame: Frame, picture: Picture, region: Region, place: tuple[int, int]) -> Block:
+        level = choose_level(picture.levels, frame.plane, (region.rows.step, region.columns.step))
+        shape = level_shape(picture, level)
+        rows, columns = (
+            box_edges(span, level.factors[axis], shape[axis])
+            for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
+        )
+        read = self.reader.plan(level.array, selection(frame, level, rows, columns), picture.field)
+        return Block(level, frame.plane[0], read, rows, columns, place)
+
+    def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:
+        return stacked([self._read_strip(frame, block, rows, how) for rows in strips(block)])
+
+    def _read_strip(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> tuple[NDArray, Mask | None]:
+        values, hidden = plain_numbers(self._read_cells(frame, block, rows, how), how.nodata)
+        if not how.as_labels:
+            return mean(values, hidden, rows, block.columns)
+        picked = nearest(values, rows, block.columns)
+        return picked, None if hidden is None else nearest(hidden, rows, block.columns)
+
+    def _read_cells(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> NDArray:
+        plan = block.read
+        if rows is block.rows:
+            return arranged(frame, block, self.reader.read(plan, how.cancel, how.cost), rows)
+        part = selection(frame, block.level, rows, block.columns)
+        out = np.empty(part.shape + plan.inner_shape, plan.dtype)
+        self.reader.fill_slab(plan, part, out, cost=how.cost, cancel=how.cancel)
+        return arranged(frame, block, out, rows)
+
+
+def region_bytes(frame: Frame, region: Region) -> int:
+    """The most that a region reads, in bytes: of all images that a mosaic could have there."""
+    picture = frame.picture
+    level = choose_level(picture.levels, frame.plane, (region.rows.step, region.columns.step))
+    shape = level_shape(picture, level)
+    mosaic = picture.mosaic
+    repeats = (1, 1) if mosaic is None else (mosaic.rows, mosaic.columns)
+    cells = [
+        min(ceil(span.step * span.count / level.factors[axis]), shape[axis] * times)
+        for span, axis, times in zip((region.rows, region.columns), frame.plane, repeats, strict=True)
+    ]
+    return prod(cells) * len(frame.channels) * picture.dtype.itemsize
+
+
+def in_parallel(pool: WorkerPool, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
+    """The results of ``work`` in the order of ``items``."""
+    if len(items) == 1:
+        return [work(items[0])]
+    results: dict[int, R] = {}
+
+    def keep(i: int) -> None:
+        results[i] = work(items[i])
+
+    pool.each(range(len(items)), len(items), keep, cancel)
+    return [results[i] for i in range(len(items))]
+
+
+# --- images of a mosaic ----------------------------------------------------------------------------------------
+
+
+def _is_like(picture: Picture, template: Picture) -> bool:
+    """Whether a frame of the template can be laid over a picture."""
+    return len(picture.axes) == len(template.axes) and all(
+        axis.name == wanted.name and (axis.size == wanted.size or axis.type in ("space", "time"))
+        for axis, wanted in zip(picture.axes, template.axes, strict=True)
+    )
+
+
+def _overlaps(
+    shape: tuple[int, int], cell: Cell, pitch: tuple[int, int], region: Region
+) -> tuple[Region, tuple[int, int]] | None:
+    """What a region shows of an image of this shape: in the image's own coordinates, and the place in the region."""
+    rows = _overlap(region.rows, cell.row * pitch[0], shape[0])
+    columns = _overlap(region.columns, cell.column * pitch[1], shape[1])
+    return None if rows is None or columns is None else (Region(rows[0], columns[0]), (rows[1], columns[1]))
+
+
+def _overlap(span: Span, start: int, size: int) -> tuple[Span, int] | None:
+    """The pixels of a span that show ``[start, start + size)``, counted from ``start``, and the place of the first."""
+    first_pixel = round((start - span.start) / span.step)
+    count = max(1, ceil(size / span.step))
+    first, last = max(first_pixel, 0), min(first_pixel + count, span.count)
+    if first >= last:
+        return None
+    return Span((first - first_pixel) * span.step, span.step, last - first), first
+
+
+def _put_together(plan: RegionPlan, parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
+    shape = (len(plan.frame.channels), *plan.shape)
+    dtype = np.result_type(*(values.dtype for values, _ in parts)) if parts else np.dtype(np.float32)
+    out, hidden = np.zeros(shape, dtype), np.ones(shape, bool)
+    for block, (values, missing) in zip(plan.blocks, parts, strict=True):
+        (top, left), (height, width) = block.place, block.shape
+        out[:, top : top + height, left : left + width] = values
+        hidden[:, top : top + height, left : left + width] = False if missing is None else missing
+    return out, hidden

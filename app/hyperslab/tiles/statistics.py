@@ -1,0 +1,183 @@
+"""How bright a picture is: windows and histograms from a sample of its coarsest level, the same for all its tiles."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.read import Reader
+from hyperslab.cache import VersionedCache
+from hyperslab.engine.indexing import normalise
+from hyperslab.tiles.asked import Component
+from hyperslab.tiles.cells import plain_numbers
+from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.picture import Picture
+from hyperslab.tiles.resample import NDArray
+from hyperslab.tiles.sampling import sample_boxes
+
+PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
+
+_MOST_CELLS: Final = 4 << 20
+_MOST_KEPT: Final = 1 << 20
+_MOST_IMAGES: Final = 6
+_CACHE_BYTES: Final = 32 << 20
+_MOST_TAGS: Final = 4096
+_TAG_SECONDS: Final = 2.0
+"""For so long a sample is taken to be current: windows need not follow every single write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a sample is of: a picture's ``channel`` (axis and index; None: all together), without ``nodata``."""
+
+    picture: Picture
+    channel: tuple[int, int] | None = None
+    component: Component | None = None
+    nodata: float | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        field = self.picture.field.name if self.picture.field is not None else None
+        return self.picture.path, field, self.channel, self.component, self.nodata
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Finite values, of which ``values`` keeps at most a million. ``percentiles`` are those at `PERCENTILES`.
+
+    ``exact``: the whole of the coarsest level was looked at. All ends are 0 and 1 where there was no value at all.
+    """
+
+    values: NDArray
+    low: float
+    high: float
+    percentiles: tuple[float, ...]
+    exact: bool
+    tag: str
+
+    @property
+    def auto(self) -> tuple[float, float]:
+        """The window that all but a thousandth of the values at either end lie in; never empty."""
+        return widened(self.percentiles[0], self.percentiles[-1])
+
+    @property
+    def minmax(self) -> tuple[float, float]:
+        """The window that all values lie in; never empty."""
+        return widened(self.low, self.high)
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """A window that has a width, also where there is only one value."""
+    return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
+
+
+class Statistics:
+    """Samples, kept while what they were taken from stays the same. Safe to call from many threads."""
+
+    def __init__(self, pictures: Pictures, reader: Reader) -> None:
+        self._pictures = pictures
+        self._reader = reader
+        self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
+        self._tags: OrderedDict[tuple[Any, ...], tuple[str, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def sample(self, subject: Subject) -> Sample:
+        """The sample, from the cache while it is current; raises what reading raises."""
+        tag = self._current_tag(subject)
+        held = None if tag is None else self._samples.get(subject.key, tag)
+        return held if held is not None else self._taken(subject)
+
+    def _taken(self, subject: Subject) -> Sample:
+        plans, exact = self._plans(subject)
+        tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
+
+        def take() -> tuple[Sample, str, int]:
+            sample = _summary(_joined([self._values(plan, subject) for plan in plans]), exact=exact, tag=tag)
+            return sample, tag, sample.values.nbytes + 1024
+
+        sample, _ = self._samples.load(subject.key, tag, take)
+        self._note_tag(subject, tag)
+        return sample
+
+    def _plans(self, subject: Subject) -> tuple[list[ReadPlan], bool]:
+        """What to read, and whether that is all of the coarsest level."""
+        images = self._images(subject.picture)
+        plans = []
+        for image in images:
+            metadata = image.levels[-1].array.metadata
+            fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(metadata.shape) else {}
+            boxes = sample_boxes(metadata.shape, metadata.chunks, fixed, most_cells=_MOST_CELLS // len(images))
+            for box in boxes:
+                selection = normalise(box, metadata.shape)
+                plans.append(self._reader.plan(image.levels[-1].array, selection, image.field))
+        return plans, len(plans) == 1 and subject.picture.mosaic is None
+
+    def _images(self, picture: Picture) -> list[Picture]:
+        """The picture itself, or some of a mosaic's."""
+        if picture.mosaic is None:
+            return [picture] if all(axis.size for axis in picture.axes) else []
+        step = max(1, len(picture.mosaic.cells) // _MOST_IMAGES)
+        name = picture.field.name if picture.field is not None else None
+        opened = (self._pictures.open_cell(cell.path, name) for cell in picture.mosaic.cells[::step])
+        return [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
+
+    def _values(self, plan: ReadPlan, subject: Subject) -> NDArray:
+        """All finite values of a box, in one dimension."""
+        values = self._reader.read(plan)
+        rank = len(plan.array.metadata.shape)
+        if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
+            values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))
+        values, hidden = plain_numbers(values, subject.nodata)
+        values = values.ravel() if hidden is None else values[~hidden]
+        values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
+        return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+
+    def _current_tag(self, subject: Subject) -> str | None:
+        with self._lock:
+            tag, noted = self._tags.get((subject.key, subject.picture.version), ("", -_TAG_SECONDS))
+        return tag if time.monotonic() - noted < _TAG_SECONDS else None
+
+    def _note_tag(self, subject: Subject, tag: str) -> None:
+        key = (subject.key, subject.picture.version)
+        with self._lock:
+            self._tags[key] = (tag, time.monotonic())
+            self._tags.move_to_end(key)
+            while len(self._tags) > _MOST_TAGS:
+                self._tags.popitem(last=False)
+
+
+def one_component(values: NDArray, component: Component | None) -> NDArray:
+    """A real part of complex values, their magnitude where none is named; real values are as they were."""
+    if values.dtype.kind != "c":
+        return values
+    if component == "real":
+        return values.real
+    if component == "imag":
+        return values.imag
+    return np.asarray(np.angle(values) if component == "phase" else np.abs(values))
+
+
+def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
+    """Counts ``(bins,)`` and edges ``(bins + 1,)`` from the least to the largest value."""
+    low, high = sample.minmax
+    counts, edges = np.histogram(sample.values, bins=bins, range=(low, high))
+    return counts, edges
+
+
+def _joined(parts: list[NDArray]) -> NDArray:
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _summary(values: NDArray, *, exact: bool, tag: str) -> Sample:
+    if not values.size:
+        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
+    kept = values[:: -(-values.size // _MOST_KEPT)]
+    percentiles = tuple(float(p) for p in np.percentile(kept, PERCENTILES, method="nearest"))
+    return Sample(kept, float(values.min()), float(values.max()), percentiles, exact, tag)
