@@ -24,7 +24,7 @@ from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
-from hyperslab.api.routes import chunk, health, metadata, plan, points, view, zarr
+from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import READING, Endpoint, Endpoints
 from hyperslab.api.threads import Threads
@@ -56,7 +56,8 @@ def create_app(service: Service, options: ApiOptions | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.include_router(health.router(context))
-    app.include_router(points.router(context))
+    for routes in (points, write, edit, put_key):
+        app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     describe = cache(partial(openapi.describe, app, endpoints))
     if options.docs:
@@ -80,7 +81,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
 
 
 def _endpoints(context: Context) -> list[Endpoint]:
-    return [module.endpoint(context) for module in (metadata, slices, chunk, plan, zarr)]
+    return [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
 
 
 def _wrap(

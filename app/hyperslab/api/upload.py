@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.api.context import Context
 from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
 from hyperslab.engine.jsontext import parse_json
@@ -38,6 +41,15 @@ async def read_body(request: Request, limit: int) -> bytearray:
     return body
 
 
+@asynccontextmanager
+async def received_body(context: Context, request: Request) -> AsyncIterator[bytearray]:
+    """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`."""
+    limit = context.options.max_upload_bytes
+    length = _check_length(request.header(b"content-length"), limit)
+    async with context.admission.hold(limit if length is None else length):
+        yield await read_body(request, limit)
+
+
 def media_type(request: Request) -> str | None:
     """The Content-Type without its parameters, in lower case."""
     text = request.header(b"content-type")
@@ -61,10 +73,11 @@ def parse_json_body(body: bytes | bytearray, limit: int) -> Any:
         raise BadBody(f"the body is not JSON: {error}") from error
 
 
-def _check_length(text: str | None, limit: int) -> None:
+def _check_length(text: str | None, limit: int) -> int | None:
     if text is None:
-        return
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise BadParameter("Content-Length", text, "a number of bytes")
     if int(text) > limit:
         raise TooLarge("the body of a request", int(text), limit)
+    return int(text)

@@ -144,10 +144,8 @@ def _checked_axis(array: ArrayNode, axis: int) -> int:
 def _longer(array: ArrayNode, values: NDArray, axis: int) -> ArrayMetadata:
     """The metadata after the append; raises `BadBody` where the other axes do not match."""
     shape = array.metadata.shape
-    given = values.shape[: len(shape)]
-    if len(given) != len(shape) or any(
-        n != size for a, (n, size) in enumerate(zip(given, shape, strict=True)) if a != axis
-    ):
+    given = values.shape
+    if len(given) != len(shape) or any(given[a] != size for a, size in enumerate(shape) if a != axis):
         expected = [size if a != axis else "any" for a, size in enumerate(shape)]
         raise BadBody("the body's shape does not fit the array", expected, list(values.shape))
     return array.metadata.with_shape((*shape[:axis], shape[axis] + given[axis], *shape[axis + 1 :]))

@@ -1,0 +1,103 @@
+"""`If-Match` and `If-None-Match` on writes, as checks that the use cases call under their locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hyperslab.api.array_reply import Wanted
+from hyperslab.api.conditional import Conditions, Validators, strong_etag
+from hyperslab.api.negotiation import MEDIA_TYPES
+from hyperslab.api.request import Request
+from hyperslab.api.routes.metadata import document_etag
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.plan import selection_tag
+from hyperslab.arrays.write import Current, Precondition
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import Selection, normalise
+
+
+def box_check(request: Request, array: ArrayNode, selection: Selection, field: Field | None) -> Precondition | None:
+    """For a box: the tag of any of its forms matches, because a client has read one of them before it writes.
+
+    ``If-None-Match: *`` holds while no chunk of the box was ever written.
+    """
+    conditions = request.conditions
+    if not is_conditional(conditions):
+        return None
+
+    def check(now: Current) -> None:
+        check_tags(conditions, box_etags(array, selection, field, now.tag), exists=now.exists)
+
+    return check
+
+
+def box_etags(array: ArrayNode, selection: Selection, field: Field | None, tag: str) -> list[str]:
+    """The entity tags of a selection in all its forms, raw first."""
+    return [Wanted(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
+
+
+def chunk_check(request: Request, array: ArrayNode, coords: Coords) -> Callable[[str | None], None] | None:
+    """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches."""
+    conditions = request.conditions
+    if not is_conditional(conditions):
+        return None
+    selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
+
+    def check(version: str | None) -> None:
+        decoded = box_etags(array, selection, None, selection_tag(array, selection, None, [version]))
+        stored = [] if version is None else [strong_etag(version)]
+        check_tags(conditions, [*stored, *decoded], exists=version is not None)
+
+    return check
+
+
+def key_check(request: Request) -> Callable[[str | None], None] | None:
+    """For a key of the store: the tag of its bytes."""
+    conditions = request.conditions
+    if not is_conditional(conditions):
+        return None
+
+    def check(version: str | None) -> None:
+        check_tags(conditions, [] if version is None else [strong_etag(version)], exists=version is not None)
+
+    return check
+
+
+def node_check(
+    conditions: Conditions, catalog: Catalog, most_listed: int
+) -> Callable[[ArrayNode | GroupNode | None], None] | None:
+    """For a node: the tag of its document, for a group also that of the document without children."""
+    if not is_conditional(conditions):
+        return None
+
+    def check(node: ArrayNode | GroupNode | None) -> None:
+        check_tags(conditions, _document_etags(node, catalog, most_listed), exists=node is not None)
+
+    return check
+
+
+def is_conditional(conditions: Conditions) -> bool:
+    return conditions.if_match is not None or conditions.if_none_match is not None
+
+
+def check_tags(conditions: Conditions, tags: Iterable[str], *, exists: bool) -> None:
+    """Raise `PreconditionFailed` unless one of the tags that the state has fulfils the conditions."""
+    current = list(tags)
+    matching = next((tag for tag in current if _names(conditions, tag)), current[0] if current else None)
+    asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
+    now = matching if exists or not asks_for_absence else None
+    conditions.check(Validators(now), reading=False)
+
+
+def _names(conditions: Conditions, tag: str) -> bool:
+    return any(isinstance(tags, tuple) and tag in tags for tags in (conditions.if_match, conditions.if_none_match))
+
+
+def _document_etags(node: ArrayNode | GroupNode | None, catalog: Catalog, most_listed: int) -> list[str]:
+    if node is None:
+        return []
+    if isinstance(node, ArrayNode):
+        return [document_etag(node)]
+    return [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]

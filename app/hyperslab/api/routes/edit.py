@@ -1,0 +1,159 @@
+"""``PUT``, ``PATCH`` and ``DELETE /v1/metadata/{path}``: nodes are made, changed and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+
+from hyperslab.api.context import Context
+from hyperslab.api.metrics import ROUTE
+from hyperslab.api.preconditions import node_check
+from hyperslab.api.reply import Answer, Delivered, json_answer, request_at
+from hyperslab.api.request import Request
+from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
+from hyperslab.api.upload import media_type, parse_json_body, read_body
+from hyperslab.arrays.create import Mode
+from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
+from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
+from hyperslab.wire import JSON, MERGE_PATCH
+
+_LARGEST_DOCUMENT = 16 << 20
+_MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
+_PATCHABLE: Final = ("shape", "attributes")
+_JSON_BODY: Final[dict[str, Any]] = {
+    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}}
+}
+
+
+def router(context: Context) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["writing"])
+
+    def add(method: str, summary: str, handler: Any, extra: dict[str, Any]) -> None:
+        async def endpoint(request: StarletteRequest) -> Response:
+            request.scope[ROUTE] = "metadata"
+            ours = request_at(PREFIX, request)
+            return Delivered(await handler(context, ours), ours)
+
+        routes.add_api_route(
+            PREFIX + "/{path:path}",
+            endpoint,
+            methods=[method],
+            summary=summary,
+            openapi_extra=extra,
+            name=f"{method.lower()}_metadata",
+        )
+
+    add("PUT", "Create an array or a group", put_node, _JSON_BODY)
+    add("PATCH", "Resize an array, merge attributes", patch_node, _JSON_BODY)
+    add("DELETE", "Delete a node", delete_node, {})
+    return routes
+
+
+async def put_node(context: Context, request: Request) -> Answer:
+    """Make a node from its document: 201 with the document, 200 where ``mode=open`` found one that fits.
+
+    ``mode`` is ``create`` (the default), ``open`` or ``replace``.
+    """
+    request.query.only(("mode",))
+    mode = _MODES[request.query.choice("mode", _MODES) or "create"]
+    definition = await _document(request, (JSON,))
+    kind = definition.get("kind", "array" if "shape" in definition else "group")
+    conditions = request.conditions
+    if mode == "create" and conditions.if_none_match == "*":
+        conditions = replace(conditions, if_none_match=None)  # the mode says the same, and its 409 says more
+    check = node_check(conditions, context.service.catalog, context.options.max_listed)
+    creator = context.service.creator
+    if kind == "array":
+        make = partial(creator.create_array, request.tail, definition, mode=mode, check=check)
+    elif kind == "group":
+        make = partial(creator.create_group, request.tail, _group_attributes(definition), mode=mode, check=check)
+    else:
+        raise BadDefinition("kind", f"{kind!r}: expected array or group")
+    made = await context.threads.run(make)
+    return await _node_answer(context, request, made.node, status=201 if made.created else 200)
+
+
+async def patch_node(context: Context, request: Request) -> Answer:
+    """Change ``shape`` (null keeps an axis) and ``attributes`` (a merge patch); the answer is the document as it is
+    then."""
+    query = request.query
+    query.only(("expand_only", "shrink_only"))
+    patch = await _document(request, (JSON, MERGE_PATCH))
+    unknown = sorted(set(patch) - set(_PATCHABLE))
+    if unknown or not patch:
+        raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
+    attributes = patch.get("attributes")
+    if "attributes" in patch and not isinstance(attributes, Mapping):
+        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    service = context.service
+    check = node_check(request.conditions, service.catalog, context.options.max_listed)
+    node: ArrayNode | GroupNode | None = None
+    if "shape" in patch:
+        bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
+        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), check=check, **bounds)
+        node, check = await context.threads.run(resize), None
+    if attributes is not None:
+        change = partial(service.creator.change_attributes, request.tail, attributes, check=check)
+        node = await context.threads.run(change)
+    assert node is not None
+    return await _node_answer(context, request, node)
+
+
+async def delete_node(context: Context, request: Request) -> Answer:
+    """Remove a node; a group with children only with ``recursive=true``."""
+    request.query.only(("recursive",))
+    recursive = request.query.flag("recursive")
+    check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
+    delete = partial(context.service.creator.delete, request.tail, recursive=recursive, check=check)
+    await context.threads.run(delete)
+    return Answer(204, ())
+
+
+async def _document(request: Request, kinds: tuple[str, ...]) -> dict[str, Any]:
+    kind = media_type(request)
+    if kind not in (None, *kinds):
+        raise UnsupportedMediaType(kind or "", list(kinds))
+    document = parse_json_body(await read_body(request, _LARGEST_DOCUMENT), _LARGEST_DOCUMENT)
+    if not isinstance(document, dict):
+        raise BadBody("the body", "a JSON object", type(document).__name__)
+    return document
+
+
+async def _node_answer(context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200) -> Answer:
+    if isinstance(node, ArrayNode):
+        document, tag = array_document(node, context.options, request.root_path), document_etag(node)
+    else:
+        children = await _children(context, node)
+        document, tag = group_document(node, children, request.root_path), document_etag(node, children)
+    location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
+    headers = ((b"etag", tag.encode()), (b"location", location))
+    return json_answer(document, status=status, headers=headers)
+
+
+async def _children(context: Context, node: GroupNode) -> Children:
+    return await context.threads.run(context.service.catalog.children, node, limit=context.options.max_listed)
+
+
+def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
+    if unknown:
+        raise BadDefinition(unknown[0], "not a member of a group: expected kind and attributes")
+    attributes = definition.get("attributes") or {}
+    if not isinstance(attributes, Mapping):
+        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    return attributes
+
+
+def _shape(value: Any) -> list[int | None]:
+    sizes = value if isinstance(value, list) else None
+    if sizes is None or any(isinstance(n, bool) or not isinstance(n, int | None) for n in sizes):
+        raise BadDefinition("shape", "expected a list of integers, null where an axis keeps its size")
+    return sizes

@@ -1,0 +1,198 @@
+"""``PUT /v1/slice``, ``PUT`` and ``DELETE /v1/chunk``, ``POST /v1/append``: values into existing arrays."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from fastapi import APIRouter
+from numpy.typing import NDArray
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+
+from hyperslab.api import openapi
+from hyperslab.api.conditional import strong_etag
+from hyperslab.api.context import Context
+from hyperslab.api.metrics import ROUTE
+from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
+from hyperslab.api.reply import Answer, Delivered, json_answer, request_at
+from hyperslab.api.request import Request
+from hyperslab.api.routes.chunk import parse_coords
+from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
+from hyperslab.api.values import CASTINGS, cast, parse_raw, parse_values, target
+from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.append import Appended
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import resolve_field
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import normalise
+from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, UnsupportedMediaType
+from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, RAW, SelectionItem
+
+_LONGEST_KEY = 256
+_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        RAW: {"schema": {"type": "string", "format": "binary"}},
+        NPY: {"schema": {"type": "string", "format": "binary"}},
+        JSON: {"schema": {}, "example": 0},
+    },
+}
+_CASTING: Final = {
+    "name": "casting",
+    "in": "query",
+    "description": "Which conversions of an npy body are allowed, in numpy's words.",
+    "schema": {"type": "string", "enum": list(CASTINGS), "default": "safe"},
+}
+
+
+def router(context: Context) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["writing"])
+
+    def add(method: str, prefix: str, summary: str, handler: Any, extra: dict[str, Any]) -> None:
+        async def endpoint(request: StarletteRequest) -> Response:
+            request.scope[ROUTE] = prefix.rpartition("/")[2]
+            ours = request_at(prefix, request)
+            return Delivered(await handler(context, ours), ours)
+
+        name = f"{method.lower()}_{prefix.rpartition('/')[2]}"
+        routes.add_api_route(
+            prefix + "/{path:path}", endpoint, methods=[method], summary=summary, openapi_extra=extra, name=name
+        )
+
+    writing = {"requestBody": _BODY, "parameters": [openapi.SELECT, openapi.FIELD, _CASTING]}
+    add("PUT", "/v1/slice", "Write a selection of an array", put_slice, writing)
+    add("PUT", "/v1/chunk", "Write one chunk, decoded or as it is stored", put_chunk, {"requestBody": _BODY})
+    add("DELETE", "/v1/chunk", "Remove one chunk: it reads as fill again", delete_chunk, {})
+    add("POST", "/v1/append", "Append along an axis; the server picks the offset", append, {"requestBody": _BODY})
+    return routes
+
+
+async def put_slice(context: Context, request: Request) -> Answer:
+    """Store a body in the cells that ``select=`` names; answers 204 with the tag that the selection (raw) has now."""
+    query = request.query
+    query.only(("select", "field", "casting"))
+    array = await context.open_array(request.tail)
+    return await _put(context, request, array, query.selection(), resolve_field(array, query.text("field")))
+
+
+async def put_chunk(context: Context, request: Request) -> Answer:
+    """Store one chunk: its values up to the edge of the array, or with ``format=stored`` its encoded bytes."""
+    query = request.query
+    query.only(("format", "field", "casting"))
+    path, _, text = request.tail.rpartition("/")
+    array = await context.open_array(path)
+    coords = parse_coords(array, text)
+    if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
+        check_writable(array.mount)
+        check = chunk_check(request, array, coords)
+        async with received_body(context, request) as body:
+            writer = context.service.writer
+            version = await context.threads.run(writer.write_stored, array.path, coords, bytes(body), check)
+        return Answer(204, ((b"etag", strong_etag(version).encode("latin-1")),))
+    bounds = array.metadata.grid.bounds(coords)
+    return await _put(context, request, array, bounds, resolve_field(array, query.text("field")))
+
+
+async def delete_chunk(context: Context, request: Request) -> Answer:
+    """Answers 404 where the chunk was not there."""
+    request.query.only(())
+    path, _, text = request.tail.rpartition("/")
+    array = await context.open_array(path)
+    coords = parse_coords(array, text)
+    check = chunk_check(request, array, coords)
+    if not await context.threads.run(context.service.writer.delete_chunk, array.path, coords, check):
+        raise ChunkNotFound(array.path, array.chunk_key(coords))
+    return Answer(204, ())
+
+
+async def append(context: Context, request: Request) -> Answer:
+    """Store a body behind the end of an axis; the answer says where it went."""
+    query = request.query
+    query.only(("axis", "at", "casting"))
+    axis = query.integer("axis", 0, low=-64, high=63)
+    at = query.integer("at", 0, low=0, high=2**62) if "at" in query.values else None
+    array = await context.open_array(request.tail)
+    check_writable(array.mount)
+    rank = len(array.metadata.shape)
+    if not -rank <= axis < rank:
+        raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+    catalog, most = context.service.catalog, context.options.max_listed
+    async with received_body(context, request) as body:
+        values = await context.threads.run(_appended_values, request, body, array, axis % rank)
+        appended = await context.threads.run(
+            context.service.appender.append,
+            array.path,
+            values,
+            axis=axis,
+            at=at,
+            idempotency_key=_idempotency_key(request),
+            check=node_check(request.conditions, catalog, most),
+        )
+    return json_answer(_appended_document(appended), status=200 if appended.repeated else 201)
+
+
+async def _put(
+    context: Context, request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None
+) -> Answer:
+    check_writable(array.mount)
+    selection = normalise(items, array.metadata.shape)
+    wanted = target(array, selection.shape, field)
+    check = box_check(request, array, selection, field)
+    name = None if field is None else field.name
+    async with received_body(context, request) as body:
+        values = await context.threads.run(parse_values, request, body, wanted)
+        write = partial(context.service.writer.write, array.path, items, values, field=name, check=check)
+        written = await context.threads.run(write)
+    etag = box_etags(written.array, selection, field, written.tag)[0]
+    return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
+
+
+def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: int) -> NDArray[Any]:
+    """The values to append: npy says its shape, raw bytes have as many rows as their number makes."""
+    metadata = array.metadata
+    kind = media_type(request) or RAW
+    if kind == NPY:
+        return cast(parse_npy(body), metadata.dtype.numpy, request.query.choice("casting", CASTINGS) or "safe")
+    others = [size for a, size in enumerate(metadata.shape) if a != axis]
+    row = int(np.prod(others, dtype=object)) * metadata.itemsize
+    if kind == RAW:
+        if row == 0 or len(body) % row:
+            raise BadBody("a raw body to append has whole rows, in bytes", f"a multiple of {row}", len(body))
+        shape = (*metadata.shape[:axis], len(body) // row, *metadata.shape[axis + 1 :])
+        return parse_raw(body, metadata.dtype.numpy, shape)
+    if kind == JSON:
+        rows = _json_rows(body, array, axis)
+        shape = (*metadata.shape[:axis], rows, *metadata.shape[axis + 1 :])
+        return parse_values(request, body, target(array, shape, None))
+    raise UnsupportedMediaType(kind, [RAW, NPY, JSON])
+
+
+def _json_rows(body: bytearray, array: ArrayNode, axis: int) -> int:
+    """How long nested lists are along ``axis``."""
+    part = parse_json_body(body, len(body) + 1)
+    for _ in range(axis):
+        part = part[0] if isinstance(part, list) and part else None
+    if not isinstance(part, list):
+        raise BadBody("JSON to append is nested lists", f"{len(array.metadata.shape)} levels", type(part).__name__)
+    return len(part)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.header(IDEMPOTENCY_KEY.lower().encode())
+    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+        raise BadParameter(IDEMPOTENCY_KEY, key, f"1 to {_LONGEST_KEY} characters")
+    return key
+
+
+def _appended_document(appended: Appended) -> dict[str, Any]:
+    return {
+        "path": appended.array.path,
+        "axis": appended.axis,
+        "offset": appended.offset,
+        "length": appended.length,
+        "shape": appended.array.metadata.shape,
+        "repeated": appended.repeated,
+    }

@@ -1,0 +1,172 @@
+"""The values that a write brings: raw, npy or JSON, checked against what they are to be stored as."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.api.request import Request
+from hyperslab.api.upload import media_type, parse_json_body, parse_npy
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.dtypes import DataType, Field, parse_dtype
+from hyperslab.engine.fill_value import parse_fill_value
+from hyperslab.errors import BadBody, UnsupportedMediaType
+from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, RAW, dtype_to_json
+from hyperslab.wire import parse_dtype as parse_dtype_text
+
+CASTINGS: Final = ("safe", "same_kind", "unsafe")
+"""Which conversions of an npy body are allowed, in numpy's words; NaN never becomes an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What values are to become: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``."""
+
+    dtype: DataType
+    shape: tuple[int, ...]
+    inner: tuple[int, ...]
+    codecs: tuple[Mapping[str, Any], ...]
+
+
+def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Target:
+    """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields."""
+    codecs = (*(array.metadata.filters or ()), *([array.metadata.compressor] if array.metadata.compressor else ()))
+    if field is None:
+        return Target(array.metadata.dtype, shape, (), codecs)
+    return Target(parse_dtype(field.json), shape + field.shape, field.shape, codecs)
+
+
+def parse_values(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    """The values of a body, of ``wanted.shape``, or one item to be broadcast.
+
+    Without a Content-Type a body is raw. Raises `BadBody` (which names what was expected and found) and
+    `UnsupportedMediaType`.
+    """
+    kind = media_type(request) or RAW
+    parse = _PARSERS.get(kind)
+    if parse is None:
+        raise UnsupportedMediaType(kind, list(_PARSERS))
+    _check_headers(request, wanted)
+    return parse(request, body, wanted)
+
+
+def parse_raw(body: bytes | bytearray | memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """C-order items as they are stored; raises `BadBody` where their number is another."""
+    if dtype.hasobject:
+        raise BadBody("objects have no raw form: send JSON")
+    expected = prod(shape) * dtype.itemsize
+    if len(body) != expected:
+        raise BadBody(
+            f"a raw body of shape {list(shape)} and dtype {dtype_to_json(dtype)}, in bytes", expected, len(body)
+        )
+    return np.frombuffer(body, dtype).reshape(shape) if expected else np.zeros(shape, dtype)
+
+
+def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[Any]:
+    """Values as ``dtype``; raises `BadBody` where numpy's rule ``casting`` forbids it or NaN would become an
+    integer."""
+    if values.dtype == dtype:
+        return values
+    if not np.can_cast(values.dtype, dtype, casting=casting):  # type: ignore[arg-type]
+        hint = f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)"
+        raise BadBody(hint, dtype_to_json(dtype), dtype_to_json(values.dtype))
+    if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
+        raise BadBody("NaN and infinity cannot become integers", dtype_to_json(dtype), dtype_to_json(values.dtype))
+    return values.astype(dtype)
+
+
+def _from_raw(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    return parse_raw(body, wanted.dtype.numpy, wanted.shape)
+
+
+def _from_npy(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    values = parse_npy(body)
+    if values.shape not in (wanted.shape, wanted.inner):
+        raise BadBody("the shape of the npy body", list(wanted.shape), list(values.shape))
+    casting = request.query.choice("casting", CASTINGS) or "safe"
+    return cast(values, wanted.dtype.numpy, casting)
+
+
+def _from_json(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    document = parse_json_body(body, len(body) + 1)
+    if not isinstance(document, list) or _is_item(document, wanted):
+        return _item(document, wanted)
+    values: NDArray[Any] = np.empty(wanted.shape, wanted.dtype.numpy)
+    flat = values.reshape(-1)
+    for i, item in enumerate(_leaves(document, wanted.shape)):
+        flat[i] = _item(item, wanted)[()]
+    return values
+
+
+def _is_item(document: list[Any], wanted: Target) -> bool:
+    """Whether a list is one item: a complex number has two parts, an object may be a list itself."""
+    if wanted.dtype.is_object:
+        return not wanted.shape
+    return wanted.dtype.numpy.kind == "c" and len(document) == 2 and not isinstance(document[0], list)
+
+
+def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The items of nested lists in C order; raises `BadBody` where the nesting has another shape."""
+    level = [document]
+    for axis, size in enumerate(shape):
+        for part in level:
+            if not isinstance(part, list) or len(part) != size:
+                found = len(part) if isinstance(part, list) else type(part).__name__
+                raise BadBody(f"the length of the JSON lists along axis {axis}", size, found)
+        level = [item for part in level for item in part]
+    return level
+
+
+def _item(value: Any, wanted: Target) -> NDArray[Any]:
+    """One item from JSON, in the form that it has in our own answers; null is refused but for objects."""
+    dtype = wanted.dtype
+    if value is None and not dtype.is_object:
+        raise BadBody("null is no value", dtype.json, None)
+    try:
+        if dtype.numpy.kind == "S":
+            return _text_item(value, dtype.numpy)
+        item = parse_fill_value(value, dtype, wanted.codecs)
+    except ValueError as error:
+        raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
+    return np.array(None, dtype=object) if item is None else item
+
+
+def _text_item(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if not isinstance(value, str) or len(value.encode()) > dtype.itemsize:
+        raise ValueError(f"expected text of at most {dtype.itemsize} bytes of UTF-8")
+    return np.array(value.encode(), dtype)
+
+
+def _check_headers(request: Request, wanted: Target) -> None:
+    """A client may say what it sends; then it must be what is expected."""
+    shape = request.header(ARRAY_SHAPE.lower().encode())
+    if shape is not None and _json_header(ARRAY_SHAPE, shape) not in (list(wanted.shape), list(wanted.inner)):
+        raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
+    dtype = request.header(ARRAY_DTYPE.lower().encode())
+    if dtype is not None and (media_type(request) or RAW) == RAW:
+        try:
+            sent = parse_dtype_text(dtype)
+        except (ValueError, TypeError, ImportError) as error:
+            raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype) from error
+        if sent != wanted.dtype.numpy:
+            raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype)
+
+
+def _json_header(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadBody(f"{name} is not JSON", "a list of sizes", text) from error
+
+
+_PARSERS: Final[Mapping[str, Callable[[Request, bytearray, Target], NDArray[Any]]]] = {
+    RAW: _from_raw,
+    NPY: _from_npy,
+    JSON: _from_json,
+}

@@ -1,0 +1,78 @@
+"""A store that counts what is asked of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from threading import Lock
+
+from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Store, Stored
+
+
+class CountingStore:
+    """Passes everything on and keeps the keys of ``get`` and ``get_ranges`` (``gets``) and of ``put`` and ``delete``
+    (``puts``)."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.gets: list[str] = []
+        self.puts: list[str] = []
+        self._lock = Lock()
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    def get(self, key: str) -> Stored | None:
+        with self._lock:
+            self.gets.append(key)
+        return self.inner.get(key)
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        with self._lock:
+            self.gets.append(key)
+        return self.inner.get_ranges(key, ranges, version)
+
+    def stat(self, key: str) -> Entry | None:
+        return self.inner.stat(key)
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        return self.inner.versions(prefix, keys)
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        with self._lock:
+            self.puts.append(key)
+        return self.inner.put(key, data, if_version=if_version)
+
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        with self._lock:
+            self.puts.append(key)
+        return self.inner.delete(key, if_version=if_version)
+
+    def delete_prefix(self, prefix: str) -> int:
+        return self.inner.delete_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> Listing:
+        return self.inner.list_dir(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        return self.inner.list_prefix(prefix)
+
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        return self.inner.lock(key, shared=shared)
+
+    def check(self) -> None:
+        self.inner.check()
+
+    def close(self) -> None:
+        self.inner.close()

@@ -1,0 +1,56 @@
+"""Services on folders, and arrays in them that zarr-python has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.storage import StoreConfig, open_store
+
+MIB = 1 << 20
+
+
+@contextmanager
+def service_on(
+    folder: Path, *, writable: bool = True, mount: dict[str, Any] | None = None, **sizes: int
+) -> Iterator[Service]:
+    """A service with ``folder`` mounted as ``data``; ``mount`` holds further members of `MountedStore`."""
+    store = open_store(StoreConfig(name="data", url=str(folder), writable=writable, durability="rename"))
+    service = build([MountedStore("data", store, writable=writable, **(mount or {}))], **sizes)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def zarr_array(
+    folder: Path, values: np.ndarray[Any, Any], chunks: tuple[int, ...], name: str = "a", **options: Any
+) -> None:
+    """Write ``values`` as a Zarr v2 array with zarr-python 3."""
+    array = zarr.create_array(
+        str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, **options
+    )
+    array[...] = values
+
+
+def read_all(service: Service, path: str = "data/a") -> np.ndarray[Any, Any]:
+    """The whole array at ``path`` as it is now."""
+    array = service.catalog.open_array(path)
+    return service.reader.read(service.reader.plan_items(array, ()))
+
+
+def open_array(service: Service, path: str = "data/a") -> ArrayNode:
+    return service.catalog.open_array(path)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder and what it holds, but for the service's own locks."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and ".hyperslab" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

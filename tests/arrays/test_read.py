@@ -1,0 +1,284 @@
+"""Reading equals numpy, touches only what it must, and never answers from a stale cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.service import Service, build
+from hyperslab.errors import (
+    Cancelled,
+    ChunkCorrupt,
+    ChunkNotFound,
+    FieldUnknown,
+    IndexOutOfRange,
+    NodeNotFound,
+    TooLarge,
+    WrongKind,
+)
+from hyperslab.wire import SelectionItem
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import open_array, read_all, service_on, zarr_array
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with service_on(tmp_path) as running:
+        yield running
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], str, tuple[SelectionItem, ...]]:
+    """A shape, chunks, an order and a selection that fits."""
+    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=0, max_size=3)))
+    chunks = tuple(draw(st.integers(1, 10)) for _ in shape)
+    items: list[SelectionItem] = []
+    for size in shape[: draw(st.integers(0, len(shape)))]:
+        bound = st.none() | st.integers(-11, 11)
+        kinds: list[st.SearchStrategy[Any]] = [
+            st.builds(slice, bound, bound, st.none() | st.integers(-4, 4).filter(bool))
+        ]
+        if size:
+            kinds += [st.integers(-size, size - 1), st.lists(st.integers(-size, size - 1), max_size=6)]
+        items.append(draw(st.one_of(kinds)))
+    if draw(st.booleans()):
+        items.insert(draw(st.integers(0, len(items))), Ellipsis)
+        if items[-1] is not Ellipsis and len(items) - 1 < len(shape):
+            items = [item for item in items if item is not Ellipsis]  # positions would shift
+    return shape, chunks, draw(st.sampled_from("CF")), tuple(items)
+
+
+def numpy_orthogonal(values: NDArray[Any], items: tuple[SelectionItem, ...]) -> NDArray[Any]:
+    """What the selection means, one axis at a time."""
+    expanded: list[SelectionItem] = []
+    for item in items:
+        if item is Ellipsis:
+            expanded += [slice(None)] * (values.ndim - (len(items) - 1))
+        else:
+            expanded.append(item)
+    result, axis = values, 0
+    for item in expanded:
+        if isinstance(item, list):
+            result = np.take(result, np.array(item, dtype=np.int64), axis=axis)
+        else:
+            result = result[(slice(None),) * axis + (item,)]  # type: ignore[index]
+        axis += not isinstance(item, int)
+    return result
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=cases(), slab_bytes=st.integers(1, 300), window=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_reading_equals_numpy_whole_and_by_the_slab(
+    tmp_path: Path, case: Any, slab_bytes: int, window: tuple[float, float]
+) -> None:
+    """For any array, selection, slab size and byte range: the bytes are numpy's."""
+    shape, chunks, order, items = case
+    values = np.arange(int(np.prod(shape)), dtype="<i4").reshape(shape)
+    folder = tmp_path / "a"
+    zarr_array(tmp_path, values, chunks, order=order, overwrite=folder.exists(), fill_value=7)
+    expected = np.ascontiguousarray(numpy_orthogonal(values, items)).reshape(numpy_orthogonal(values, items).shape)
+    with service_on(tmp_path, slab_bytes=slab_bytes) as service:
+        plan = service.reader.plan_items(open_array(service), items)
+        body = expected.tobytes()
+        start, stop = sorted(int(bound * len(body)) for bound in window)
+
+        np.testing.assert_array_equal(service.reader.read(plan), expected)
+        assert plan.shape == expected.shape
+        assert plan.nbytes == len(body)
+        assert b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, len(body))) == body
+        assert b"".join(bytes(slab) for slab in service.reader.stream(plan, start, stop)) == body[start:stop]
+
+
+def test_scattered_points_equal_numpy(tmp_path: Path, service: Service) -> None:
+    values = np.random.default_rng(1).integers(0, 1000, (20, 30)).astype("<u2")
+    zarr_array(tmp_path, values, (7, 8))
+    rows, columns = np.array([3, -1, 3, 0]), np.array([29, 0, 29, -30])
+
+    plan = service.reader.plan_points(open_array(service), [rows, columns])
+
+    np.testing.assert_array_equal(service.reader.read(plan), values[rows, columns])
+
+
+def test_a_field_and_its_subarray_dimensions_can_be_read_alone(tmp_path: Path, service: Service) -> None:
+    dtype = np.dtype([("id", "<i4"), ("xyz", "<f4", (3,))])
+    values = np.zeros(10, dtype)
+    values["id"], values["xyz"] = np.arange(10), np.arange(30).reshape(10, 3)
+    write_raw(tmp_path, values, 4)
+    array = open_array(service)
+
+    plan = service.reader.plan_items(array, (slice(2, 9),), resolve_field(array, "xyz"))
+
+    assert plan.shape == (7, 3)
+    np.testing.assert_array_equal(service.reader.read(plan), values["xyz"][2:9])
+    body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 5, 50))
+    assert body == values["xyz"][2:9].tobytes()[5:50]
+    with pytest.raises(FieldUnknown, match="xyz"):
+        resolve_field(array, "nope")
+
+
+def write_raw(folder: Path, values: NDArray[Any], chunk: int) -> None:
+    """A 1-d uncompressed array of any dtype, written by hand."""
+    (folder / "a").mkdir()
+    fields = [
+        [n, values.dtype[n].base.str, *([list(values.dtype[n].shape)] if values.dtype[n].shape else [])]
+        for n in values.dtype.names or ()
+    ]
+    document = {
+        "zarr_format": 2, "shape": [len(values)], "chunks": [chunk], "dtype": fields, "compressor": None,
+        "fill_value": None, "order": "C", "filters": None,
+    }  # fmt: skip
+    (folder / "a" / ".zarray").write_text(json.dumps(document))
+    for i in range(0, len(values), chunk):
+        padded = np.zeros(chunk, values.dtype)
+        padded[: len(values[i : i + chunk])] = values[i : i + chunk]
+        (folder / "a" / str(i // chunk)).write_bytes(padded.tobytes())
+
+
+def test_a_second_read_comes_from_the_cache_and_a_write_behind_our_back_is_seen(tmp_path: Path) -> None:
+    values = np.arange(100, dtype="<i4").reshape(10, 10)
+    zarr_array(tmp_path, values, (5, 5))
+    with service_on(tmp_path) as service:
+        read_all(service)
+        cost = ReadCost()
+        service.reader.read(service.reader.plan_items(open_array(service), ()), cost=cost)
+
+        assert (cost.touched, cost.cached, cost.bytes_read) == (4, 4, 0)
+
+        zarr.open_array(str(tmp_path / "a"), mode="r+", zarr_format=2)[0, 0] = 99
+        assert read_all(service)[0, 0] == 99
+
+
+def test_the_tag_changes_with_the_chunks_touched_and_with_no_others(tmp_path: Path, service: Service) -> None:
+    zarr_array(tmp_path, np.arange(100, dtype="<i4").reshape(10, 10), (5, 5))
+    plan = service.reader.plan_items
+    first, other = (slice(0, 5), slice(0, 5)), (slice(5, 10), slice(5, 10))
+    before = plan(open_array(service), first).tag, plan(open_array(service), other).tag
+
+    zarr.open_array(str(tmp_path / "a"), mode="r+", zarr_format=2)[0, 0] = 99
+    after = plan(open_array(service), first).tag, plan(open_array(service), other).tag
+
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+def test_planning_reads_no_chunk_and_reading_only_the_chunks_touched(tmp_path: Path) -> None:
+    zarr_array(tmp_path, np.ones((10, 10), "<i4"), (5, 5))
+    with service_on(tmp_path) as plain:
+        store = CountingStore(plain.catalog.mounts["data"].store)
+        service = build([MountedStore("data", store)], cache_bytes=0)
+        array = service.catalog.open_array("data/a")
+        store.gets.clear()
+
+        plan = service.reader.plan_items(array, (slice(0, 5), slice(None)))
+        assert store.gets == []
+        service.reader.read(plan)
+
+        assert sorted(store.gets) == ["a/0.0", "a/0.1"]
+
+
+def test_missing_chunks_read_as_fill_unless_the_operator_forbids_it(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "a"), shape=(4,), chunks=(2,), dtype="<i2", fill_value=7, zarr_format=2)
+    with service_on(tmp_path) as service:
+        np.testing.assert_array_equal(read_all(service), [7, 7, 7, 7])
+    with service_on(tmp_path, mount={"fill_missing": False}) as strict, pytest.raises(ChunkNotFound, match="'a/0'"):
+        read_all(strict)
+
+
+def test_a_corrupt_chunk_is_an_error_that_names_it(tmp_path: Path, service: Service) -> None:
+    zarr_array(tmp_path, np.arange(1000, dtype="<i4"), (500,))
+    (tmp_path / "a" / "1").write_bytes(b"not a chunk")
+
+    with pytest.raises(ChunkCorrupt, match="'a/1'"):
+        read_all(service)
+
+
+def test_a_cancelled_read_stops(tmp_path: Path, service: Service) -> None:
+    zarr_array(tmp_path, np.arange(1000, dtype="<i4"), (10,))
+    cancel = Cancel()
+    cancel.set()
+
+    with pytest.raises(Cancelled):
+        service.reader.read(service.reader.plan_items(open_array(service), ()), cancel)
+
+
+def test_an_answer_that_would_wash_out_the_cache_is_read_around_it(tmp_path: Path) -> None:
+    zarr_array(tmp_path, np.arange(10_000, dtype="<i4"), (100,))
+    with service_on(tmp_path, cache_bytes=4000) as service:
+        plan = service.reader.plan_items(open_array(service), (slice(0, 100),))
+        service.reader.read(plan)
+        read_all(service)
+
+        assert service.reader.count_cached(plan) == 1
+        assert service.cache.stats().entries == 1
+
+
+def test_remembered_versions_spare_the_store_and_go_stale_as_the_operator_chose(tmp_path: Path) -> None:
+    zarr_array(tmp_path, np.zeros(4, "<i2"), (2,))
+    with service_on(tmp_path, mount={"recheck": "never"}) as service:
+        read_all(service)
+        zarr.open_array(str(tmp_path / "a"), mode="r+", zarr_format=2)[:] = 5
+
+        np.testing.assert_array_equal(read_all(service), [0, 0, 0, 0])
+    with service_on(tmp_path, mount={"recheck": 0.0}) as service:
+        np.testing.assert_array_equal(read_all(service), [5, 5, 5, 5])
+
+
+def test_unknown_paths_groups_and_indices_are_told_apart(tmp_path: Path, service: Service) -> None:
+    zarr.create_group(str(tmp_path / "g"), zarr_format=2)
+    zarr_array(tmp_path, np.zeros(4, "<i2"), (2,))
+
+    with pytest.raises(NodeNotFound):
+        service.catalog.open_array("data/nothing")
+    with pytest.raises(NodeNotFound):
+        service.catalog.open_array("nostore/a")
+    with pytest.raises(WrongKind):
+        service.catalog.open_array("data/g")
+    with pytest.raises(IndexOutOfRange):
+        service.reader.plan_items(open_array(service), (4,))
+
+
+def test_a_chunk_above_the_operators_limit_is_refused_before_anything_is_allocated(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "a"), shape=(2**40,), chunks=(2**40,), dtype="<f8", zarr_format=2)
+    with service_on(tmp_path) as service, pytest.raises(TooLarge):
+        service.reader.plan_items(open_array(service), (0,))
+
+
+def test_listing_a_group_does_not_look_into_arrays(tmp_path: Path, service: Service) -> None:
+    zarr.create_group(str(tmp_path), zarr_format=2)
+    zarr_array(tmp_path, np.zeros(4, "<i2"), (2,), "b")
+    zarr_array(tmp_path, np.zeros(4, "<i2"), (2,), "a")
+    zarr.create_group(str(tmp_path / "deep" / "g"), zarr_format=2)
+    group = service.catalog.open_group("data")
+
+    page = service.catalog.children(group, limit=2)
+    rest = service.catalog.children(group, limit=2, cursor=page.next_cursor)
+
+    assert [(child.name, child.kind) for child in page.nodes + rest.nodes] == [
+        ("a", "array"),
+        ("b", "array"),
+        ("deep", "group"),
+    ]
+    assert page.next_cursor == "b"
+    assert rest.next_cursor is None
+
+
+def test_data_with_only_consolidated_metadata_opens(tmp_path: Path, service: Service) -> None:
+    zarr.create_group(str(tmp_path), zarr_format=2)
+    zarr_array(tmp_path, np.arange(4, dtype="<i2"), (2,))
+    zarr.consolidate_metadata(str(tmp_path), zarr_format=2)
+    for name in (".zgroup", ".zattrs", "a/.zarray", "a/.zattrs"):
+        (tmp_path / name).unlink()
+
+    np.testing.assert_array_equal(read_all(service), [0, 1, 2, 3])
