@@ -73,7 +73,7 @@ def _write_climate(folder: Path) -> None:
     longitude = {"units": "degrees_east", "standard_name": "longitude", "_ARRAY_DIMENSIONS": ["lon"]}
     write_array(group / "lon", cube.longitude, Layout(cube.longitude.shape, None, None), longitude)
     mask = {"long_name": "whether the cell is land", "_ARRAY_DIMENSIONS": place}
-    write_array(group / "land", cube.land, Layout(cube.land.shape, ZSTD, fill_value=False), mask)
+    write_array(group / "land", cube.land, Layout(cube.land.shape, ZSTD, None), mask)
     temperature = {
         "units": "degC",
         "standard_name": "sea_surface_temperature",

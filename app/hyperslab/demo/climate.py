@@ -62,4 +62,5 @@ def _temperature(rng: np.random.Generator, points: Field, latitude: Field, days:
     currents = 1.8 * _waves(rng, points, (0.9, 0.5))
     eddies = 0.7 * _waves(rng, points, (0.35, 0.22), drift=(days * 0.07).astype(np.float32))
     weather = 0.08 * rng.standard_normal(eddies.shape, dtype=np.float32)
-    return np.asarray(np.maximum(climate + currents + eddies + weather, -1.8).round(2), dtype=np.float32)
+    temperature = np.maximum(climate + currents + eddies + weather, -1.8)
+    return np.asarray((temperature * 64).round() / 64, dtype=np.float32)  # few bits in use: it compresses

@@ -130,5 +130,5 @@ def _photograph(rng: np.random.Generator, light: Field) -> NDArray[np.uint16]:
     focused = light.copy()
     focused[1:] += 0.18 * light[:-1]
     focused[:-1] += 0.18 * light[1:]
-    noise = rng.standard_normal(light.shape, dtype=np.float32) * np.sqrt(6 + 0.18 * np.maximum(focused, 0))
+    noise = rng.standard_normal(light.shape, dtype=np.float32) * np.sqrt(2 + 0.05 * np.maximum(focused, 0))
     return np.asarray(np.clip(focused + noise + CAMERA_OFFSET, 0, 4095), dtype=np.uint16)
