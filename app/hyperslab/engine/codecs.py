@@ -1,0 +1,225 @@
+"""Chunks to bytes and back: the filters in order, then the compressor; undone in reverse.
+
+What is stored is untrusted. The size at each place of the chain is known beforehand, is given to the codecs as a limit,
+and is checked behind them; whatever goes wrong is a `ChunkCorrupt` that names the chunk and the codec.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.engine import codecs_blosc, codecs_streams
+from hyperslab.engine.codecs_chain import Buffer, Config, Link, Stage, flat_bytes, reason_of
+from hyperslab.engine.codecs_config import check_codec_config
+from hyperslab.engine.codecs_filters import (
+    astype_link,
+    bitround_link,
+    checksum_link,
+    packbits_link,
+    pcodec_link,
+    shuffle_link,
+    typed_link,
+    zfpy_link,
+)
+from hyperslab.engine.codecs_objects import categorize_link, json2_link, msgpack2_link, vlen_link
+from hyperslab.engine.dtypes import DataType
+from hyperslab.engine.partial import PartialDecoder, make_partial
+from hyperslab.errors import ChunkCorrupt, NotRepresentable
+
+if TYPE_CHECKING:
+    from hyperslab.engine.metadata import ArrayMetadata
+
+__all__ = ["ChunkCodec", "check_codec_config", "make_codec"]
+
+NDArray = npt.NDArray[Any]
+
+
+def make_codec(metadata: ArrayMetadata) -> ChunkCodec:
+    """The codec of an array whose configurations have been checked by `check_codec_config`."""
+    filters, compressor = metadata.filters or (), metadata.compressor
+    chunks, dtype, order = metadata.chunks, metadata.dtype, metadata.order
+    stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
+    links = make_links((*filters, *([compressor] if compressor else ())), stage)
+    name = compressor["id"] if compressor else None
+    partial = None if filters else make_partial(name, chunks, dtype=dtype, order=order)
+    return ChunkCodec(chunks, dtype, order, stage, links, partial)
+
+
+def make_links(configs: Sequence[Config], stage: Stage) -> tuple[Link, ...]:
+    """A chain of codecs, in the order of encoding, for items that are what ``stage`` says."""
+    links = []
+    for config in configs:
+        links.append(_MAKERS[config["id"]](config, stage))
+        stage = links[-1].encoded
+    return tuple(links)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkCodec:
+    """Encodes and decodes the chunks of one array: ``links`` in order of encoding, ``stage`` before the first.
+
+    Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
+    ``partial``: where chunks can be entered midway.
+    """
+
+    chunks: tuple[int, ...]
+    dtype: DataType
+    order: Literal["C", "F"]
+    stage: Stage
+    links: tuple[Link, ...]
+    partial: PartialDecoder | None
+
+    @property
+    def can_decode_into(self) -> bool:
+        """Whether `decode_into` costs no more than `decode` and a copy: for all but object arrays."""
+        return not self.dtype.is_object
+
+    def decode(self, data: Buffer, key: str) -> NDArray:
+        """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
+
+        ``key`` is for messages. Raises `ChunkCorrupt`.
+        """
+        items = self._undo(data, None, key)
+        if self.dtype.is_object:
+            return items.reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
+        memory = flat_bytes(items) if isinstance(items, np.ndarray) else items
+        chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, memory, order=self.order)
+        return self.dtype.clean(chunk)
+
+    def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:
+        """Decode into ``out`` (shape ``chunks``, the array's dtype), which best is contiguous in ``order``.
+
+        Raises `ChunkCorrupt`, and ``out`` is undefined then.
+        """
+        contiguous = out.flags.f_contiguous if self.order == "F" else out.flags.c_contiguous
+        if self.dtype.is_object or not contiguous:
+            out[...] = self.decode(data, key)
+            return
+        target = flat_bytes(out)
+        items = self._undo(data, target, key)
+        if items is not target:
+            target[:] = flat_bytes(items)
+        cleaned = self.dtype.clean(out)
+        if cleaned is not out:
+            out[...] = cleaned
+
+    def encode(self, chunk: NDArray) -> bytes:
+        """The bytes to store for a chunk of shape ``chunks``; raises `NotRepresentable` where a codec cannot."""
+        items: Any = np.asarray(chunk, self.dtype.numpy, order=self.order)
+        if not (self.links and self.links[0].shaped):
+            items = items.reshape(-1, order=self.order)
+        link: Link | None = None
+        try:
+            for link in self.links:
+                items = link.encode(items if isinstance(items, np.ndarray) else flat_bytes(items))
+            return items if isinstance(items, bytes) else flat_bytes(items).tobytes()
+        except Exception as error:
+            raise NotRepresentable(self.dtype.json, link.id if link else "bytes", reason_of(error)) from error
+
+    def _undo(self, data: Buffer, out: NDArray | None, key: str) -> Any:
+        """The decoded items: ``out``, or an array or buffer of the same size."""
+        items: Any = data
+        _check_size(items, self.links[-1].encoded if self.links else self.stage, key)
+        for link in reversed(self.links):
+            buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
+            target = out if link.into and link is self.links[0] else None
+            try:
+                items = link.decode(buffer, target)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise ChunkCorrupt(key, link.id, reason_of(error)) from error
+            _check_size(items, link.decoded, key)
+        return items
+
+
+def _check_size(items: Any, stage: Stage, key: str) -> None:
+    is_array = isinstance(items, np.ndarray)
+    if (is_array and items.dtype.hasobject) != stage.dtype.hasobject:
+        raise ChunkCorrupt(key, None, "objects where bytes were expected, or the reverse")
+    nbytes = items.nbytes if is_array else len(items)
+    if nbytes != stage.nbytes and (stage.exact or nbytes > stage.nbytes):
+        raise ChunkCorrupt(key, None, f"{nbytes} bytes, expected {stage.nbytes}")
+
+
+# --- the codecs, each as a function that puts it into a chain ----------------------------------------------------
+
+Maker: TypeAlias = Callable[[Config, Stage], Link]
+
+
+Decoder: TypeAlias = Callable[[Buffer, NDArray | None, int], Any]
+Encoder: TypeAlias = Callable[[memoryview, Config], bytes]
+
+
+def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
+    """A compressor, which knows nothing of items."""
+
+    def make(config: Config, stage: Stage) -> Link:
+        limit = stage.nbytes
+        return Link(
+            config["id"],
+            lambda data, out: decode(data, out, limit),
+            lambda items: encode(flat_bytes(items).data, config),
+            stage,
+            stage.compressed(),
+            into,
+        )
+
+    return make
+
+
+def _blosc_link(config: Config, stage: Stage) -> Link:
+    """Shuffles by whole items, records included."""
+    typesize = stage.dtype.itemsize
+
+    def encode(data: memoryview, config: Config) -> bytes:
+        return codecs_blosc.compress(data, config, typesize)
+
+    return _stream(codecs_blosc.decompress, encode, into=True)(config, stage)
+
+
+def _lzma_link(config: Config, stage: Stage) -> Link:
+    return _stream(codecs_streams.lzma_decoder(config), codecs_streams.encode_lzma)(config, stage)
+
+
+def _base64_link(config: Config, stage: Stage) -> Link:
+    link = _stream(codecs_streams.decode_base64, codecs_streams.encode_base64)(config, stage)
+    return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
+
+
+_MAKERS: Final[Mapping[str, Maker]] = {
+    "blosc": _blosc_link,
+    "zlib": _stream(codecs_streams.decode_zlib, codecs_streams.encode_zlib),
+    "gzip": _stream(codecs_streams.decode_gzip, codecs_streams.encode_gzip),
+    "bz2": _stream(codecs_streams.decode_bz2, codecs_streams.encode_bz2),
+    "zstd": _stream(codecs_streams.decode_zstd, codecs_streams.encode_zstd, into=True),
+    "lz4": _stream(codecs_streams.decode_lz4, codecs_streams.encode_lz4, into=True),
+    "lzma": _lzma_link,
+    "base64": _base64_link,
+    "delta": typed_link,
+    "fixedscaleoffset": typed_link,
+    "quantize": typed_link,
+    "astype": astype_link,
+    "bitround": bitround_link,
+    "packbits": packbits_link,
+    "shuffle": shuffle_link,
+    "crc32": checksum_link,
+    "crc32c": checksum_link,
+    "adler32": checksum_link,
+    "fletcher32": checksum_link,
+    "jenkins_lookup3": checksum_link,
+    "zfpy": zfpy_link,
+    "pcodec": pcodec_link,
+    "vlen-utf8": vlen_link,
+    "vlen-bytes": vlen_link,
+    "vlen-array": vlen_link,
+    "json2": json2_link,
+    "msgpack2": msgpack2_link,
+    "categorize": categorize_link,
+}

@@ -1,0 +1,264 @@
+"""Which codecs there are, and what their configurations may hold.
+
+A configuration comes from a ``.zarray``, which is untrusted: ids are an allow-list (all that numcodecs ships but
+pickle, which runs code), and parameters are known by name and checked by type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numcodecs.registry import codec_registry  # type: ignore[import-untyped]
+
+from hyperslab.errors import BadMetadata, CodecRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: whether a value will do, what would (for the message), and whether it may be left out."""
+
+    accepts: Callable[[Any], bool]
+    expected: str
+    required: bool = False
+
+
+def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = False) -> None:
+    """Check one member of ``filters``, or ``compressor``.
+
+    ``key``: of the metadata document, for messages. ``creating``: also refuse what can be read but not written, such as
+    a level that the library does not have. Raises `CodecRefused` for an id that is unknown, not allowed or not
+    installed, and `BadMetadata` for a parameter that is unknown, missing or of the wrong type.
+    """
+    name = config.get("id")
+    if not isinstance(name, str):
+        raise BadMetadata(key, "id", f"expected the name of a codec, found {_shown(name)}")
+    parameters = CODECS.get(name)
+    if parameters is None:
+        raise CodecRefused(key, name, _REFUSED.get(name, "this codec is unknown; " + _known()))
+    missing = _missing_extra(name)
+    if missing is not None:
+        raise CodecRefused(key, name, missing)
+    _check_parameters(name, config, parameters, key)
+    if creating:
+        _check_parameters(name, config, {**parameters, **WRITABLE.get(name, {})}, key)
+
+
+def dtype_of(text: str) -> np.dtype[Any]:
+    """The dtype that a codec's configuration names; numpy's spellings are allowed here, as in old data."""
+    return np.dtype(text)
+
+
+def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[str, Parameter], key: str) -> None:
+    for parameter, rule in parameters.items():
+        if rule.required and parameter not in config:
+            raise BadMetadata(key, f"{name}.{parameter}", f"is missing: expected {rule.expected}")
+    for parameter, value in config.items():
+        if parameter == "id":
+            continue
+        if parameter not in parameters:
+            known = ", ".join(parameters) or "none"
+            raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {known})")
+        if not parameters[parameter].accepts(value):
+            expected = parameters[parameter].expected
+            raise BadMetadata(key, f"{name}.{parameter}", f"expected {expected}, found {_shown(value)}")
+
+
+def _known() -> str:
+    return "known are " + ", ".join(sorted(CODECS))
+
+
+def _missing_extra(name: str) -> str | None:
+    if name not in _OPTIONAL or name in codec_registry:
+        return None
+    return f"needs a library that is not installed: pip install 'hyperslab[{name}]'"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- kinds of parameters -------------------------------------------------------------------------------------------
+
+
+def _integer(low: int = -(2**63), high: int = 2**63 - 1, *, required: bool = False) -> Parameter:
+    limits = "" if (low, high) == (-(2**63), 2**63 - 1) else f" from {low} to {high}"
+    return Parameter(lambda value: _is_integer(value) and low <= value <= high, f"an integer{limits}", required)
+
+
+def _number(*, required: bool = False) -> Parameter:
+    return Parameter(lambda value: _is_integer(value) or type(value) is float, "a number", required)
+
+
+def _boolean() -> Parameter:
+    return Parameter(lambda value: type(value) is bool, "true or false")
+
+
+def _choice(*choices: str) -> Parameter:
+    return Parameter(lambda value: type(value) is str and value in choices, "one of " + ", ".join(choices))
+
+
+def _or_null(parameter: Parameter) -> Parameter:
+    return Parameter(lambda value: value is None or parameter.accepts(value), parameter.expected + " or null")
+
+
+def _dtype(kinds: str, *, required: bool = False) -> Parameter:
+    return Parameter(lambda value: _is_dtype(value, kinds), f"a simple dtype (kinds {kinds})", required)
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_dtype(value: Any, kinds: str) -> bool:
+    if not isinstance(value, str) or len(value) > 32 or "," in value or "(" in value:
+        return False
+    try:
+        dtype = np.dtype(value)
+    except (TypeError, ValueError, SyntaxError):
+        return False
+    return dtype.kind in kinds and (dtype.itemsize > 0 or dtype.kind == "O")
+
+
+def _is_text_encoding(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return "[]".encode(value).decode(value) == "[]"
+    except (LookupError, ValueError):
+        return False
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _are_lzma_filters(value: Any) -> bool:
+    """A chain as liblzma takes it; dictionaries are bounded, because they are allocated before anything is decoded."""
+    return (
+        isinstance(value, list)
+        and 0 < len(value) <= 4
+        and all(isinstance(item, dict) and _is_integer(item.get("id")) for item in value)
+        and all(_is_integer(x) or name == "mode" for item in value for name, x in item.items())
+        and all(0 <= item.get("dict_size", 0) <= LZMA_MEMORY for item in value)
+    )
+
+
+# --- the codecs ------------------------------------------------------------------------------------------------------
+
+LZMA_MEMORY: Final = 256 << 20
+"""Bytes that an LZMA decoder may take for its dictionary."""
+
+_LEVEL: Final = {"level": _integer()}
+_NUMERIC = "biufcmM"
+_FLOAT = "f"
+_LOCATION: Final = {"location": _choice("start", "end")}
+
+CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
+    "blosc": {
+        "cname": _choice("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"),
+        "clevel": _integer(0, 9),
+        "shuffle": _integer(-1, 2),
+        "blocksize": _integer(0, 2**31 - 1),
+        "typesize": _or_null(_integer(1, 2**31 - 1)),
+    },
+    "zlib": _LEVEL,
+    "gzip": _LEVEL,
+    "bz2": _LEVEL,
+    "zstd": {**_LEVEL, "checksum": _boolean()},
+    "lz4": {"acceleration": _integer()},
+    "lzma": {
+        "format": _integer(0, 3),
+        "check": _integer(-1, 15),
+        "preset": _or_null(_integer(0, 2**32 - 1)),
+        "filters": _or_null(Parameter(_are_lzma_filters, "a list of LZMA filters")),
+    },
+    "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _dtype(_NUMERIC)},
+    "fixedscaleoffset": {
+        "offset": _number(required=True),
+        "scale": _number(required=True),
+        "dtype": _dtype(_NUMERIC, required=True),
+        "astype": _dtype(_NUMERIC),
+    },
+    "quantize": {
+        "digits": _integer(-400, 400, required=True),
+        "dtype": _dtype(_FLOAT, required=True),
+        "astype": _dtype(_FLOAT),
+    },
+    "bitround": {"keepbits": _integer(0, 64, required=True)},
+    "packbits": {},
+    "astype": {
+        "encode_dtype": _dtype(_NUMERIC + "SU", required=True),
+        "decode_dtype": _dtype(_NUMERIC + "SU", required=True),
+    },
+    "categorize": {
+        "labels": Parameter(_are_strings, "a list of strings", required=True),
+        "dtype": _dtype("OU", required=True),
+        "astype": _dtype("iu"),
+    },
+    "shuffle": {"elementsize": _integer(0, 2**31 - 1)},
+    "crc32": _LOCATION,
+    "crc32c": _LOCATION,
+    "adler32": _LOCATION,
+    "fletcher32": {},
+    "jenkins_lookup3": {
+        "initval": _integer(0, 2**32 - 1),
+        "prefix": Parameter(lambda value: value is None, "null"),
+    },
+    "base64": {},
+    "vlen-utf8": {},
+    "vlen-bytes": {},
+    "vlen-array": {"dtype": _dtype(_NUMERIC + "SU", required=True)},
+    "json2": {
+        "encoding": Parameter(_is_text_encoding, "a text encoding"),
+        "skipkeys": _boolean(),
+        "ensure_ascii": _boolean(),
+        "check_circular": _boolean(),
+        "allow_nan": _boolean(),
+        "sort_keys": _boolean(),
+        "indent": _or_null(_integer(0, 100)),
+        "separators": _or_null(Parameter(lambda v: _are_strings(v) and len(v) == 2, "a list of two strings")),
+        "strict": _boolean(),
+    },
+    "msgpack2": {"raw": _boolean(), "use_bin_type": _boolean(), "use_single_float": _boolean()},
+    "zfpy": {
+        "mode": _integer(2, 4),
+        "tolerance": _number(),
+        "rate": _number(),
+        "precision": _number(),
+        "compression_kwargs": _or_null(Parameter(lambda value: isinstance(value, dict), "an object")),
+    },
+    "pcodec": {
+        "level": _integer(),
+        "mode_spec": _choice("auto", "classic"),
+        "delta_spec": _choice("auto", "none", "try_consecutive", "try_lookback"),
+        "paging_spec": _choice("equal_pages_up_to"),
+        "delta_encoding_order": _or_null(_integer(0, 7)),
+        "equal_pages_up_to": _integer(1, 2**24),
+    },
+}
+"""Codec ids with their parameters; whatever is not here is refused. [numcodecs 0.16, CONFORMANCE §9]"""
+
+WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
+    "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
+    "zlib": {"level": _integer(-1, 9)},
+    "gzip": {"level": _integer(-1, 9)},
+    "bz2": {"level": _integer(1, 9)},
+    "zstd": {"level": _integer(-131072, 22)},
+    "lzma": {"format": _integer(1, 3)},
+    "pcodec": {"level": _integer(0, 12)},
+}
+"""Parameters that have to be narrower for new arrays: existing data can be read whatever its level was."""
+
+_OPTIONAL: Final = frozenset({"zfpy", "pcodec"})
+"""Codecs whose library is an extra of the same name; numcodecs registers them only where it is there."""
+
+_REFUSED: Final = {
+    "pickle": "decoding it runs code from the data, so it is never allowed",
+    "json": "numcodecs before 0.6 wrote it without a shape, and no library reads it any more",
+    "msgpack": "numcodecs before 0.6 wrote it without a shape, and no library reads it any more",
+    "n5_wrapper": "it is for N5 data, which this is not",
+}

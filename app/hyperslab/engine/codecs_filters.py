@@ -1,0 +1,151 @@
+"""Filters: codecs that turn items into other items, or add a checksum. Each ``*_link`` puts one into its place.
+
+numcodecs does the work; the size of what it is given has been checked by the chain beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numcodecs  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+from numcodecs.abc import Codec  # type: ignore[import-untyped]
+
+from hyperslab.engine.codecs_chain import BYTE, Buffer, Config, Encoded, Link, Stage, flat_bytes
+from hyperslab.engine.codecs_config import dtype_of
+
+NDArray = npt.NDArray[Any]
+
+_ZFP_BLOCK_BYTES: Final = 4096
+"""More than the largest block of a zfp stream."""
+
+
+def typed_link(config: Config, stage: Stage) -> Link:
+    """``delta``, ``fixedscaleoffset`` and ``quantize``: ``dtype`` before, ``astype`` behind."""
+    before = dtype_of(config["dtype"])
+    behind = dtype_of(config["astype"]) if "astype" in config else before
+    return _item_link(config, stage, before, behind)
+
+
+def astype_link(config: Config, stage: Stage) -> Link:
+    """Casts, towards zero for integers."""
+    return _item_link(config, stage, dtype_of(config["decode_dtype"]), dtype_of(config["encode_dtype"]))
+
+
+def bitround_link(config: Config, stage: Stage) -> Link:
+    """Rounded floats as integers of the same size; reading them back changes no bits."""
+    codec = codec_of(config)
+    return Link("bitround", lambda data, _out: data, codec.encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
+
+
+def packbits_link(config: Config, stage: Stage) -> Link:
+    """A byte that counts the padding, then eight bools a byte."""
+    codec = codec_of(config)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        if not len(data) or data[0] > 7:
+            raise ValueError("the first byte does not count bits of padding")
+        return codec.decode(data)
+
+    return Link("packbits", decode, codec.encode, stage, stage.raw(1 + -(-stage.nbytes // 8), exact=True))
+
+
+def shuffle_link(config: Config, stage: Stage) -> Link:
+    """The first bytes of all elements, then the second bytes, and so on."""
+    codec = codec_of(config)
+    encoded = stage.raw(stage.nbytes, exact=True)
+    return Link("shuffle", codec.decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, into=True)
+
+
+def checksum_link(config: Config, stage: Stage) -> Link:
+    """Four bytes in front of the data or behind them."""
+    codec = codec_of(config)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        if len(data) < 4:
+            raise ValueError(f"{len(data)} bytes are too few for a checksum")
+        return codec.decode(data)
+
+    encoded = stage.raw(stage.nbytes + 4, exact=True)
+    return Link(config["id"], decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded)
+
+
+def zfpy_link(config: Config, stage: Stage) -> Link:
+    """A zfp stream with header, of which nothing is believed before it is compared with the chunk.
+
+    The library reads past the end of a stream that is too short, so there is room behind it, of zeros.
+    """
+    import zfpy  # type: ignore[import-not-found]  # optional: only arrays that name it need it
+
+    codec = codec_of({name: value for name, value in config.items() if name != "compression_kwargs"})
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        header = zfpy.header(bytes(data))
+        sizes = [header[axis] for axis in ("nx", "ny", "nz", "nw") if header[axis]]
+        nbytes = math.prod(sizes) * np.dtype(header["type"]).itemsize
+        if nbytes > stage.nbytes:
+            raise ValueError(f"the header says {nbytes} bytes decoded, expected {stage.nbytes}")
+        blocks = math.prod([-(-size // 4) for size in sizes])
+        if blocks * header["config"]["expert"]["minbits"] > 8 * len(data):
+            raise ValueError(f"{len(data)} bytes are too few for {blocks} blocks")
+        return codec.decode(bytes(data) + bytes(len(data) + 16 * blocks + _ZFP_BLOCK_BYTES))
+
+    shaped = stage.order == "C" and stage.shape is not None and 1 <= len(stage.shape) <= 4
+    return Link("zfpy", decode, codec.encode, stage, stage.compressed(), shaped=shaped)
+
+
+def pcodec_link(config: Config, stage: Stage) -> Link:
+    """Pco, standalone. The items' type is in the stream, and is tried where it is not that of the stage."""
+    from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
+
+    codec = codec_of(config)
+    candidates = _pco_dtypes(stage)
+
+    def decode(data: Buffer, out: NDArray | None) -> Any:
+        target = np.empty(stage.nbytes, BYTE) if out is None else out
+        encoded = bytes(data)
+        for dtype in candidates[:-1]:
+            try:
+                return _pco_into(standalone, encoded, target, dtype)
+            except (RuntimeError, TypeError):  # of another type: the last one's error is the one to see
+                continue
+        return _pco_into(standalone, encoded, target, candidates[-1])
+
+    return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True)
+
+
+def codec_of(config: Config) -> Codec:
+    """numcodecs' codec for a configuration that has been checked."""
+    return numcodecs.get_codec(dict(config))
+
+
+def _item_link(config: Config, stage: Stage, before: np.dtype[Any], behind: np.dtype[Any]) -> Link:
+    codec = codec_of(config)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        with np.errstate(all="ignore"):  # what a value becomes is the filter's business, not a warning's
+            return codec.decode(data)
+
+    def encode(items: NDArray) -> Encoded:
+        with np.errstate(all="ignore"):
+            encoded: NDArray = codec.encode(items)
+        return encoded
+
+    return Link(config["id"], decode, encode, stage, stage.typed(before, behind))
+
+
+def _pco_dtypes(stage: Stage) -> list[np.dtype[Any]]:
+    """The stage's own dtype first, then all that pco knows and that fill the stage."""
+    known = [np.dtype(f"{kind}{size}") for size in (8, 4, 2) for kind in "uif"]
+    fitting = [dtype for dtype in known if stage.nbytes % dtype.itemsize == 0]
+    return [stage.dtype, *(dtype for dtype in fitting if dtype != stage.dtype)]
+
+
+def _pco_into(standalone: Any, data: bytes, target: NDArray, dtype: np.dtype[Any]) -> NDArray:
+    items = target.view(dtype)
+    progress = standalone.simple_decompress_into(data, items)
+    if progress.n_processed != items.size or not progress.finished:
+        raise ValueError(f"the stream does not hold {items.size} items")
+    return target

@@ -1,0 +1,109 @@
+"""Object codecs: items of any length, kept as Python objects. All counts are checked before anything is allocated."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.engine.codecs_chain import UNSIZED_LIMIT, Buffer, Config, Link, Stage
+from hyperslab.engine.codecs_config import dtype_of
+from hyperslab.engine.codecs_filters import codec_of
+
+NDArray = npt.NDArray[Any]
+
+
+def vlen_link(config: Config, stage: Stage) -> Link:
+    """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: a count, then for each item its length in bytes and the bytes."""
+    codec = codec_of(config)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        count = int.from_bytes(data[:4], "little") if len(data) >= 4 else -1
+        if count != stage.items:
+            raise ValueError(f"there are {max(count, 0)} items, the chunk has {stage.items}")
+        if 4 * count > len(data) - 4:
+            raise ValueError(f"{len(data)} bytes are too few for {count} items")
+        return codec.decode(data)
+
+    return Link(config["id"], decode, codec.encode, stage, _unsized(stage))
+
+
+def json2_link(config: Config, stage: Stage) -> Link:
+    """A JSON list: the items, nested as the chunk is, then their dtype and shape."""
+    codec = codec_of(config)
+    encoding, strict = config.get("encoding", "utf-8"), config.get("strict", True)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        return _unpacked(json.loads(str(data, encoding), strict=strict), stage)
+
+    return Link("json2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
+
+
+def msgpack2_link(config: Config, stage: Stage) -> Link:
+    """The same list as ``json2``, packed. Times become seconds; other extension types are refused."""
+    codec = codec_of(config)
+    raw = config.get("raw", False)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        return _unpacked(msgpack.unpackb(data, raw=raw, timestamp=1, ext_hook=_refuse_extension), stage)
+
+    return Link("msgpack2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
+
+
+def categorize_link(config: Config, stage: Stage) -> Link:
+    """The number of a label for each item, counted from 1; 0 and numbers without a label are the empty string."""
+    codec = codec_of(config)
+    before, behind = dtype_of(config["dtype"]), dtype_of(config.get("astype", "u1"))
+    labels = np.array(["", *config["labels"]], dtype=before)
+
+    def decode(data: Buffer, _out: NDArray | None) -> Any:
+        numbers = np.frombuffer(data, behind)
+        listed = (numbers > 0) & (numbers < len(labels))
+        return labels[np.where(listed, numbers, 0).astype(np.int64)]
+
+    return Link("categorize", decode, codec.encode, stage, stage.typed(before, behind))
+
+
+def _unsized(stage: Stage) -> Stage:
+    return stage.raw(UNSIZED_LIMIT, exact=False)
+
+
+def _keeps_shape(stage: Stage) -> bool:
+    """Chunks in C order are written nested, as other libraries do; what lies in F order only a flat list can say."""
+    return stage.order == "C" and stage.shape != ()
+
+
+def _unpacked(packed: Any, stage: Stage) -> NDArray:
+    """The items in stored order. What the data say of their dtype is not believed, their shape only where it fits."""
+    if not isinstance(packed, list) or len(packed) < 2:
+        raise ValueError("expected a list of items, then their dtype and shape")
+    *items, _dtype, shape = packed
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("the last member is not a shape")
+    if math.prod(shape) != stage.items:
+        raise ValueError(f"there are {math.prod(shape)} items, the chunk has {stage.items}")
+    flat = _unnested(items, shape)
+    if stage.dtype != np.dtype(object):
+        return np.array(flat, dtype=stage.dtype)
+    array = np.fromiter(flat, dtype=object, count=len(flat))
+    is_nested = stage.shape is not None and len(shape) > 1 and tuple(shape) == stage.shape
+    return array.reshape(shape).reshape(-1, order=stage.order) if is_nested else array
+
+
+def _unnested(items: list[Any], shape: list[int]) -> list[Any]:
+    flat, count = items, math.prod(shape[:1])
+    for size in shape[1:]:
+        if len(flat) != count or not all(isinstance(row, list) and len(row) == size for row in flat):
+            break
+        flat, count = [item for row in flat for item in row], count * size
+    if len(flat) != math.prod(shape):
+        raise ValueError("the items are not nested as their shape says")
+    return flat
+
+
+def _refuse_extension(code: int, _data: bytes) -> Any:
+    raise ValueError(f"extension type {code} has no meaning here")

@@ -1,0 +1,277 @@
+"""Decode only a part of a chunk: the blocks of a Blosc frame that hold it, or the bytes of an uncompressed chunk."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
+from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
+from hyperslab.engine.dtypes import DataType
+from hyperslab.engine.runs import Run, merge_runs
+from hyperslab.errors import ChunkCorrupt
+
+NDArray = npt.NDArray[Any]
+Part: TypeAlias = tuple[int, Buffer]
+"""Some bytes of a stored chunk, and where they begin in it."""
+
+SMALL_CHUNK: Final = 64 << 10
+"""Chunks of fewer bytes are decoded whole: the frame surgery would cost as much."""
+WORTH_SHARE: Final = 0.6
+"""Up to this share of a chunk, reading and decoding only that is faster than all of it."""
+GAP_BYTES: Final = 4 << 10
+"""Runs closer together than this are joined: they share a block, or a request."""
+RANGE_GAP_BYTES: Final = 16 << 10
+"""Byte ranges closer together than this are fetched as one."""
+LIKELY_BLOCK: Final = 8 << 10
+"""Blocks are rarely smaller; tells how long a table of blocks may be before it is read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialDecoder(ABC):
+    """Decodes runs of items (see `runs`) of the chunks of one array.
+
+    ``idle_bits``: whether `DataType.clean` has something to do. Everywhere ``key`` is for messages, runs are sorted and
+    disjoint, and what does not decode is a `ChunkCorrupt`. Chunks that are returned have the full shape, and hold
+    nothing of meaning outside the runs.
+    """
+
+    chunks: tuple[int, ...]
+    dtype: DataType
+    order: Literal["C", "F"]
+    nbytes: int
+    idle_bits: bool
+
+    @property
+    def gap(self) -> int:
+        """How many items may lie between two runs that are as well read as one."""
+        return GAP_BYTES // self.dtype.itemsize
+
+    def worth_it(self, runs: Sequence[Run]) -> bool:
+        """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
+        return self.nbytes >= SMALL_CHUNK and _length(self._spans(runs)) <= WORTH_SHARE * self.nbytes
+
+    @property
+    @abstractmethod
+    def head_bytes(self) -> int:
+        """How many bytes from the start of a stored chunk `ranges` needs to see."""
+
+    @abstractmethod
+    def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:
+        """The byte ranges of the stored chunk that hold ``runs``; None where the whole is as well fetched."""
+
+    @abstractmethod
+    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:
+        """Decode ``runs`` from the parts of the stored chunk that `ranges` asked for."""
+
+    @abstractmethod
+    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+        """Decode ``runs`` from the whole stored chunk; None where decoding all of it is as fast."""
+
+    @abstractmethod
+    def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
+        """Decode the run that begins at item ``start`` into ``out`` (1-d, contiguous, the array's dtype).
+
+        False, and nothing done, where decoding the whole chunk is as fast.
+        """
+
+    def _spans(self, runs: Sequence[Run]) -> list[Run]:
+        """Runs in decoded bytes."""
+        size = self.dtype.itemsize
+        return [(start * size, stop * size) for start, stop in runs]
+
+    def _finish(self, raw: NDArray, runs: Sequence[Run]) -> NDArray:
+        """The chunk; where cleaning is needed only the runs are touched, so that other memory need not exist."""
+        if self.idle_bits:
+            items = raw.view(self.dtype.numpy)
+            for start, stop in runs:
+                items[start:stop] = self.dtype.clean(items[start:stop])
+        return np.ndarray(self.chunks, self.dtype.numpy, buffer=raw, order=self.order)
+
+    def _clean(self, out: NDArray) -> None:
+        if self.idle_bits:
+            out[...] = self.dtype.clean(out)
+
+
+def make_partial(
+    compressor: str | None, chunks: tuple[int, ...], *, dtype: DataType, order: Literal["C", "F"]
+) -> PartialDecoder | None:
+    """The partial decoder of an array without filters; None for compressors whose data cannot be entered midway."""
+    kind = {None: _RawPartial, "blosc": _BloscPartial}.get(compressor)
+    if kind is None or dtype.is_object:
+        return None
+    probe = np.full(dtype.itemsize, 0x7E, np.uint8).view(dtype.numpy)
+    return kind(chunks, dtype, order, math.prod(chunks) * dtype.itemsize, dtype.clean(probe) is not probe)
+
+
+class _RawPartial(PartialDecoder):
+    """Uncompressed: decoded bytes are stored bytes."""
+
+    __slots__ = ()
+
+    @property
+    def head_bytes(self) -> int:
+        return 0
+
+    def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:  # noqa: ARG002
+        spans = merge_runs(self._spans(runs), RANGE_GAP_BYTES)
+        return spans if _length(spans) <= WORTH_SHARE * self.nbytes else None
+
+    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:  # noqa: ARG002
+        raw = np.empty(self.nbytes, np.uint8)
+        with _corrupt(key, None):
+            source = source_of(parts)
+            for start, stop in self._spans(runs):
+                raw[start:stop] = flat_bytes(source(start, stop))
+        return self._finish(raw, runs)
+
+    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:  # noqa: ARG002
+        return None
+
+    def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
+        if len(data) != self.nbytes:
+            raise ChunkCorrupt(key, None, f"{len(data)} bytes, expected {self.nbytes}")
+        first = start * self.dtype.itemsize
+        flat_bytes(out)[:] = flat_bytes(data)[first : first + out.nbytes]
+        self._clean(out)
+        return True
+
+
+class _BloscPartial(PartialDecoder):
+    """One Blosc frame a chunk."""
+
+    __slots__ = ()
+
+    @property
+    def head_bytes(self) -> int:
+        return HEADER_BYTES + 4 * -(-self.nbytes // LIKELY_BLOCK)
+
+    def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:
+        with _corrupt(key, "blosc"):
+            header = BloscHeader.parse(head, self.nbytes)
+            if len(head) < header.table_stop:
+                return None
+            if header.stored:
+                extents = [(HEADER_BYTES + start, HEADER_BYTES + stop) for start, stop in self._spans(runs)]
+            else:
+                frame = BloscFrame.parse(header, head)
+                stretches = self._stretches(frame, runs)
+                extents = sorted(extent for stretch in stretches for extent in frame.extents(*stretch))
+        spans = merge_runs(extents, RANGE_GAP_BYTES)
+        return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
+
+    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:
+        raw = np.empty(self.nbytes, np.uint8)
+        with _corrupt(key, "blosc"):
+            header = BloscHeader.parse(head, self.nbytes)
+            source = source_of(parts)
+            if header.stored:
+                for start, stop in self._spans(runs):
+                    raw[start:stop] = flat_bytes(source(HEADER_BYTES + start, HEADER_BYTES + stop))
+            else:
+                frame = BloscFrame.parse(header, head)
+                for stretch in self._stretches(frame, runs):
+                    _decode_blocks(frame, source, stretch, raw)
+        return self._finish(raw, runs)
+
+    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+        with _corrupt(key, "blosc"):
+            frame = self._frame(data)
+            stretches = None if frame is None else self._stretches(frame, runs)
+            if frame is None or stretches is None or not _fewer(stretches, frame):
+                return None
+            raw = np.empty(self.nbytes, np.uint8)
+            source = source_of([(0, data)])
+            for stretch in stretches:
+                _decode_blocks(frame, source, stretch, raw)
+        return self._finish(raw, runs)
+
+    def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
+        with _corrupt(key, "blosc"):
+            frame = self._frame(data)
+            if frame is None:
+                return False
+            first = start * self.dtype.itemsize
+            stretch = frame.blocks(first, first + out.nbytes)
+            if not _fewer([stretch], frame):
+                return False
+            _decode_span(frame, source_of([(0, data)]), first, flat_bytes(out))
+        self._clean(out)
+        return True
+
+    def _frame(self, data: Buffer) -> BloscFrame | None:
+        """The table of a whole frame; None where decoding it whole is the thing to do."""
+        if self.nbytes < SMALL_CHUNK:
+            return None
+        header = BloscHeader.parse(data, self.nbytes)
+        if header.cbytes != len(data) or header.table_stop > len(data):
+            raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
+        return None if header.stored else BloscFrame.parse(header, data)
+
+    def _stretches(self, frame: BloscFrame, runs: Sequence[Run]) -> list[Run]:
+        """The blocks that hold the runs."""
+        return merge_runs([frame.blocks(start, stop) for start, stop in self._spans(runs)], 0)
+
+
+def source_of(parts: Sequence[Part]) -> Source:
+    """Bytes of a stored chunk by position, from parts that are sorted; raises `ValueError` for what is in none."""
+    starts = [start for start, _ in parts]
+    views = [memoryview(data) for _, data in parts]
+
+    def source(start: int, stop: int) -> Buffer:
+        at = bisect.bisect_right(starts, start) - 1
+        view = views[at][start - starts[at] : stop - starts[at]] if at >= 0 else b""
+        if len(view) != stop - start:
+            raise ValueError(f"the stored chunk has no bytes {start} to {stop}")
+        return view
+
+    return source
+
+
+def _decode_blocks(frame: BloscFrame, source: Source, blocks: Run, raw: NDArray) -> None:
+    """Decode blocks into their place in a whole chunk."""
+    start, stop = frame.span(*blocks)
+    decompress(frame.part(source, *blocks), raw[start:stop], stop - start)
+
+
+def _decode_span(frame: BloscFrame, source: Source, start: int, out: NDArray) -> None:
+    """Decode the bytes from ``start`` that fill ``out``: blocks that lie wholly in it straight into it."""
+    stop = start + len(out)
+    first, last = frame.blocks(start, stop)
+    whole_first, whole_last = -(-start // frame.header.blocksize), stop // frame.header.blocksize
+    cuts = sorted({first, last, *((whole_first, whole_last) if whole_last > whole_first else ())})
+    for a, b in itertools.pairwise(cuts):
+        begin, end = frame.span(a, b)
+        inside = start <= begin and end <= stop
+        place = out[begin - start : end - start] if inside else np.empty(end - begin, np.uint8)
+        decompress(frame.part(source, a, b), place, end - begin)
+        if not inside:
+            low, high = max(begin, start), min(end, stop)
+            out[low - start : high - start] = place[low - begin : high - begin]
+
+
+def _fewer(blocks: Sequence[Run], frame: BloscFrame) -> bool:
+    return _length(blocks) <= WORTH_SHARE * frame.header.nblocks
+
+
+def _length(runs: Sequence[Run]) -> int:
+    return sum(stop - start for start, stop in runs)
+
+
+@contextmanager
+def _corrupt(key: str, codec: str | None) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ChunkCorrupt(key, codec, reason_of(error)) from error
