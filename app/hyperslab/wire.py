@@ -201,7 +201,8 @@ def parse_dtype(text: str) -> np.dtype[Any]:
 def _extension_dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes  # heavy, and only needed for its own types
 
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def _field_from_json(field: Sequence[Any]) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ def numpy_orthogonal(values: NDArray[Any], items: tuple[SelectionItem, ...]) -> 
         if isinstance(item, list):
             result = np.take(result, np.array(item, dtype=np.int64), axis=axis)
         else:
-            result = result[(slice(None),) * axis + (item,)]  # type: ignore[index]
+            result = result[(slice(None),) * axis + (item,)]
         axis += not isinstance(item, int)
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ async def read_body(request: Request, limit: int) -> bytearray:
     digest.check()
     return body
 
+_CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
+"""What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
+
 
 @asynccontextmanager
 async def received_body(context: Context, request: Request) -> AsyncIterator[bytearray]:
@@ -51,9 +54,10 @@ async def received_body(context: Context, request: Request) -> AsyncIterator[byt
 
 
 def media_type(request: Request) -> str | None:
-    """The Content-Type without its parameters, in lower case."""
+    """The Content-Type without its parameters, in lower case; None where the client has not chosen one."""
     text = request.header(b"content-type")
-    return None if text is None else text.partition(";")[0].strip().lower()
+    kind = None if text is None else text.partition(";")[0].strip().lower()
+    return None if kind == _CURLS_DEFAULT else kind
 
 
 def parse_npy(body: bytes | bytearray) -> NDArray[Any]:
