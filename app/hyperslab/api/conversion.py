@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.api.encoders import is_extension
 from hyperslab.errors import BadParameter, NotRepresentable
 from hyperslab.wire import dtype_from_json
 
@@ -20,10 +21,10 @@ _EXPECTED = "'safe' or the dtype of a number, such as '<f4', '|u1' or 'float32'"
 def converted(text: str | None, source: DType) -> DType | None:
     """The dtype that ``dtype=text`` asks for, None where that is the source's own.
 
-    ``safe`` is what a JavaScript typed array holds without BigInt: little endian, half and other short floats as
-    float32, 64-bit integers and times (their counts, NaT as NaN) as float64, booleans as uint8. Otherwise numpy's
-    ``same_kind`` rule decides, so that nothing turns into what it is not: NaN never becomes an integer. Integers that
-    do not fit wrap around. Raises `BadParameter` for an unknown dtype and `NotRepresentable`.
+    ``safe`` is what a JavaScript typed array holds: little endian, half and other short floats as float32, 64-bit
+    integers as float64, booleans as uint8, times as their int64 counts. Otherwise numpy's ``same_kind`` rule decides,
+    so that nothing turns into what it is not: NaN never becomes an integer. Integers that do not fit wrap around.
+    Raises `BadParameter` for an unknown dtype and `NotRepresentable`.
     """
     if text is None:
         return None
@@ -46,12 +47,7 @@ def _parse(text: str) -> DType:
 
 
 def _is_plain(dtype: DType) -> bool:
-    return dtype.kind in "biufcmM" or _is_extension(dtype)
-
-
-def _is_extension(dtype: DType) -> bool:
-    """Whether it is one of ml_dtypes' numbers, which to numpy are void."""
-    return dtype.kind == "V" and dtype.type is not np.void
+    return dtype.kind in "biufcmM" or is_extension(dtype)
 
 
 def _may_become(source: DType, target: DType) -> bool:
@@ -59,9 +55,9 @@ def _may_become(source: DType, target: DType) -> bool:
         return False
     if source.kind in "mM" and target.kind == "i":
         return target.itemsize == 8
-    if _is_extension(source):
-        return _is_extension(target) or np.can_cast(np.float32, target, "same_kind")
-    if _is_extension(target):
+    if is_extension(source):
+        return is_extension(target) or np.can_cast(np.float32, target, "same_kind")
+    if is_extension(target):
         return source.kind in "biuf"
     return bool(np.can_cast(source, target, "same_kind"))
 
@@ -69,10 +65,10 @@ def _may_become(source: DType, target: DType) -> bool:
 def _safe(source: DType) -> DType:
     if not _is_plain(source) or source.kind == "c":
         raise NotRepresentable(str(source), _SAFE, "no JavaScript typed array holds these values")
-    if _is_extension(source):
+    if is_extension(source):
         return np.dtype("|i1") if "int" in source.name else np.dtype("<f4")
-    if source.kind == "b":
-        return np.dtype("|u1")
-    if source.kind == "f":
-        return np.dtype("<f8") if source.itemsize == 8 else np.dtype("<f4")
-    return np.dtype("<f8") if source.itemsize == 8 else source.newbyteorder("<")
+    if source.kind in "mM":
+        return np.dtype("<i8")
+    if source.itemsize == 8:
+        return np.dtype("<f8")
+    return {"b": np.dtype("|u1"), "f": np.dtype("<f4")}.get(source.kind, source.newbyteorder("<"))

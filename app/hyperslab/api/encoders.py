@@ -22,6 +22,7 @@ from hyperslab.wire import dtype_to_json
 
 _MAGIC = b"\x93NUMPY"
 _NOT_FINITE = b"null"
+_LAST_CODE_POINT = 0x10FFFF
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
@@ -49,7 +50,13 @@ def encode_json(values: NDArray[Any]) -> bytes:
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf" and dtype.itemsize <= 8
+    """Whether it is one of numpy's own integers, floats and booleans."""
+    return dtype.kind in "biuf" and not is_extension(dtype)
+
+
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of ml_dtypes' numbers, whose kind to numpy may be anything."""
+    return dtype.isbuiltin == 2
 
 
 def encode_numbers(values: NDArray[Any]) -> bytes:
@@ -81,7 +88,7 @@ def json_items(values: NDArray[Any]) -> list[Any]:
 
 
 def _flat_items(flat: NDArray[Any]) -> list[Any]:
-    return _ITEMS[flat.dtype.kind](flat)
+    return _extension_items(flat) if is_extension(flat.dtype) else _ITEMS[flat.dtype.kind](flat)
 
 
 def _number_items(flat: NDArray[Any]) -> list[Any]:
@@ -93,7 +100,8 @@ def _complex_items(flat: NDArray[Any]) -> list[Any]:
 
 
 def _time_items(flat: NDArray[Any]) -> list[Any]:
-    return list(np.datetime_as_string(flat).tolist())
+    native = flat.astype(flat.dtype.newbyteorder("="))  # numpy would misread another byte order here
+    return list(np.datetime_as_string(native).tolist())
 
 
 def _span_items(flat: NDArray[Any]) -> list[Any]:
@@ -109,17 +117,19 @@ def _object_items(flat: NDArray[Any]) -> list[Any]:
     return [_object(value) for value in flat]
 
 
+def _extension_items(flat: NDArray[Any]) -> list[Any]:
+    return list(flat.astype(np.int64 if "int" in flat.dtype.name else np.float64).tolist())
+
+
 def _void_items(flat: NDArray[Any]) -> list[Any]:
-    if flat.dtype.type is not np.void:  # one of ml_dtypes' numbers
-        return list(flat.astype(np.int64 if "int" in flat.dtype.name else np.float64).tolist())
     return [base64.b64encode(value.tobytes()).decode() for value in flat]
 
 
 def _unicode_items(flat: NDArray[Any]) -> list[str]:
-    try:
-        return [_text(value) for value in flat.tolist()]
-    except ValueError as error:  # code points beyond Unicode, which only a broken chunk holds
-        raise NotRepresentable(flat.dtype.str, "json", "not all values are Unicode text") from error
+    codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
+    if codes.size and codes.max() > _LAST_CODE_POINT:  # which only a broken chunk holds, and no Python text
+        raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
+    return [_text(value) for value in flat.tolist()]
 
 
 _ITEMS: Final[Mapping[str, Callable[[NDArray[Any]], list[Any]]]] = {

@@ -1,0 +1,117 @@
+"""Services in this process behind real sockets, and requests exactly as they are spelt."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Stored
+from tests.arrays.counting import CountingStore
+from tests.server import served
+
+
+class HookedStore(CountingStore):
+    """Counts, and calls ``before_get`` with each key whose value is about to be read, which may block or raise."""
+
+    before_get: Callable[[str], None] = staticmethod(lambda _: None)
+
+    def get(self, key: str) -> Stored | None:
+        self.before_get(key)
+        return super().get(key)
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        self.before_get(key)
+        return super().get_ranges(key, ranges, version)
+
+    def chunk_gets(self) -> list[str]:
+        """The keys read so far that are no metadata."""
+        return [key for key in self.gets if not key.rpartition("/")[2].startswith(".z")]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A service behind a socket: its URL, the store it reads, and the service itself."""
+
+    url: str
+    store: HookedStore
+    service: Service
+
+
+@contextmanager
+def running(
+    folder: Path, options: ApiOptions | None = None, *, mount: Mapping[str, Any] | None = None, **sizes: int
+) -> Iterator[Running]:
+    """A folder served as the store ``data``; ``mount`` holds further members of `MountedStore`."""
+    store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))))
+    service = build([MountedStore("data", store, **(mount or {}))], **sizes)
+    with served(create_app(service, options)) as url:
+        yield Running(url, store, service)
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """An answer as it came; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def request(url: str, target: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> RawAnswer:
+    """Ask for exactly ``target``, which no client library gets to tidy."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    try:
+        connection.putrequest(method, target, skip_accept_encoding=True)
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return RawAnswer(answer.status, found, answer.read())
+    finally:
+        connection.close()
+
+
+@contextmanager
+def open_request(url: str, target: str) -> Iterator[socket.socket]:
+    """A GET whose answer is read, or not, by the test."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=30) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        yield connection
+
+
+def write_array(folder: Path, name: str, values: NDArray[Any], chunks: tuple[int, ...], **options: Any) -> NDArray[Any]:
+    """Write ``values`` as a Zarr v2 array with zarr-python 3 and return them."""
+    array = zarr.create_array(
+        str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, **options
+    )
+    array[...] = values
+    return values
+
+
+def npy(body: bytes) -> NDArray[Any]:
+    """The array of an npy body."""
+    import io
+
+    array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
+    return array

@@ -1,0 +1,112 @@
+"""Answers wait their turn for memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hyperslab.api.admission import SMALL, Admission
+from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.errors import Overloaded
+
+BIG = 4 * SMALL
+
+
+def play(
+    scene: Callable[[Admission, BytesInFlight], Awaitable[None]], *, limit: int = 10 * SMALL, patience: float = 30
+) -> None:
+    async def run() -> None:
+        budget = BytesInFlight(limit)
+        await scene(Admission(budget, patience=patience), budget)
+        assert budget.held == 0
+
+    asyncio.run(run())
+
+
+def test_memory_is_held_for_as_long_as_the_answer_takes() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async with admission.hold(BIG), admission.hold(BIG):
+            assert budget.held == 2 * BIG
+
+    play(scene)
+
+
+def test_small_answers_never_wait() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async with admission.hold(budget.limit), admission.hold(SMALL):
+            assert budget.held == budget.limit
+
+    play(scene)
+
+
+def test_who_does_not_fit_waits_and_comes_in_order() -> None:
+    async def scene(admission: Admission, _: BytesInFlight) -> None:
+        order: list[int] = []
+
+        async def come(number: int, nbytes: int) -> None:
+            async with admission.hold(nbytes):
+                order.append(number)
+                await asyncio.sleep(0)
+
+        async with admission.hold(8 * SMALL):
+            waiting = [asyncio.create_task(come(n, nbytes)) for n, nbytes in enumerate([9 * SMALL, 2 * SMALL, BIG])]
+            await asyncio.sleep(0.01)
+            assert order == []
+            assert admission.waiting == 3
+        await asyncio.gather(*waiting)
+        assert order == [0, 1, 2]
+
+    play(scene)
+
+
+def test_an_answer_larger_than_the_whole_budget_goes_alone() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async with admission.hold(budget.limit * 5):
+            assert budget.held == budget.limit * 5
+
+    play(scene)
+
+
+def test_who_has_waited_too_long_is_told_when_to_come_back() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async with admission.hold(budget.limit):
+            with pytest.raises(Overloaded) as caught:
+                async with admission.hold(BIG):
+                    pytest.fail("there was no memory")
+            assert caught.value.retry_after >= 1
+            assert admission.waiting == 0
+
+    play(scene, patience=0.01)
+
+
+def test_who_leaves_the_queue_keeps_nothing() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async def come() -> None:
+            async with admission.hold(BIG):
+                await asyncio.sleep(60)
+
+        async with admission.hold(budget.limit):
+            waiting = asyncio.create_task(come())
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert admission.waiting == 0
+
+    play(scene)
+
+
+def test_who_leaves_at_the_moment_of_being_let_in_gives_it_back() -> None:
+    async def scene(admission: Admission, budget: BytesInFlight) -> None:
+        async def come() -> None:
+            async with admission.hold(BIG):
+                await asyncio.sleep(60)
+
+        async with admission.hold(budget.limit):
+            waiting = asyncio.create_task(come())
+            await asyncio.sleep(0.01)
+        waiting.cancel()  # the turn was granted a moment ago, and the task has not run since
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    play(scene)

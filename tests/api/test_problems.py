@@ -1,0 +1,103 @@
+"""Errors as HTTP."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+import hyperslab.api.app  # noqa: F401 - all errors that the HTTP layer adds
+from hyperslab import errors
+from hyperslab.api.problems import STATUS, MethodNotAllowed, problem, status_of
+from hyperslab.errors import HyperslabError, all_errors, from_facts
+
+OURS = [cls for cls in all_errors() if cls is not HyperslabError]
+
+
+def document(error: Exception) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(problem(error, path="/v1/x").body)
+    return found
+
+
+def example(cls: type[HyperslabError]) -> HyperslabError:
+    """An instance with a plausible value for every fact."""
+    samples: dict[str, Any] = {"str": "text", "int": 3, "Any": 1.5, "str | None": "text", "list[str]": ["a", "b"]}
+    return cls(
+        **{f.name: samples[str(f.type)] for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    )
+
+
+@pytest.mark.parametrize("cls", OURS)
+def test_every_error_has_a_status_of_its_own_kind(cls: type[HyperslabError]) -> None:
+    assert any(base in STATUS for base in cls.__mro__ if base is not HyperslabError), f"{cls.__name__} would be a 500"
+    assert 400 <= status_of(cls) < 600
+
+
+def test_codes_are_unique() -> None:
+    codes = [cls.code for cls in OURS]
+
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("cls", OURS)
+def test_every_error_becomes_a_problem_that_a_client_can_turn_back(cls: type[HyperslabError]) -> None:
+    error = example(cls)
+
+    found = document(error)
+
+    assert found["code"] == cls.code
+    assert found["type"] == f"/problems/{cls.code}"
+    assert found["status"] == status_of(cls)
+    assert found["detail"] == str(error)
+    assert found["instance"] == "/v1/x"
+    back = from_facts(found["code"], found)
+    assert type(back) is cls
+    assert cls is errors.RemoteProblem or str(back) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "value"),
+    [
+        (errors.Overloaded("busy", retry_after=7), "retry-after", "7"),
+        (errors.PreconditionFailed("If-Match", '"a"', '"b"'), "etag", '"b"'),
+        (errors.PreconditionFailed("If-Match", '"a"', None), "etag", None),
+        (errors.RangeNotSatisfiable("bytes=9-", 5), "content-range", "bytes */5"),
+        (errors.Unauthorized("who?"), "www-authenticate", "Bearer"),
+        (MethodNotAllowed("PUT", ["GET", "HEAD"]), "allow", "GET, HEAD"),
+    ],
+)
+def test_a_status_brings_the_header_that_belongs_to_it(error: HyperslabError, name: str, value: str | None) -> None:
+    headers = {key.decode(): text.decode() for key, text in problem(error, path="/").headers}
+
+    assert headers.get(name) == value
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("fact", [float("nan"), float("inf"), 10**40, "\ud800", object, {"k": (1, float("nan"))}])
+def test_facts_of_any_kind_make_strict_json(fact: Any) -> None:
+    body = problem(errors.BadParameter("name", fact, "something else"), path="/\ud800").body
+
+    json.loads(body, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def test_the_unexpected_is_logged_under_the_id_that_the_client_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="hyperslab.api"):
+        found = problem(ZeroDivisionError("secret detail"), path="/v1/x")
+
+    told = json.loads(found.body)
+    assert found.status == 500
+    assert told["code"] == "internal-error"
+    assert told["id"] in caplog.text
+    assert "secret detail" in caplog.text
+    assert b"secret" not in found.body
+    assert b"Traceback" not in found.body
+
+
+def test_links_begin_with_the_path_that_a_proxy_has_cut_off() -> None:
+    found = json.loads(problem(errors.KeyNotFound("a"), path="/api/zarr/a", root="/api").body)
+
+    assert found["type"] == "/api/problems/key-not-found"

@@ -1,0 +1,148 @@
+"""Real servers on free ports of 127.0.0.1: as a process of their own, or in a thread where a test looks inside.
+
+with running_server({"data": folder}, cache_bytes=0) as server:      # ``hyperslab serve``, settings by environment
+    httpx.get(f"{server.url}/v1/metadata/data")
+
+with served(create_app(service)) as url:                             # uvicorn in a thread of this process
+    ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp
+
+Stores = Mapping[str, str | Path | Mapping[str, Any]]
+"""By name: a folder or URL, or the members of a store's settings."""
+
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]+")
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server process and its address; ``log`` is all that it has printed."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    _output: Path
+
+    @property
+    def log(self) -> str:
+        return self._output.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+@contextmanager
+def running_server(
+    stores: Stores, *, environment: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[Server]:
+    """``hyperslab serve`` in a process of its own; ``settings`` are those of the settings model.
+
+    Its log is printed when it ends, for pytest to show where the test has failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="hyperslab-server-") as folder:
+        output = Path(folder) / "log"
+        with output.open("wb") as sink:
+            command = [sys.executable, "-m", "hyperslab", "serve", "--port", "0"]
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=_environment(stores, settings, environment),
+            )
+        try:
+            yield Server(_wait_for_address(process, output), process, output)
+        finally:
+            stop(process)
+            print(output.read_text(encoding="utf-8", errors="replace"))
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end, and end it where it does not."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _environment(stores: Stores, settings: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("HYPERSLAB_")}
+    named = {
+        name: {"url": str(store)} if isinstance(store, str | Path) else dict(store) for name, store in stores.items()
+    }
+    chosen = {"stores": named, **settings}
+    ours = {f"HYPERSLAB_{key.upper()}": _as_text(value) for key, value in chosen.items()}
+    return {**inherited, **ours, "PYTHONUNBUFFERED": "1", **(extra or {})}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _wait_for_address(process: subprocess.Popen[bytes], output: Path) -> str:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found = _ADDRESS.search(output.read_text(encoding="utf-8", errors="replace"))
+        if found is not None:
+            return found[0]
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise RuntimeError(f"the server did not start:\n{output.read_text(encoding='utf-8', errors='replace')}")
+
+
+@contextmanager
+def served(app: ASGIApp, **options: Any) -> Iterator[str]:
+    """An application behind uvicorn on a real socket, in a thread of this process; yields its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="on", access_log=False, timeout_graceful_shutdown=5, **options
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="uvicorn", daemon=True)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        if not server.started:
+            raise RuntimeError("the application did not start")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+ServerFactory = Callable[..., Server]
+
+
+@pytest.fixture
+def server() -> Iterator[ServerFactory]:
+    """Makes servers (arguments as of `running_server`) that end with the test."""
+    with ExitStack() as stack:
+        yield lambda stores, **settings: stack.enter_context(running_server(stores, **settings))
