@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hyperslab.api.problems import RouteNotFound
 from hyperslab.viewer import assets
 
 CONTENT_SECURITY_POLICY: Final = (
@@ -42,11 +43,14 @@ async def page(request: Request) -> Response:
 
 
 async def static(request: Request) -> Response:
-    """A file of the page: kept for ever under the digest of this version, never under another one."""
+    """A file of the page: kept for ever under the digest of this version, never under another one.
+
+    Raises `RouteNotFound`.
+    """
     loaded = assets.load()
     asset = loaded.files.get(request.path_params["name"])
     if asset is None or request.path_params["name"] == assets.PAGE:
-        return Response("There is no such file.\n", 404, media_type="text/plain")
+        raise RouteNotFound(request.url.path)
     current = request.path_params["digest"] == loaded.digest
     headers = {
         "Cache-Control": _FOREVER if current else "no-store",

@@ -5,7 +5,6 @@ import { h } from "./dom.js";
 
 /** Facts of an array as a list of names and values. @param {any} document node document */
 export function facts(document, info = null) {
-  if (document.kind === "group") return list([["Members", String(document.children?.length ?? 0) + (document.next_cursor ? "+" : "")]]);
   const grid = document.chunk_grid ?? [];
   const count = grid.reduce((product, n) => product * n, 1);
   const names = document.dimension_names;
@@ -15,7 +14,8 @@ export function facts(document, info = null) {
     ["Data type", dtypeText(document)],
     ["Chunks", `${formatShape(document.chunks)}${grid.length ? ` · ${count.toLocaleString("en")} of them` : ""}`],
     ["Size", formatBytes(document.nbytes)],
-    info && info.levels.length > 1 && ["Levels", info.levels.map((level) => level.shape.slice(-2).join(" × ")).join(", ")],
+    info &&
+      info.levels.length > 1 && ["Levels", info.levels.map((level) => level.shape.slice(-2).join(" × ")).join(", ")],
     ["Compressor", formatCodec(document.compressor)],
     document.filters?.length && ["Filters", document.filters.map(formatCodec).join(", ")],
     ["Fill value", document.fill_value === null ? "none" : formatValue(document.fill_value)],
@@ -26,18 +26,32 @@ export function facts(document, info = null) {
 function dtypeText(document) {
   const { dtype } = document;
   if (!Array.isArray(dtype)) return `${formatDtype(dtype)} (${dtype})`;
-  return h("ul", { class: "fields" }, dtype.map(([name, type, shape]) => h("li", {}, h("b", {}, name), ` ${formatDtype(type)}${shape ? ` [${shape.join(", ")}]` : ""}`)));
+  return h(
+    "ul",
+    { class: "fields" },
+    dtype.map(([name, type, shape]) =>
+      h("li", {}, h("b", {}, name), ` ${formatDtype(type)}${shape ? ` [${shape.join(", ")}]` : ""}`),
+    ),
+  );
 }
 
 function list(rows) {
-  return h("dl", { class: "facts" }, rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    { class: "facts" },
+    rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 /** A JSON value as a tree that opens. */
 export function attributes(value) {
   const entries = Object.entries(value ?? {});
   if (!entries.length) return h("p", { class: "hint" }, "No attributes.");
-  return h("div", { class: "json" }, entries.map(([key, inner]) => member(key, inner, 0)));
+  return h(
+    "div",
+    { class: "json" },
+    entries.map(([key, inner]) => member(key, inner, 0)),
+  );
 }
 
 function member(key, value, depth) {
@@ -50,8 +64,14 @@ function member(key, value, depth) {
   }
   const size = Array.isArray(value) ? `${entries.length} items` : `${entries.length} members`;
   const body = h("div", { class: "json-body" });
-  const fill = () => body.childElementCount || body.append(...entries.slice(0, 500).map(([k, inner]) => member(k, inner, depth + 1)));
-  const details = h("details", { ontoggle: fill }, h("summary", {}, name, h("span", { class: "json-size" }, size)), body);
+  const fill = () =>
+    body.childElementCount || body.append(...entries.slice(0, 500).map(([k, inner]) => member(k, inner, depth + 1)));
+  const details = h(
+    "details",
+    { ontoggle: fill },
+    h("summary", {}, name, h("span", { class: "json-size" }, size)),
+    body,
+  );
   return details;
 }
 
@@ -61,6 +81,13 @@ function leaf(value) {
 
 /** What the service found wrong with a node's metadata. @param {any[]} problems */
 export function problemList(problems) {
-  const text = (problem) => (typeof problem === "string" ? problem : (problem.detail ?? problem.reason ?? JSON.stringify(problem)));
-  return problems.length ? h("ul", { class: "problems" }, problems.map((problem) => h("li", {}, text(problem)))) : null;
+  const text = (problem) =>
+    typeof problem === "string" ? problem : (problem.detail ?? problem.reason ?? JSON.stringify(problem));
+  return problems.length
+    ? h(
+        "ul",
+        { class: "problems" },
+        problems.map((problem) => h("li", {}, text(problem))),
+      )
+    : null;
 }

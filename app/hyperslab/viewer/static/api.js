@@ -34,7 +34,12 @@ async function get(address, signal) {
     response = await fetch(address, { signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ title: "The service cannot be reached", detail: "No answer came. Is the service still running?", status: 0, code: "unreachable" });
+    throw new Problem({
+      title: "The service cannot be reached",
+      detail: "No answer came. Is the service still running?",
+      status: 0,
+      code: "unreachable",
+    });
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -66,7 +71,8 @@ export function metadata(path, { cursor, limit, signal } = {}) {
 }
 
 /** What the tile routes say about a node: axes, levels, channels, windows. */
-export const tileInfo = (path, query, signal) => getJson(url("tile", path, `/info.json${query && `?${query}`}`), signal);
+export const tileInfo = (path, query, signal) =>
+  getJson(url("tile", path, `/info.json${query && `?${query}`}`), signal);
 
 /** @returns {Promise<any>} counts per bin */
 export const histogram = (path, query, signal) => getJson(url("tile", path, `/histogram.json?${query}`), signal);
@@ -81,4 +87,41 @@ export function values(path, select, { field, signal } = {}) {
   const query = new URLSearchParams({ select, format: "json" });
   if (field) query.set("field", field);
   return getJson(url("slice", path, `?${query}`), signal);
+}
+
+const TYPED = {
+  b1: Uint8Array,
+  u1: Uint8Array,
+  i1: Int8Array,
+  u2: Uint16Array,
+  i2: Int16Array,
+  u4: Uint32Array,
+  i4: Int32Array,
+  f4: Float32Array,
+  f8: Float64Array,
+  c8: Float32Array,
+  c16: Float64Array,
+};
+
+/**
+ * Numbers as a typed array in C order, converted to what a browser holds (64-bit integers and times to float64).
+ * @param {string} path
+ * @param {string} select numpy text
+ * @param {{field?: string, signal?: AbortSignal}} [options]
+ * @returns {Promise<Uint8Array|Int8Array|Uint16Array|Int16Array|Uint32Array|Int32Array|Float32Array|Float64Array>}
+ */
+export async function numbers(path, select, { field, signal } = {}) {
+  const query = new URLSearchParams({ select, format: "raw", dtype: "safe" });
+  if (field) query.set("field", field);
+  const response = await get(url("slice", path, `?${query}`), signal);
+  const dtype = JSON.parse(response.headers.get("Array-Dtype"));
+  const Typed = TYPED[dtype.slice(1)];
+  if (!Typed)
+    throw new Problem({
+      title: "These values cannot be plotted",
+      detail: `They came as ${dtype}.`,
+      status: 0,
+      code: "page",
+    });
+  return new Typed(await response.arrayBuffer());
 }

@@ -12,5 +12,21 @@ export function plainInfo(document) {
   const shape = document.shape ?? [];
   const names = shape.map((_, axis) => document.dimension_names?.[axis] ?? `d${axis}`);
   const axes = shape.map((size, axis) => ({ name: names[axis], type: null, unit: null, size, scale: 1 }));
-  return { path: document.path, axes, plane: names.slice(-2), selection: {}, channel_axis: null, channels: [], labels: [], problems: [] };
+  return {
+    path: document.path,
+    axes,
+    plane: names.slice(-2),
+    selection: {},
+    channel_axis: null,
+    channels: [],
+    labels: [],
+    problems: [],
+  };
+}
+
+/** The unit of the values as the attributes say; of a field where they name one for each. */
+export function unitOf(node, field) {
+  const unit = node.attributes?.units ?? node.attributes?.unit ?? "";
+  if (typeof unit === "string") return unit;
+  return typeof unit?.[field] === "string" ? unit[field] : "";
 }

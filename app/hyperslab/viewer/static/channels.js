@@ -11,7 +11,11 @@ const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms c
 /** @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store */
 export function createChannels(store) {
   const list = h("div", { class: "channels" });
-  const reset = h("button", { type: "button", class: "text-button", onclick: () => store.update({ channels: null }, "channels reset") }, "Reset");
+  const reset = h(
+    "button",
+    { type: "button", class: "text-button", onclick: () => store.update({ channels: null }, "channels reset") },
+    "Reset",
+  );
   let info = null;
   /** @type {Map<number, {update: (channel: import("./state.js").ChannelState) => void, redraw: () => void}>} */
   let rows = new Map();
@@ -62,7 +66,9 @@ function channelRow(channel, info, change) {
   const set = (window) => change(index, { window }, "window");
   const bars = createHistogram({ label, integer, onchange: set });
   const ends = [numberField(`${label}: low end`, 0), numberField(`${label}: high end`, 1)];
-  const auto = iconButton("wand", `${label}: window from the data`, () => set(defaultChannels(info).find((c) => c.index === index).window));
+  const auto = iconButton("wand", `${label}: window from the data`, () =>
+    set(defaultChannels(info).find((c) => c.index === index).window),
+  );
   let current = channel;
 
   function numberField(name, side) {
@@ -76,7 +82,12 @@ function channelRow(channel, info, change) {
     if (good) set(window);
   }
 
-  const body = h("div", { class: "channel-body" }, bars.element, h("div", { class: "channel-window" }, ends[0], h("span", { "aria-hidden": "true" }, "–"), ends[1], auto));
+  const body = h(
+    "div",
+    { class: "channel-body" },
+    bars.element,
+    h("div", { class: "channel-window" }, ends[0], h("span", { "aria-hidden": "true" }, "–"), ends[1], auto),
+  );
   const head = info.channel_axis ? channelHead(index, label, change, () => open(body.hidden)) : null;
   const element = h("div", { class: "channel", role: "group", "aria-label": label }, head?.element, body);
   let asked = false;
@@ -107,9 +118,27 @@ function channelRow(channel, info, change) {
 
 function channelHead(index, label, change, onfold) {
   const eye = icon("eye");
-  const toggle = h("button", { type: "button", class: "icon-button", onclick: () => change(index, { active: toggle.getAttribute("aria-pressed") === "false" }, "channel") }, eye);
-  const color = h("input", { type: "color", "aria-label": `${label}: colour`, title: "Colour", oninput: () => change(index, { color: color.value.slice(1).toUpperCase() }, "color") });
-  const fold = h("button", { type: "button", class: "channel-name", onclick: onfold }, h("span", {}, label), icon("chevron"));
+  const toggle = h(
+    "button",
+    {
+      type: "button",
+      class: "icon-button",
+      onclick: () => change(index, { active: toggle.getAttribute("aria-pressed") === "false" }, "channel"),
+    },
+    eye,
+  );
+  const color = h("input", {
+    type: "color",
+    "aria-label": `${label}: colour`,
+    title: "Colour",
+    oninput: () => change(index, { color: color.value.slice(1).toUpperCase() }, "color"),
+  });
+  const fold = h(
+    "button",
+    { type: "button", class: "channel-name", onclick: onfold },
+    h("span", {}, label),
+    icon("chevron"),
+  );
   const element = h("div", { class: "channel-head" }, toggle, color, fold);
 
   function update({ active, color: hex }) {

@@ -4,7 +4,21 @@ import { url } from "./api.js";
 import { h, icon } from "./dom.js";
 import { activeIndices, channelsOf } from "./tilequery.js";
 
-const FAVOURITES = ["gray", "viridis", "magma", "inferno", "cividis", "turbo", "coolwarm", "RdBu", "Spectral", "twilight", "tab20"];
+const FAVOURITES = [
+  "gray",
+  "viridis",
+  "magma",
+  "inferno",
+  "cividis",
+  "turbo",
+  "coolwarm",
+  "RdBu",
+  "Spectral",
+  "twilight",
+  "tab20",
+];
+
+const SWATCH = 128; // pixels
 
 /**
  * @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store
@@ -14,13 +28,24 @@ export function createColormaps(store, oninvert) {
   const choice = createChoice((colormap) => store.update({ colormap }, "colormap"));
   const flip = h("button", { type: "button", class: "chip", onclick: () => reverse() }, "Reverse");
   const gamma = h("input", {
-    type: "range", min: -1, max: 1, step: 0.05, "aria-label": "Gamma", title: "Double click: 1",
+    type: "range",
+    min: -1,
+    max: 1,
+    step: 0.05,
+    "aria-label": "Gamma",
+    title: "Double click: 1",
     oninput: () => store.update({ gamma: Number((10 ** gamma.valueAsNumber).toFixed(2)) }, "gamma"),
     ondblclick: () => store.update({ gamma: 1 }, "gamma"),
   });
   const gammaText = h("output", { class: "number" });
   const invert = h("button", { type: "button", class: "chip", onclick: oninvert }, "Invert");
-  const element = h("div", { class: "colours" }, choice.element, h("label", { class: "field-row" }, h("span", {}, "Gamma"), gamma, gammaText), h("div", { class: "chips" }, invert, flip));
+  const element = h(
+    "div",
+    { class: "colours" },
+    choice.element,
+    h("label", { class: "field-row" }, h("span", {}, "Gamma"), gamma, gammaText),
+    h("div", { class: "chips" }, invert, flip),
+  );
 
   function reverse() {
     const { colormap } = store.get();
@@ -48,12 +73,38 @@ export function createColormaps(store, oninvert) {
 function createChoice(onchoose) {
   const swatch = h("span", { class: "swatch" });
   const name = h("span", {});
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter colour maps", oninput: () => narrow() });
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter colour maps",
+    oninput: () => narrow(),
+  });
   const options = h("div", { class: "colormap-options", role: "listbox", "aria-label": "Colour maps" });
-  const popup = h("div", { class: "colormap-popup", hidden: true, onkeydown: (event) => onKey(event) }, filter, options);
-  const button = h("button", { type: "button", class: "colormap-button", "aria-haspopup": "listbox", "aria-expanded": "false", onclick: () => open(popup.hidden) }, swatch, name, icon("chevron"));
+  const popup = h(
+    "div",
+    { class: "colormap-popup", hidden: true, onkeydown: (event) => onKey(event) },
+    filter,
+    options,
+  );
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "colormap-button",
+      "aria-haspopup": "listbox",
+      "aria-expanded": "false",
+      onclick: () => open(popup.hidden),
+    },
+    swatch,
+    name,
+    icon("chevron"),
+  );
   const element = h("div", { class: "colormap" }, button, popup);
-  const seen = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach(({ target }) => paint(target.firstChild, target.dataset.name)), { root: options });
+  const seen = new IntersectionObserver(
+    (entries) =>
+      entries.filter((e) => e.isIntersecting).forEach(({ target }) => paint(target.firstChild, target.dataset.name)),
+    { root: options },
+  );
   let info = null;
 
   function open(wanted) {
@@ -89,15 +140,27 @@ function createChoice(onchoose) {
       onchoose(colormap);
       open(false);
     };
-    const one = h("button", { type: "button", role: "option", "data-name": colormap, onclick: choose }, band, colormap || "None");
+    const one = h(
+      "button",
+      { type: "button", role: "option", "data-name": colormap, onclick: choose },
+      band,
+      colormap || "None",
+    );
     seen.observe(one);
     return one;
   }
 
   /** The picture of a colour map; grey where there is none. */
   function paint(band, colormap) {
-    const image = colormap ? `url("${url("tile", info.path, `/legend.png?colormap_name=${encodeURIComponent(colormap)}&size=128`)}")` : "linear-gradient(to right, #000, #fff)";
+    const image = colormap ? `url("${legend(colormap)}")` : "linear-gradient(to right, #000, #fff)";
     if (band.style.backgroundImage !== image) band.style.backgroundImage = image;
+  }
+
+  function legend(colormap) {
+    const query = new URLSearchParams({ colormap_name: colormap, size: String(SWATCH) });
+    if (info.channel_axis) query.set("c", "0");
+    if (info.field) query.set("field", info.field);
+    return url("tile", info.path, `/legend.png?${query}`);
   }
 
   function rebuild() {

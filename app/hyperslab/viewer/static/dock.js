@@ -82,8 +82,23 @@ export function createDock(store, picture) {
       moveTo(axis.name, clamp(position, 0, last));
     };
     const play = iconButton("play", `Play ${axis.name}`, () => toggle(axis.name), { "aria-pressed": "false" });
-    const slider = h("input", { type: "range", min: 0, max: last, step: 1, "aria-label": `${axis.name} position`, "data-axis": axis.name, oninput: () => move(slider.valueAsNumber) });
-    const field = h("input", { type: "number", class: "dock-index", min: 0, max: last, "aria-label": `${axis.name} index`, onchange: () => Number.isInteger(field.valueAsNumber) && move(field.valueAsNumber) });
+    const slider = h("input", {
+      type: "range",
+      min: 0,
+      max: last,
+      step: 1,
+      "aria-label": `${axis.name} position`,
+      "data-axis": axis.name,
+      oninput: () => move(slider.valueAsNumber),
+    });
+    const field = h("input", {
+      type: "number",
+      class: "dock-index",
+      min: 0,
+      max: last,
+      "aria-label": `${axis.name} index`,
+      onchange: () => Number.isInteger(field.valueAsNumber) && move(field.valueAsNumber),
+    });
     const place = h("span", { class: "dock-place" });
     const set = (position) => {
       slider.value = String(position);
@@ -93,17 +108,33 @@ export function createDock(store, picture) {
       place.textContent = text;
       slider.setAttribute("aria-valuetext", `${position} of ${last}${text && `, ${text}`}`);
     };
-    const row = h("div", { class: "dock-row" }, h("span", { class: "dock-name", title: `${axis.name}: ${axis.size} positions` }, axis.name), play, slider, field, h("span", { class: "dock-of" }, `/ ${last}`), place);
+    const row = h(
+      "div",
+      { class: "dock-row" },
+      h("span", { class: "dock-name", title: `${axis.name}: ${axis.size} positions` }, axis.name),
+      play,
+      slider,
+      field,
+      h("span", { class: "dock-of" }, `/ ${last}`),
+      place,
+    );
     return { element: row, set, play };
   }
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} newInfo */
   function update(state, newInfo) {
-    const names = sliderAxes(state, newInfo).filter((axis) => axis.size > 1).map((axis) => axis.name);
+    const names = sliderAxes(state, newInfo)
+      .filter((axis) => axis.size > 1)
+      .map((axis) => axis.name);
     const same = info === newInfo && names.join() === [...rows.keys()].join();
     info = newInfo;
     if (!same) rebuild(state);
-    for (const [name, position] of Object.entries(positionsOf(state, info))) rows.get(name)?.set(position);
+    refresh();
+  }
+
+  /** Show the positions again: where they lie may have become known. */
+  function refresh() {
+    for (const [name, position] of Object.entries(positionsOf(store.get(), info))) rows.get(name)?.set(position);
   }
 
   /** The positions that may be asked for next: one step on and one step back. */
@@ -115,10 +146,12 @@ export function createDock(store, picture) {
     return ahead.filter((n) => n >= 0 && n < axis.size).map((n) => ({ ...state.at, [active]: n }));
   }
 
-  return { element, update, step, toggle, stop, neighbours };
+  return { element, update, refresh, step, toggle, stop, neighbours };
 }
 
 /** The axis that people mean when they have not touched one: the longest. */
 function firstLong(state, info) {
-  return sliderAxes(state, info).toSorted((a, b) => b.size - a.size).find((axis) => axis.size > 1);
+  return sliderAxes(state, info)
+    .toSorted((a, b) => b.size - a.size)
+    .find((axis) => axis.size > 1);
 }

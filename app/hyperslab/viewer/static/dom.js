@@ -53,7 +53,11 @@ export function setIcon(svg, name) {
  * @param {Record<string, any>} [props]
  */
 export function iconButton(name, label, onclick, props = {}) {
-  return h("button", { type: "button", class: "icon-button", title: label, "aria-label": label, onclick, ...props }, icon(name));
+  return h(
+    "button",
+    { type: "button", class: "icon-button", title: label, "aria-label": label, onclick, ...props },
+    icon(name),
+  );
 }
 
 /**

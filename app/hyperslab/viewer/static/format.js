@@ -14,7 +14,19 @@ export function formatBytes(bytes) {
 /** @param {number[]} shape */
 export const formatShape = (shape) => (shape.length ? shape.join(" × ") : "one value");
 
-const SIMPLE = { b: "bool", i: "int", u: "uint", f: "float", c: "complex", M: "datetime", m: "timedelta", S: "bytes", U: "str", V: "raw", O: "object" };
+const SIMPLE = {
+  b: "bool",
+  i: "int",
+  u: "uint",
+  f: "float",
+  c: "complex",
+  M: "datetime",
+  m: "timedelta",
+  S: "bytes",
+  U: "str",
+  V: "raw",
+  O: "object",
+};
 
 /** `uint16` for `<u2`, "3 fields" for a structured dtype. */
 export function formatDtype(dtype) {
@@ -46,6 +58,7 @@ export function formatValue(value) {
 
 /** @param {number} value */
 export function formatNumber(value) {
+  if (!Number.isFinite(value)) return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
   return size >= 1e7 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(6)));
@@ -59,12 +72,47 @@ export function niceBelow(value) {
 }
 
 const METRES = {
-  angstrom: 1e-10, picometer: 1e-12, nanometer: 1e-9, micrometer: 1e-6, millimeter: 1e-3, centimeter: 1e-2,
-  decimeter: 1e-1, meter: 1, kilometer: 1e3, nm: 1e-9, um: 1e-6, "µm": 1e-6, mm: 1e-3, cm: 1e-2, m: 1, km: 1e3,
-  micron: 1e-6, inch: 0.0254, foot: 0.3048, yard: 0.9144, mile: 1609.344,
+  angstrom: 1e-10,
+  picometer: 1e-12,
+  nanometer: 1e-9,
+  micrometer: 1e-6,
+  millimeter: 1e-3,
+  centimeter: 1e-2,
+  decimeter: 1e-1,
+  meter: 1,
+  kilometer: 1e3,
+  nm: 1e-9,
+  um: 1e-6,
+  µm: 1e-6,
+  mm: 1e-3,
+  cm: 1e-2,
+  m: 1,
+  km: 1e3,
+  micron: 1e-6,
+  inch: 0.0254,
+  foot: 0.3048,
+  yard: 0.9144,
+  mile: 1609.344,
 };
-const LENGTHS = [[1e3, "km"], [1, "m"], [1e-3, "mm"], [1e-6, "µm"], [1e-9, "nm"], [1e-12, "pm"]];
-const SHORT = { second: "s", millisecond: "ms", microsecond: "µs", nanosecond: "ns", minute: "min", hour: "h", day: "d", degree: "°", degrees: "°" };
+const LENGTHS = [
+  [1e3, "km"],
+  [1, "m"],
+  [1e-3, "mm"],
+  [1e-6, "µm"],
+  [1e-9, "nm"],
+  [1e-12, "pm"],
+];
+const SHORT = {
+  second: "s",
+  millisecond: "ms",
+  microsecond: "µs",
+  nanosecond: "ns",
+  minute: "min",
+  hour: "h",
+  day: "d",
+  degree: "°",
+  degrees: "°",
+};
 
 /** @param {string|null|undefined} unit @returns {number|null} metres in one unit, null where it is not a length */
 export const metresIn = (unit) => METRES[unit] ?? null;
@@ -78,8 +126,9 @@ export function formatLength(metres) {
 /** The short sign of a unit. */
 export const unitSign = (unit) => LENGTHS.find(([size]) => size === METRES[unit])?.[1] ?? SHORT[unit] ?? unit ?? "";
 
-/** Where index `index` of an axis lies, in its unit; "" where the axis has none. */
+/** Where index `index` of an axis lies: its coordinate, or in its unit; "" where the axis has neither. */
 export function positionOn(axis, index) {
+  if (axis.place) return axis.place(index);
   if (!axis.unit) return "";
   return `${formatNumber(Number((index * (axis.scale ?? 1)).toPrecision(6)))} ${unitSign(axis.unit)}`;
 }

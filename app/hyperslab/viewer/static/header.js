@@ -13,7 +13,9 @@ export function createHeader(host, { onopen, onview, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
-  const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), { class: "icon-button not-phone" });
+  const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
+    class: "icon-button not-phone",
+  });
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
@@ -22,16 +24,36 @@ export function createHeader(host, { onopen, onview, onhelp }) {
   /** @param {string} path @param {string[]} available @param {string} view */
   function update(path, available, view) {
     const names = path.split("/").filter(Boolean);
-    crumbs.replaceChildren(...names.map((name, i) => crumb(name, names.slice(0, i + 1).join("/"), i === names.length - 1, onopen)));
+    crumbs.replaceChildren(
+      ...names.map((name, i) => crumb(name, names.slice(0, i + 1).join("/"), i === names.length - 1, onopen)),
+    );
     views.hidden = available.length < 2;
-    views.replaceChildren(...available.map((name) => h("button", { type: "button", "aria-pressed": String(name === view), "data-show": name, onclick: () => onview(name) }, VIEW_NAMES[name])));
+    views.replaceChildren(
+      ...available.map((name) =>
+        h(
+          "button",
+          { type: "button", "aria-pressed": String(name === view), "data-show": name, onclick: () => onview(name) },
+          VIEW_NAMES[name],
+        ),
+      ),
+    );
   }
   return { update };
 }
 
 function brand(onopen) {
   const mark = h("span", { class: "mark", "aria-hidden": "true" }, icon("mark"));
-  return h("a", { class: "brand", href: pageAddress(""), "aria-label": "Hyperslab: all stores", onclick: (event) => (event.preventDefault(), onopen("")) }, mark, h("span", { class: "brand-name" }, "Hyperslab"));
+  return h(
+    "a",
+    {
+      class: "brand",
+      href: pageAddress(""),
+      "aria-label": "Hyperslab: all stores",
+      onclick: (event) => (event.preventDefault(), onopen("")),
+    },
+    mark,
+    h("span", { class: "brand-name" }, "Hyperslab"),
+  );
 }
 
 function crumb(name, path, last, onopen) {
@@ -39,7 +61,12 @@ function crumb(name, path, last, onopen) {
     event.preventDefault();
     onopen(path);
   };
-  return h("span", { class: "crumb" }, h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"), h("a", { href: pageAddress(path), "aria-current": last ? "page" : null, onclick: follow }, name));
+  return h(
+    "span",
+    { class: "crumb" },
+    h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"),
+    h("a", { href: pageAddress(path), "aria-current": last ? "page" : null, onclick: follow }, name),
+  );
 }
 
 /** Show or hide the tree or the inspector: over the data where the page is narrow, beside it where it is wide. */
@@ -52,6 +79,13 @@ export function togglePanel(name, wanted) {
   if (open && isNarrow()) body.classList.remove(`${other}-open`);
 }
 
+/** Where the tree lies over the data, a touch of the data or Escape puts it away. */
+export function closeTreeOutside(stage) {
+  const close = () => isNarrow() && isOpen("tree") && togglePanel("tree", false);
+  stage.addEventListener("pointerdown", close, { capture: true });
+  document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+}
+
 export const isNarrow = () => matchMedia("(max-width: 860px)").matches;
 
 function isOpen(name) {
@@ -62,7 +96,8 @@ function isOpen(name) {
 /** The other theme than the one that shows, remembered. */
 export function switchTheme() {
   const root = document.documentElement;
-  const dark = (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const dark =
+    (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   root.dataset.theme = dark ? "light" : "dark";
   try {
     localStorage.setItem("hyperslab-theme", root.dataset.theme);

@@ -22,7 +22,13 @@ export function createHistogram({ label, integer, onchange }) {
   let counts = null;
 
   function handle(name, side) {
-    const knob = h("div", { class: `histogram-handle ${name}`, role: "slider", tabindex: 0, "aria-label": `${label}: ${name} end of the window`, onkeydown: (event) => onKey(event, side) });
+    const knob = h("div", {
+      class: `histogram-handle ${name}`,
+      role: "slider",
+      tabindex: 0,
+      "aria-label": `${label}: ${name} end of the window`,
+      onkeydown: (event) => onKey(event, side),
+    });
     onDrag(knob, (event) => {
       knob.focus();
       const { left, width } = element.getBoundingClientRect();
@@ -83,10 +89,11 @@ export function createHistogram({ label, integer, onchange }) {
     context.clearRect(0, 0, canvas.width, canvas.height);
     if (!counts) return;
     context.fillStyle = getComputedStyle(element).getPropertyValue("--bars") || "#888";
-    const peak = Math.sqrt(Math.max(...counts.counts, 1));
+    const tallness = (count) => count ** 0.35; // rare values stay visible beside common ones
+    const peak = tallness(Math.max(...counts.counts, 1));
     const x = (value) => ((value - range[0]) / (range[1] - range[0] || 1)) * canvas.width;
     counts.counts.forEach((count, i) => {
-      const tall = (Math.sqrt(count) / peak) * canvas.height; // roots: rare values stay visible
+      const tall = (tallness(count) / peak) * canvas.height;
       const left = x(counts.edges[i]);
       context.fillRect(left, canvas.height - tall, Math.max(x(counts.edges[i + 1]) - left, 1), tall);
     });

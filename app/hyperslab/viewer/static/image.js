@@ -3,68 +3,14 @@
  * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
  */
 
-import { url } from "./api.js";
+import { loaded, openViewer, tileSource } from "./osd.js";
 
-/**
- * @typedef {object} Frame
- * @property {string} path @property {string} query
- * @property {number} width @property {number} height
- * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
- * @property {boolean} blank draw nothing (no channel is on)
- */
+/** @typedef {import("./osd.js").Frame} Frame */
 
-const KEPT_TILES = 600;
-const REQUESTS_AT_ONCE = 6; // what a browser opens per host over HTTP/1.1
+const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
 
 const geometry = (frame) => [frame.path, frame.width, frame.height, frame.tileSize].join();
 const keyOf = (frame) => `${frame.path}?${frame.query}`;
-
-function tileSource(frame) {
-  return {
-    width: frame.width,
-    height: frame.height,
-    tileSize: frame.tileSize,
-    tileOverlap: 0,
-    minLevel: frame.minzoom,
-    maxLevel: frame.maxzoom,
-    getTileUrl: (z, x, y) => url("tile", frame.path, `/${z}/${x}/${y}.png${frame.query && `?${frame.query}`}`),
-    hasTransparency: () => true,
-  };
-}
-
-/**
- * OpenSeadragon adds an inline style sheet, which our content policy forbids, unless it finds its mark in the page: here
- * on an element of no language, which styles nothing. `viewer.css` has the rule.
- */
-function withoutInlineStyle() {
-  const mark = document.createElementNS(null, "style");
-  mark.setAttribute("data-openseadragon-mobile-css", "true");
-  document.head.append(mark);
-}
-
-function openViewer(element) {
-  const { OpenSeadragon } = window;
-  withoutInlineStyle();
-  return new OpenSeadragon.Viewer({
-    element,
-    drawer: ["webgl", "canvas"],
-    showNavigationControl: false,
-    subPixelRoundingForTransparency: OpenSeadragon.SUBPIXEL_ROUNDING_OCCURRENCES.ALWAYS,
-    imageLoaderLimit: REQUESTS_AT_ONCE,
-    maxImageCacheCount: KEPT_TILES,
-    tileRetryMax: 0,
-    animationTime: 0.35,
-    springStiffness: 9,
-    maxZoomPixelRatio: 40,
-    minZoomImageRatio: 0.5,
-    visibilityRatio: 0.3,
-    preserveViewport: true,
-    immediateRender: true,
-    blendTime: 0,
-    gestureSettingsMouse: { clickToZoom: false, dblClickToZoom: true, flickEnabled: false },
-    gestureSettingsTouch: { clickToZoom: false, dblClickToZoom: true },
-  });
-}
 
 export class Picture {
   /**
@@ -77,7 +23,10 @@ export class Picture {
     this.viewer = openViewer(element);
     this.viewer.innerTracker.keyDownHandler = null; // the page has its own keys
     this.viewer.innerTracker.keyHandler = null;
-    this.viewer.addHandler("update-viewport", () => events.onMove());
+    this.viewer.addHandler("update-viewport", () => {
+      this.#applySmooth();
+      events.onMove();
+    });
     this.viewer.addHandler("tile-load-failed", (event) => this.#failed(event));
     /** @type {Map<string, any>} frames in the world (OpenSeadragon.TiledImage) by key */
     this.frames = new Map();
@@ -104,7 +53,9 @@ export class Picture {
   /** Resolves when the newest frame is on the screen. */
   settled() {
     if (!this.busy) return Promise.resolve();
-    return new Promise((resolve) => this.element.addEventListener("frame", () => resolve(this.settled()), { once: true }));
+    return new Promise((resolve) =>
+      this.element.addEventListener("frame", () => resolve(this.settled()), { once: true }),
+    );
   }
 
   /** Load neighbouring frames in the background and forget all others. @param {Frame[]} neighbours */
@@ -213,11 +164,19 @@ export class Picture {
     item.setOpacity(this.labelOpacity);
   }
 
+  /** Draw magnified pixels smoothly, or as the squares that they are. */
   setSmooth(smooth) {
-    if (smooth === this.smooth && this.smoothed) return;
     this.smooth = smooth;
-    this.smoothed = true;
+    this.#applySmooth();
+  }
+
+  /** Pictures drawn smaller than they are stay smooth in any case: leaving pixels out would show what is not there. */
+  #applySmooth() {
+    const smooth = this.smooth || this.scale < CRISP;
+    if (smooth === this.smoothed) return;
+    this.smoothed = smooth;
     this.viewer.drawer.setImageSmoothingEnabled(smooth);
+    this.viewer.forceRedraw();
   }
 
   /** What is visible, in pixels of the picture: centre x, y and width. @returns {[number, number, number]|null} */
@@ -288,21 +247,8 @@ export class Picture {
   }
 
   #failed({ tile, tiledImage, message }) {
-    if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || /abort/i.test(message) && tile.exists) return;
+    if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || (/abort/i.test(message) && tile.exists)) return;
     this.element.dataset.failedTiles = String(Number(this.element.dataset.failedTiles) + 1);
     this.events.onFail(tile.getUrl());
   }
-}
-
-/** Resolves when all tiles that the present view needs are there, or have failed. */
-function loaded(item) {
-  if (item.getFullyLoaded()) return Promise.resolve();
-  return new Promise((resolve) => {
-    const handler = ({ fullyLoaded }) => {
-      if (!fullyLoaded) return;
-      item.removeHandler("fully-loaded-change", handler);
-      resolve();
-    };
-    item.addHandler("fully-loaded-change", handler);
-  });
 }

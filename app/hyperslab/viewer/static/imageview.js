@@ -42,13 +42,24 @@ export function createImageView(store, events) {
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
   const smooth = iconButton("pixels", "Smooth pixels", () => store.update({ smooth: !store.get().smooth }, "smooth"));
-  const tools = h("div", { class: "tools", role: "toolbar", "aria-label": "View" },
+  const tools = h(
+    "div",
+    { class: "tools", role: "toolbar", "aria-label": "View" },
     iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5)),
     iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5)),
     iconButton("fit", "Fit (0)", () => home()),
     smooth,
   );
-  const frame = h("div", { class: "picture-frame" }, canvas, loading, planes.element, tools, probe.element, scaleBar.element);
+  const frame = h(
+    "div",
+    { class: "picture-frame" },
+    canvas,
+    loading,
+    planes.element,
+    tools,
+    probe.element,
+    scaleBar.element,
+  );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
 
   function frameOf(state, path = context.info.path, query = tileQuery(state, context.info)) {
@@ -67,8 +78,11 @@ export function createImageView(store, events) {
     scaleBar.update(state, info, picture.scale);
   }
 
+  let own = null; // the last box that came from the picture itself
+
   const remember = debounce(200, () => {
     const box = picture.atHome() ? null : picture.box();
+    own = box;
     if (String(box) !== String(store.get().box)) store.update({ box }, "follow");
     events.onsight();
   });
@@ -102,9 +116,12 @@ export function createImageView(store, events) {
     show(state);
     const labels = info.labels?.find(({ path }) => path === state.overlay);
     picture.overlay(labels ? frameOf(state, labels.path, overlayQuery(state, info)) : null, state.opacity);
-    if (!opened && before && String(before.box) !== String(state.box) && String(picture.box()) !== String(state.box)) {
-      if (state.box) picture.goTo(state.box);
-    }
+    if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
+  }
+
+  function follow(box) {
+    if (box) picture.goTo(box);
+    else picture.home();
   }
 
   const point = throttle(30, (event) => probe.show(picture.pixelAt(event.clientX, event.clientY)));
@@ -117,7 +134,12 @@ export function createImageView(store, events) {
   /** What is visible, for those who want to read it. */
   function sight() {
     const { state, info } = context;
-    return { path: info.levels[0].path, select: selectText(state, info, picture.visible()), field: state.field, dtype: info.dtype };
+    return {
+      path: info.levels[0].path,
+      select: selectText(state, info, picture.visible()),
+      field: state.field,
+      dtype: info.dtype,
+    };
   }
 
   function links() {
@@ -127,13 +149,20 @@ export function createImageView(store, events) {
     const query = tileQuery(state, info);
     return [
       { title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) },
-      { title: "Picture as PNG", href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)) },
+      {
+        title: "Picture as PNG",
+        href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)),
+      },
     ];
   }
 
   function panels(info) {
     if (info.kind === "labels") return [];
-    const display = { title: info.channel_axis ? "Channels" : "Display", body: [channels.element, colormaps.element], action: channels.reset };
+    const display = {
+      title: info.channel_axis ? "Channels" : "Display",
+      body: [channels.element, colormaps.element],
+      action: channels.reset,
+    };
     return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];
   }
 
@@ -142,5 +171,19 @@ export function createImageView(store, events) {
     context.info = null;
     picture.clear();
   }
-  return { element, update, sight, links, panels, hide, home, picture, dock, channels, planes, overlay, ready: () => picture.shown !== null };
+  return {
+    element,
+    update,
+    sight,
+    links,
+    panels,
+    hide,
+    home,
+    picture,
+    dock,
+    channels,
+    planes,
+    overlay,
+    ready: () => picture.shown !== null,
+  };
 }

@@ -13,23 +13,29 @@ export function createInspector(host) {
 
   /** @param {Panel} panel */
   function section({ title, body, action }) {
-    const details = h("details", { class: "panel", open: !folded.has(title) }, h("summary", {}, icon("chevron"), h("h2", {}, title)), action && h("div", { class: "panel-action" }, action), h("div", { class: "panel-body" }, body));
+    const details = h(
+      "details",
+      { class: "panel", open: !folded.has(title) },
+      h("summary", {}, icon("chevron"), h("h2", {}, title)),
+      action && h("div", { class: "panel-action" }, action),
+      h("div", { class: "panel-body" }, body),
+    );
     details.addEventListener("toggle", () => (details.open ? folded.delete(title) : folded.add(title)));
     return details;
   }
 
   /**
-   * @param {{document: any, array: any, info: any, panels: Panel[], readable: boolean}} node `array` is the document
-   * whose facts are shown (the finest level of a pyramid), `readable` whether there is something to copy lines for
+   * @param {{document: any, array: any, info: any, panels: Panel[]}} node `array` is the document
+   * whose facts are shown: the finest level of a pyramid
    */
-  function open({ document, array, info, panels, readable }) {
+  function open({ document, array, info, panels }) {
     const problems = problemList([...(info?.problems ?? []), ...(document.problems ?? [])]);
     const list = [
       ...panels,
-      readable && { title: "Read it", body: [snippets.element] },
+      { title: "Read it", body: [snippets.element] },
       problems && { title: "Problems", body: [problems] },
-      { title: document.kind === "group" && !info ? "Group" : "Array", body: [facts(array, info)] },
-      { title: "Attributes", body: [attributes(document.attributes)] },
+      array.kind === "array" && { title: "Array", body: [facts(array, info)] },
+      document.path && { title: "Attributes", body: [attributes(document.attributes)] },
     ];
     host.replaceChildren(...list.filter(Boolean).map(section));
   }

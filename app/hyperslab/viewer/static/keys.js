@@ -53,19 +53,48 @@ function actionFor({ key, target }, actions) {
   if (/^[1-9]$/.test(key)) return () => actions.channel(Number(key) - 1);
   if (key === " ") return ["BUTTON", "SUMMARY", "A"].includes(target.tagName) ? null : actions.play;
   return {
-    "+": () => actions.zoom(1.4), "=": () => actions.zoom(1.4), "-": () => actions.zoom(1 / 1.4), 0: actions.home,
-    "[": () => actions.step(-1), "]": () => actions.step(1), p: actions.plane, l: actions.labels, v: actions.view,
-    "/": actions.filter, i: actions.panels, t: actions.theme, "?": actions.help,
+    "+": () => actions.zoom(1.4),
+    "=": () => actions.zoom(1.4),
+    "-": () => actions.zoom(1 / 1.4),
+    0: actions.home,
+    "[": () => actions.step(-1),
+    "]": () => actions.step(1),
+    p: actions.plane,
+    l: actions.labels,
+    v: actions.view,
+    "/": actions.filter,
+    i: actions.panels,
+    t: actions.theme,
+    "?": actions.help,
   }[key];
 }
 
 /** The list of keys as a dialog. */
 export function createHelp() {
   const close = iconButton("close", "Close", () => dialog.close());
-  const rows = KEYS.map(([keys, what]) => h("div", { class: "help-row" }, h("dt", {}, keys.split("  ").map((key) => h("kbd", {}, key))), h("dd", {}, what)));
-  const dialog = h("dialog", { class: "dialog", "aria-label": "Keys", onclick: (event) => event.target === dialog && dialog.close() },
-    h("div", { class: "dialog-body" }, h("div", { class: "dialog-head" }, h("h2", {}, "Keys"), close), h("dl", { class: "help" }, rows),
-      h("p", { class: "hint" }, "Everything on the screen is in the address: a copied link brings it back.")));
+  const rows = KEYS.map(([keys, what]) =>
+    h(
+      "div",
+      { class: "help-row" },
+      h(
+        "dt",
+        {},
+        keys.split("  ").map((key) => h("kbd", {}, key)),
+      ),
+      h("dd", {}, what),
+    ),
+  );
+  const dialog = h(
+    "dialog",
+    { class: "dialog", "aria-label": "Keys", onclick: (event) => event.target === dialog && dialog.close() },
+    h(
+      "div",
+      { class: "dialog-body" },
+      h("div", { class: "dialog-head" }, h("h2", {}, "Keys"), close),
+      h("dl", { class: "help" }, rows),
+      h("p", { class: "hint" }, "Everything on the screen is in the address: a copied link brings it back."),
+    ),
+  );
   document.body.append(dialog);
   return { toggle: () => (dialog.open ? dialog.close() : dialog.showModal()) };
 }

@@ -5,6 +5,7 @@ import { formatDtype, formatShape } from "./format.js";
 
 const AT_ONCE = 4;
 const KEPT = 500;
+const LISTED = 5; // children of a group that a card may name
 
 /** @type {Map<string, Promise<any>>} */
 const known = new Map();
@@ -26,10 +27,12 @@ function next() {
   while (running < AT_ONCE && queue.length) {
     const { path, resolve, reject } = queue.shift();
     running += 1;
-    metadata(path, { limit: 1 }).then(resolve, reject).finally(() => {
-      running -= 1;
-      next();
-    });
+    metadata(path, { limit: LISTED })
+      .then(resolve, reject)
+      .finally(() => {
+        running -= 1;
+        next();
+      });
   }
 }
 
@@ -66,13 +69,20 @@ export const hasThumbnail = (document) => viewsOf(document)[0] === "image";
 
 /** The icon of a node. */
 export function iconOf(document) {
-  if (document.kind === "group") return ome(document)["image-label"] ? "labels" : isPictureGroup(document) ? "image" : "group";
+  if (document.kind === "group")
+    return ome(document)["image-label"] ? "labels" : isPictureGroup(document) ? "image" : "group";
   return { image: "array", plot: "line", values: "table" }[viewsOf(document)[0]];
 }
 
 /** One line about a node: shape and dtype of an array, the role of a group. */
 export function summary(document) {
-  if (document.kind === "array") return `${formatShape(document.shape)} ${formatDtype(document.dtype)}`;
+  if (document.kind === "array") return `${formatShape(document.shape)} · ${formatDtype(document.dtype)}`;
   if (ome(document)["image-label"]) return "label image";
-  return isPyramid(document) ? "multiscale image" : ome(document).plate ? "plate" : ome(document).well ? "well" : "group";
+  return isPyramid(document)
+    ? "multiscale image"
+    : ome(document).plate
+      ? "plate"
+      : ome(document).well
+        ? "well"
+        : "group";
 }

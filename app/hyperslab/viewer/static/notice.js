@@ -3,7 +3,8 @@
 import { h, icon } from "./dom.js";
 
 /** @param {string} text */
-export const loadingState = (text) => h("div", { class: "empty", "aria-busy": "true" }, h("div", { class: "spinner" }), h("p", {}, text));
+export const loadingState = (text) =>
+  h("div", { class: "empty", "aria-busy": "true" }, h("div", { class: "spinner" }), h("p", {}, text));
 
 /**
  * A problem in the words of the service.
@@ -12,19 +13,31 @@ export const loadingState = (text) => h("div", { class: "empty", "aria-busy": "t
  */
 export function problemState(problem, actions = []) {
   const code = problem.status ? `${problem.status} · ${problem.code}` : problem.code;
-  return h("div", { class: "empty problem", role: "alert", "data-view": "problem" },
+  return h(
+    "div",
+    { class: "empty problem", role: "alert", "data-view": "problem" },
     icon("warning"),
     h("h1", {}, problem.title ?? "Something went wrong"),
     h("p", {}, problem.message),
     code && h("p", { class: "problem-code" }, code),
-    h("div", { class: "chips" }, actions.map(({ title, onclick }) => h("button", { type: "button", class: "button", onclick }, title))),
+    h(
+      "div",
+      { class: "chips" },
+      actions.map(({ title, onclick }) => h("button", { type: "button", class: "button", onclick }, title)),
+    ),
   );
 }
 
 /** A strip over the data for trouble with a part of it; it goes when dismissed or when the node changes. */
 export function createStrip() {
   const text = h("span", {});
-  const element = h("div", { class: "strip", role: "alert", hidden: true }, icon("warning"), text, h("button", { type: "button", class: "text-button", onclick: () => (element.hidden = true) }, "Dismiss"));
+  const element = h(
+    "div",
+    { class: "strip", role: "alert", hidden: true },
+    icon("warning"),
+    text,
+    h("button", { type: "button", class: "text-button", onclick: () => (element.hidden = true) }, "Dismiss"),
+  );
   return {
     element,
     show: (message) => {

@@ -5,7 +5,14 @@ import { h } from "./dom.js";
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
 export function createOverlay(store) {
   const chips = h("div", { class: "chips" });
-  const opacity = h("input", { type: "range", min: 0, max: 1, step: 0.05, "aria-label": "Opacity of the labels", oninput: () => store.update({ opacity: opacity.valueAsNumber }, "opacity") });
+  const opacity = h("input", {
+    type: "range",
+    min: 0,
+    max: 1,
+    step: 0.05,
+    "aria-label": "Opacity of the labels",
+    oninput: () => store.update({ opacity: opacity.valueAsNumber }, "opacity"),
+  });
   const text = h("output", { class: "number" });
   const row = h("label", { class: "field-row" }, h("span", {}, "Opacity"), opacity, text);
   const element = h("div", { class: "overlay-panel" }, chips, row);
@@ -19,7 +26,11 @@ export function createOverlay(store) {
     if (info !== known) {
       known = info;
       labels = info.labels ?? [];
-      chips.replaceChildren(...labels.map(({ name, path }) => h("button", { type: "button", class: "chip", "data-path": path, onclick: () => choose(path) }, name)));
+      chips.replaceChildren(
+        ...labels.map(({ name, path }) =>
+          h("button", { type: "button", class: "chip", "data-path": path, onclick: () => choose(path) }, name),
+        ),
+      );
     }
     for (const chip of chips.children) chip.setAttribute("aria-pressed", String(chip.dataset.path === state.overlay));
     row.hidden = !state.overlay;

@@ -14,7 +14,11 @@ export function createPlanes(store) {
 
   function rebuild() {
     element.hidden = planes.length < 2;
-    element.replaceChildren(...planes.map((plane) => h("button", { type: "button", "data-plane": plane.join(), onclick: () => choose(plane) }, planeLabel(plane))));
+    element.replaceChildren(
+      ...planes.map((plane) =>
+        h("button", { type: "button", "data-plane": plane.join(), onclick: () => choose(plane) }, planeLabel(plane)),
+      ),
+    );
   }
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */

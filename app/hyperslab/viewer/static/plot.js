@@ -1,15 +1,16 @@
 /** A line plot of a one-dimensional array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
 
-import { values } from "./api.js";
+import { numbers } from "./api.js";
+import { unitOf } from "./arrays.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
 import { formatNumber, positionOn } from "./format.js";
-import { drawAxes, drawLine, scales } from "./plotdraw.js";
+import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
 
-const POINTS = 4000; // values asked for at once; more of them than pixels are thinned by the selection's step
+const POINTS = 1 << 18; // values asked for at once; of more than these, every n-th
 const SHORTEST = 8;
 
 /**
- * @param {{document: any, axis: {name: string, unit: string|null, scale: number}, field: string}} source
+ * @param {{document: any, axis: import("./tilequery.js").Axis, field: string}} source
  * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
  * @param {(problem: Error) => void} onproblem
  */
@@ -19,7 +20,8 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const reading = h("div", { class: "probe", hidden: true, "data-testid": "probe" });
   const note = h("div", { class: "plot-note" });
   const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading, note);
-  let data = { start: 0, step: 1, values: [] };
+  const unit = unitOf(node, field);
+  let data = { start: 0, step: 1, values: new Float64Array() };
   let hover = null;
   let turn = 0;
 
@@ -27,17 +29,15 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const whole = () => range()[0] <= 0 && range()[1] >= size - 1;
 
   async function load() {
-    const [first, last] = range();
-    const start = clamp(Math.floor(first), 0, size - 1);
-    const stop = clamp(Math.ceil(last) + 1, start + 1, size);
-    const step = Math.max(1, Math.ceil((stop - start) / POINTS));
+    const wanted = wantedOf(range(), size);
+    if (covers(data, range(), wanted.step)) return;
     const mine = ++turn;
     element.setAttribute("aria-busy", "true");
     try {
-      const answer = await values(node.path, `${start}:${stop}:${step}`, { field });
+      const values = await numbers(node.path, `${wanted.start}:${wanted.stop}:${wanted.step}`, { field });
       if (mine !== turn) return;
-      data = { start, step, values: answer.map(numeric) };
-      note.textContent = step > 1 ? `every ${step.toLocaleString("en")}th value · zoom in for all` : "";
+      data = { start: wanted.start, step: wanted.step, values: perRow(values, wanted) };
+      note.textContent = wanted.step > 1 ? `every ${ordinal(wanted.step)} value · zoom in for all` : "";
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
@@ -46,18 +46,22 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   }
   const reload = debounce(60, load);
 
+  const plane = () => {
+    const { width, height } = element.getBoundingClientRect();
+    return scales({ width, height, range: range(), data });
+  };
+
   function draw() {
     const ratio = devicePixelRatio || 1;
-    const { width, height } = element.getBoundingClientRect();
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    const place = plane();
+    canvas.width = Math.round(place.width * ratio);
+    canvas.height = Math.round(place.height * ratio);
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
-    const plane = scales({ width, height, range: range(), data });
     const style = getComputedStyle(element);
-    const unit = node.attributes?.units ?? node.attributes?.unit ?? "";
-    drawAxes(context, plane, style, { x: axis.unit ? `${axis.name} (index)` : axis.name, y: typeof unit === "string" ? unit : "" });
-    drawLine(context, plane, style, data, hover);
+    drawAxes(context, place, style, { x: axis.name, y: unit });
+    drawLine(context, place, style, data);
+    if (hover !== null) drawCursor(context, place, style, data, hover);
   }
 
   function setRange(first, last) {
@@ -78,69 +82,98 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     setRange(first + share * (last - first), last + share * (last - first));
   }
 
-  function indexAt(clientX) {
-    const box = element.getBoundingClientRect();
-    const plane = scales({ width: box.width, height: box.height, range: range(), data });
-    return plane.index(clientX - box.left);
-  }
+  const indexAt = (clientX) => plane().index(clientX - element.getBoundingClientRect().left);
 
   function read(event) {
     const near = Math.round((indexAt(event.clientX) - data.start) / data.step);
-    const inside = near >= 0 && near < data.values.length;
-    hover = inside ? near : null;
-    reading.hidden = !inside;
-    if (inside) {
+    hover = near >= 0 && near < data.values.length ? near : null;
+    reading.hidden = hover === null;
+    if (hover !== null) {
       const index = data.start + near * data.step;
       const place = positionOn(axis, index);
-      const value = data.values[near];
-      reading.replaceChildren(h("span", { class: "probe-where" }, `${axis.name} ${index}${place && ` (${place})`}`), h("output", { class: "probe-what" }, Number.isNaN(value) ? "NaN" : formatNumber(value)));
+      const where = `${axis.name} ${index}${place && ` (${place})`}`;
+      reading.replaceChildren(
+        h("span", { class: "probe-where" }, where),
+        h("output", { class: "probe-what" }, `${formatNumber(data.values[near])} ${unit}`),
+      );
     }
     draw();
   }
 
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.25 : 0.8, indexAt(event.clientX));
-  }, { passive: false });
-  canvas.addEventListener("dblclick", () => setRange(0, size - 1));
-  canvas.addEventListener("pointermove", read);
-  canvas.addEventListener("pointerleave", () => {
+  function forget() {
     hover = null;
     reading.hidden = true;
     draw();
-  });
+  }
+
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      zoom(event.deltaY > 0 ? 1.25 : 0.8, indexAt(event.clientX));
+    },
+    { passive: false },
+  );
+  canvas.addEventListener("dblclick", () => setRange(0, size - 1));
+  canvas.addEventListener("pointermove", read);
+  canvas.addEventListener("pointerleave", forget);
   let grabbed = null;
   onDrag(canvas, (event) => {
-    if (grabbed === null) grabbed = indexAt(event.clientX);
+    if (event.type === "pointerdown") grabbed = indexAt(event.clientX);
     else if (!whole()) {
       const [first, last] = range();
       const by = grabbed - indexAt(event.clientX);
       setRange(first + by, last + by);
     }
-  }, () => (grabbed = null));
+  });
   const resized = new ResizeObserver(draw);
   resized.observe(element);
   void load();
 
-  /** @param {import("./state.js").State} state @param {import("./state.js").State} before */
+  /** @param {import("./state.js").State} state @param {import("./state.js").State|null} before */
   function update(state, before) {
-    if (state.range === before.range) return;
+    if (!before || String(state.range) === String(before.range)) return;
     draw();
     reload();
   }
-  const select = () => {
+  function select() {
     const [first, last] = range();
     return whole() ? "" : `${first}:${last + 1}`;
+  }
+  return {
+    element,
+    update,
+    select,
+    zoom,
+    move,
+    home: () => setRange(0, size - 1),
+    redraw: draw,
+    close: () => resized.disconnect(),
   };
-  return { element, update, select, zoom, move, home: () => setRange(0, size - 1), redraw: draw, close: () => resized.disconnect() };
 }
 
-/** Numbers as they are; true is 1; NaN, null and words that are no numbers are gaps. */
-function numeric(value) {
-  if (typeof value === "number") return value;
-  if (typeof value === "boolean") return Number(value);
-  if (value === "Infinity" || value === "-Infinity") return Number.NaN;
-  if (Array.isArray(value)) return Math.hypot(...value.map(Number)); // complex: its size
-  if (typeof value === "string" && Number.isNaN(Number(value))) return Date.parse(value);
-  return value === null ? Number.NaN : Number(value);
+/** What to ask for: the visible part and as much again to either side, thinned by a step where it is long. */
+function wantedOf([first, last], size) {
+  const margin = last - first;
+  const start = clamp(Math.floor(first - margin), 0, size - 1);
+  const stop = clamp(Math.ceil(last + margin) + 1, start + 1, size);
+  return { start, stop, step: Math.max(1, Math.ceil((stop - start) / POINTS)) };
+}
+
+/** Is all that is visible there already, at least as fine? */
+function covers({ start, step, values }, [first, last], wanted) {
+  return values.length > 0 && step <= wanted && start <= first && start + values.length * step > last;
+}
+
+/** One number for each index: complex values and vectors become their length. */
+function perRow(values, { start, stop, step }) {
+  const rows = Math.ceil((stop - start) / step);
+  const width = Math.max(1, Math.round(values.length / rows));
+  if (width === 1) return values;
+  return Float64Array.from({ length: rows }, (_, i) => Math.hypot(...values.subarray(i * width, (i + 1) * width)));
+}
+
+function ordinal(n) {
+  const ending = { 1: "st", 2: "nd", 3: "rd" }[n % 10];
+  return `${n.toLocaleString("en")}${n % 100 > 10 && n % 100 < 14 ? "th" : (ending ?? "th")}`;
 }

@@ -12,28 +12,52 @@ const BOTTOM = 44;
  * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: number[]}}} facts
  */
 export function scales({ width, height, range: [first, last], data }) {
-  const inside = data.values.filter((value, i) => Number.isFinite(value) && data.start + i * data.step >= first - data.step && data.start + i * data.step <= last + data.step);
-  let low = inside.reduce((a, b) => Math.min(a, b), Infinity);
-  let high = inside.reduce((a, b) => Math.max(a, b), -Infinity);
-  if (!inside.length) [low, high] = [0, 1];
+  let { low, high } = extent(data, first, last);
+  if (low > high) [low, high] = [0, 1];
   if (low === high) [low, high] = [low - 1, high + 1];
   const margin = (high - low) * 0.06;
   [low, high] = [low - margin, high + margin];
-  const w = Math.max(width - LEFT - RIGHT, 1);
+  const wide = Math.max(width - LEFT - RIGHT, 1);
   const tall = Math.max(height - TOP - BOTTOM, 1);
   const span = last - first || 1;
   return {
-    width, height, first, last, low, high,
-    x: (index) => LEFT + ((index - first) / span) * w,
+    width,
+    height,
+    first,
+    last,
+    low,
+    high,
+    x: (index) => LEFT + ((index - first) / span) * wide,
     y: (value) => TOP + (1 - (value - low) / (high - low)) * tall,
-    index: (x) => first + ((x - LEFT) / w) * span,
+    index: (x) => first + ((x - LEFT) / wide) * span,
   };
+}
+
+/** First and last place in the data that a range of indices shows, one more on either side. */
+function places({ start, step, values }, first, last) {
+  return [
+    Math.max(Math.floor((first - start) / step), 0),
+    Math.min(Math.ceil((last - start) / step), values.length - 1),
+  ];
+}
+
+function extent(data, first, last) {
+  let [low, high] = [Infinity, -Infinity];
+  const [from, to] = places(data, first, last);
+  for (let i = from; i <= to; i += 1) {
+    const value = data.values[i];
+    if (value < low && value > -Infinity) low = value;
+    if (value > high && value < Infinity) high = value;
+  }
+  return { low, high };
 }
 
 function ticks(low, high, about) {
   const step = Math.max(niceBelow((high - low) / about) || 1, Number.MIN_VALUE);
   const start = Math.ceil(low / step) * step;
-  return Array.from({ length: Math.floor((high - start) / step + 1e-9) + 1 }, (_, i) => Number((start + i * step).toPrecision(12)));
+  return Array.from({ length: Math.floor((high - start) / step + 1e-9) + 1 }, (_, i) =>
+    Number((start + i * step).toPrecision(12)),
+  );
 }
 
 /** Grid, numbers and names of both axes. */
@@ -68,31 +92,89 @@ function line(context, x0, y0, x1, y1) {
   context.stroke();
 }
 
-/** The line with gaps where values are missing, points where they are few, and the one under the cursor. */
-export function drawLine(context, plane, style, data, hover) {
-  const at = (i) => [plane.x(data.start + i * data.step), plane.y(data.values[i])];
+/** The line with gaps where values are missing; points where they are few. */
+export function drawLine(context, plane, style, data) {
+  const [from, to] = places(data, plane.first, plane.last);
   context.save();
   context.beginPath();
   context.rect(LEFT - 2, 0, plane.width - LEFT - RIGHT + 4, plane.height - BOTTOM);
   context.clip();
   context.strokeStyle = context.fillStyle = style.getPropertyValue("--accent");
-  context.lineWidth = 1.5;
+  context.lineWidth = 1.4;
   context.lineJoin = "round";
   context.beginPath();
-  let gap = true;
-  data.values.forEach((value, i) => {
-    if (Number.isFinite(value)) context[gap ? "moveTo" : "lineTo"](...at(i));
-    gap = !Number.isFinite(value);
-  });
-  context.stroke();
   const apart = plane.x(data.step) - plane.x(0);
-  if (apart > 7) data.values.forEach((value, i) => Number.isFinite(value) && dot(context, at(i), 2.5));
-  if (hover !== null && Number.isFinite(data.values[hover])) dot(context, at(hover), 4.5);
+  if (apart < 0.5) traceBand(context, plane, data, from, to);
+  else traceLine(context, plane, data, from, to);
+  context.stroke();
+  if (apart > 9) eachPoint(plane, data, from, to, (x, y) => dot(context, x, y, 2.5));
   context.restore();
 }
 
-function dot(context, [x, y], radius) {
+function eachPoint(plane, data, from, to, draw) {
+  for (let i = from; i <= to; i += 1) {
+    if (Number.isFinite(data.values[i])) draw(plane.x(data.start + i * data.step), plane.y(data.values[i]));
+  }
+}
+
+function traceLine(context, plane, data, from, to) {
+  let gap = true;
+  for (let i = from; i <= to; i += 1) {
+    const value = data.values[i];
+    const finite = Number.isFinite(value);
+    if (finite) context[gap ? "moveTo" : "lineTo"](plane.x(data.start + i * data.step), plane.y(value));
+    gap = !finite;
+  }
+}
+
+/** Where many values share a column of pixels: from the least to the largest of each, so that no peak is lost. */
+function traceBand(context, plane, data, from, to) {
+  let [column, low, high] = [null, Infinity, -Infinity];
+  const flush = () => {
+    if (low > high) return;
+    context.moveTo(column + 0.5, plane.y(low) + 0.5);
+    context.lineTo(column + 0.5, plane.y(high) - 0.5);
+  };
+  for (let i = from; i <= to; i += 1) {
+    const x = Math.floor(plane.x(data.start + i * data.step));
+    if (x !== column) {
+      flush();
+      [column, low, high] = [x, Infinity, -Infinity];
+    }
+    const value = data.values[i];
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  flush();
+}
+
+/** A line and a dot at one of the values. */
+export function drawCursor(context, plane, style, data, place) {
+  const x = plane.x(data.start + place * data.step);
+  if (x < LEFT - 1 || x > plane.width - RIGHT + 1) return;
+  context.strokeStyle = style.getPropertyValue("--strong-line");
+  line(context, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, plane.height - BOTTOM);
+  context.fillStyle = style.getPropertyValue("--text");
+  if (Number.isFinite(data.values[place])) dot(context, x, plane.y(data.values[place]), 4);
+}
+
+function dot(context, x, y, radius) {
   context.beginPath();
   context.arc(x, y, radius, 0, Math.PI * 2);
   context.fill();
+}
+
+/** The line alone, all of it, on a canvas of a card. */
+export function drawSpark(canvas, values) {
+  const { width, height } = canvas;
+  const { low, high } = extent({ start: 0, step: 1, values }, 0, values.length - 1);
+  const context = canvas.getContext("2d");
+  const x = (i) => 28 + (i / Math.max(values.length - 1, 1)) * (width - 56);
+  const y = (value) => 36 + (1 - (value - low) / (high - low || 1)) * (height - 72);
+  context.strokeStyle = getComputedStyle(canvas).getPropertyValue("--accent");
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.beginPath();
+  traceLine(context, { x, y }, { start: 0, step: 1, values }, 0, values.length - 1);
+  context.stroke();
 }

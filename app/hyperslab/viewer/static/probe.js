@@ -64,7 +64,9 @@ function question({ x, y }, state, info) {
   const size = (name) => info.axes.find((axis) => axis.name === name).size;
   const span = (at, whole) => [at - (at % BLOCK), Math.min(at - (at % BLOCK) + BLOCK, whole)];
   const box = { x: span(x, size(horizontal)), y: span(y, size(vertical)) };
-  const order = info.axes.map((axis) => axis.name).filter((name) => name === info.channel_axis || name === vertical || name === horizontal);
+  const order = info.axes
+    .map((axis) => axis.name)
+    .filter((name) => name === info.channel_axis || name === vertical || name === horizontal);
   const channels = activeIndices(state, info);
   const kept = order.filter((name) => !isInteger(name));
   function isInteger(name) {
@@ -82,7 +84,8 @@ function question({ x, y }, state, info) {
 
 function named(answer, state, info) {
   const channels = activeIndices(state, info);
-  if (!info.channel_axis || channels.length < 2 || !Array.isArray(answer)) return [formatValue(answer)];
+  if (!info.channel_axis || channels.length < 2 || !Array.isArray(answer))
+    return [`${formatValue(answer)} ${info.unit ?? ""}`.trim()];
   return channels.slice(0, 6).map((index, i) => {
     const channel = info.channels.find((c) => c.index === index);
     return h("span", { class: "probe-channel" }, h("i", {}, channel?.label || `c${index}`), formatValue(answer[i]));

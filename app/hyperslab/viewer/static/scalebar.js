@@ -13,8 +13,8 @@ export function createScaleBar() {
 
   /** @param {number} scale screen pixels per pixel of the picture */
   function update(state, info, scale) {
-    const horizontal = info.axes.find((axis) => axis.name === planeOf(state, info)[1]);
-    const { pixels, label } = lengthFor(horizontal, scale);
+    const [vertical, horizontal] = planeOf(state, info).map((name) => info.axes.find((axis) => axis.name === name));
+    const { pixels, label } = lengthFor(horizontal, vertical, scale);
     bar.style.width = `${pixels.toFixed(1)}px`;
     text.textContent = label;
     element.setAttribute("aria-label", `Scale: the bar is ${label} long`);
@@ -22,10 +22,21 @@ export function createScaleBar() {
   return { element, update };
 }
 
-function lengthFor(axis, scale) {
-  const perPixel = (axis.scale || 1) * (metresIn(axis.unit) ?? 1);
-  const length = niceBelow((LONGEST / scale) * perPixel);
-  const pixels = (length / perPixel) * scale;
-  if (metresIn(axis.unit) !== null) return { pixels, label: formatLength(length) };
-  return { pixels, label: `${Number(length.toPrecision(4))} ${axis.unit ? unitSign(axis.unit) : "px"}` };
+/** Where the two axes have steps of unlike lengths, the bar says how long it is along either. */
+function lengthFor(axis, other, scale) {
+  const length = niceBelow((LONGEST / scale) * step(axis));
+  const pixels = (length / step(axis)) * scale;
+  const along = text(axis, length);
+  const alike =
+    Math.abs(step(other) / step(axis) - 1) < 0.01 && (metresIn(axis.unit) !== null) === (metresIn(other.unit) !== null);
+  if (alike) return { pixels, label: along };
+  return { pixels, label: `${axis.name} ${along}, ${other.name} ${text(other, (pixels / scale) * step(other))}` };
+}
+
+/** Length of one pixel: in metres where the unit is a length, else in whatever unit there is. */
+const step = (axis) => (axis.scale || 1) * (metresIn(axis.unit) ?? 1);
+
+function text(axis, length) {
+  if (metresIn(axis.unit) !== null) return formatLength(length);
+  return `${Number(length.toPrecision(3))} ${axis.unit ? unitSign(axis.unit) : "px"}`;
 }

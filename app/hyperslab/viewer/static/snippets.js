@@ -30,6 +30,20 @@ export function snippetsFor({ path, select, field }) {
   };
 }
 
+/** Lines that open a group. @param {string} path "" is all that is served @returns {Record<string, string>} */
+export function groupSnippets(path) {
+  const address = absolute(url("metadata", path));
+  const zarr = `${base()}/zarr/${encodePath(path)}`;
+  const remote = `from hyperslab import RemoteGroup\n\ng = RemoteGroup("${address}")\nprint(list(g))`;
+  if (!path) return { curl: `curl '${address}'`, Python: remote };
+  return {
+    curl: `curl '${address}'`,
+    Python: remote,
+    zarr: `import zarr\n\ng = zarr.open_group("${zarr}", mode="r", zarr_format=2)`,
+    xarray: `import xarray\n\nd = xarray.open_zarr("${zarr}")`,
+  };
+}
+
 /** A neuroglancer address with the node as its layer. @returns {string} */
 export function neuroglancerLink(state, info, centre) {
   const [vertical, horizontal] = planeOf(state, info);
@@ -37,7 +51,14 @@ export function neuroglancerLink(state, info, centre) {
   const shown = info.axes.filter((axis) => axis.name !== info.channel_axis);
   const source = `${base()}/zarr/${encodePath(info.path)}/|zarr2:`;
   const scene = {
-    layers: [{ type: info.kind === "labels" ? "segmentation" : "image", source, name: info.name, ...shaderControls(state, info) }],
+    layers: [
+      {
+        type: info.kind === "labels" ? "segmentation" : "image",
+        source,
+        name: info.name,
+        ...shaderControls(state, info),
+      },
+    ],
     position: shown.map((axis) => at[axis.name] + 0.5),
     layout: { yx: "xy", zx: "xz", zy: "yz" }[`${vertical}${horizontal}`] ?? "4panel",
   };
@@ -56,7 +77,13 @@ export function createSnippets() {
   const code = h("code", {});
   const copy = iconButton("copy", "Copy", () => copyText(code.textContent));
   const links = h("div", { class: "links" });
-  const element = h("div", { class: "snippets" }, tabs, h("div", { class: "code" }, h("pre", { tabindex: 0, "aria-label": "Code" }, code), copy), links);
+  const element = h(
+    "div",
+    { class: "snippets" },
+    tabs,
+    h("div", { class: "code" }, h("pre", { tabindex: 0, "aria-label": "Code" }, code), copy),
+    links,
+  );
   let chosen = "curl";
   let texts = {};
 
@@ -66,15 +93,26 @@ export function createSnippets() {
     code.textContent = texts[name] ?? "";
   }
 
-  /** @param {Sight} sight @param {{title: string, href: string}[]} [others] */
-  function update(sight, others = []) {
-    texts = snippetsFor(sight);
+  /** @param {Record<string, string>} newTexts @param {{title: string, href: string, external?: boolean}[]} [others] */
+  function update(newTexts, others = []) {
+    texts = newTexts;
     const names = Object.keys(texts);
     if ([...tabs.children].map((tab) => tab.textContent).join() !== names.join()) {
-      tabs.replaceChildren(...names.map((name) => h("button", { type: "button", role: "tab", onclick: () => choose(name) }, name)));
+      tabs.replaceChildren(
+        ...names.map((name) => h("button", { type: "button", role: "tab", onclick: () => choose(name) }, name)),
+      );
     }
-    choose(chosen);
-    links.replaceChildren(...others.map(({ title, href, external = true }) => h("a", { href, class: "link", ...(external && { target: "_blank", rel: "noopener" }) }, title, icon(external ? "external" : "download"))));
+    choose(chosen in texts ? chosen : names[0]);
+    links.replaceChildren(
+      ...others.map(({ title, href, external = true }) =>
+        h(
+          "a",
+          { href, class: "link", ...(external && { target: "_blank", rel: "noopener" }) },
+          title,
+          icon(external ? "external" : "download"),
+        ),
+      ),
+    );
   }
   return { element, update };
 }

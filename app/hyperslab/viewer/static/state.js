@@ -34,15 +34,56 @@ import { encodePath } from "./api.js";
 
 /** @type {Omit<State, "path">} */
 export const DEFAULTS = Object.freeze({
-  view: "", field: "", plane: null, at: Object.freeze({}), channels: null, colormap: "", gamma: 1,
-  overlay: "", opacity: 0.5, smooth: false, box: null, range: null, row: 0, column: 0,
+  view: "",
+  field: "",
+  plane: null,
+  at: Object.freeze({}),
+  channels: null,
+  colormap: "",
+  gamma: 1,
+  overlay: "",
+  opacity: 0.5,
+  smooth: false,
+  box: null,
+  range: null,
+  row: 0,
+  column: 0,
 });
 
 // Names of parameters, of this page and of the tile API: an axis that has one of them is written as `sel=name:position`.
 const RESERVED = new Set([
-  "view", "off", "overlay", "smooth", "box", "range", "row", "column",
-  "sel", "axes", "field", "c", "color", "rescale", "invert", "gamma", "colormap_name", "colormap", "nodata", "component",
-  "labels", "opacity", "bg", "quality", "scheme", "tile_size", "overlap", "empty", "format", "size", "bins", "v",
+  "view",
+  "off",
+  "overlay",
+  "smooth",
+  "box",
+  "range",
+  "row",
+  "column",
+  "sel",
+  "axes",
+  "field",
+  "c",
+  "color",
+  "rescale",
+  "invert",
+  "gamma",
+  "colormap_name",
+  "colormap",
+  "nodata",
+  "component",
+  "labels",
+  "opacity",
+  "bg",
+  "quality",
+  "scheme",
+  "tile_size",
+  "overlap",
+  "empty",
+  "format",
+  "size",
+  "bins",
+  "v",
 ]);
 
 /** @param {string} text @param {number} count @returns {number[]|null} */
@@ -80,14 +121,19 @@ export function parse(address) {
 }
 
 function pathOf(pathname) {
-  const inner = pathname.slice(ROOT.length).replace(/^\/view(\/|$)/, "").replace(/^\/+|\/+$/g, "");
+  const inner = pathname
+    .slice(ROOT.length)
+    .replace(/^\/view(\/|$)/, "")
+    .replace(/^\/+|\/+$/g, "");
   return inner.split("/").map(decodeURIComponent).join("/");
 }
 
 /** Positions by axis name; an axis whose name is a parameter's comes as `sel=name:position`. */
 function positions(query) {
   const pairs = [...query].filter(([name]) => !RESERVED.has(name));
-  const escaped = query.getAll("sel").map((text) => [text.slice(0, text.lastIndexOf(":")), text.slice(text.lastIndexOf(":") + 1)]);
+  const escaped = query
+    .getAll("sel")
+    .map((text) => [text.slice(0, text.lastIndexOf(":")), text.slice(text.lastIndexOf(":") + 1)]);
   const known = [...pairs, ...escaped].filter(([, text]) => /^\d+$/.test(text));
   return Object.fromEntries(known.map(([name, text]) => [name, Number(text)]));
 }
@@ -111,7 +157,13 @@ function channels(query) {
 
 function hiddenChannel(text) {
   const [number, color, low, high, inverted] = text.split(",");
-  return { index: index(number), active: false, color, window: [Number(low), Number(high)], inverted: inverted === "1" };
+  return {
+    index: index(number),
+    active: false,
+    color,
+    window: [Number(low), Number(high)],
+    inverted: inverted === "1",
+  };
 }
 
 /** @param {State} state @returns {string} path and query of the page's address */

@@ -1,6 +1,7 @@
 /** Values as a table, a page at a time: rows and columns of any array, fields of a structured one. */
 
 import { values } from "./api.js";
+import { unitOf } from "./arrays.js";
 import { clamp, h, iconButton } from "./dom.js";
 import { formatValue } from "./format.js";
 
@@ -19,7 +20,11 @@ export function createTable(node, store, positions, onproblem) {
   const layout = layoutOf(node);
   const table = h("table", {});
   const pager = h("div", { class: "pager" });
-  const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Values of ${node.path}` }, table);
+  const scroll = h(
+    "div",
+    { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Values of ${node.path}` },
+    table,
+  );
   const element = h("div", { class: "values", "data-view": "values", "aria-busy": "true" }, scroll, pager);
   let turn = 0;
 
@@ -41,17 +46,24 @@ export function createTable(node, store, positions, onproblem) {
   function show(answer, window) {
     element.classList.toggle("single", layout.rank === 0);
     pager.replaceChildren(...pagers(layout, window, store));
-    if (layout.rank === 0) return void table.replaceChildren(h("tbody", {}, h("tr", {}, h("td", { class: "single-value" }, formatValue(answer)))));
+    if (layout.rank === 0) return void table.replaceChildren(single(answer, unitOf(node, "")));
     const { titles, rows } = grid(answer, layout, window, store.get().field);
-    const head = h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "corner" }, layout.rowName), titles.map((title) => h("th", { scope: "col" }, title))));
-    const body = h("tbody", {}, rows.map((cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map(cell))));
-    table.replaceChildren(head, body);
+    const units = layout.structured ? titles.map((title) => unitOf(node, title)) : [];
+    const head = h(
+      "tr",
+      {},
+      h("th", { scope: "col", class: "corner" }, layout.rowName),
+      titles.map(title(rows, units)),
+    );
+    const row = (cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map(cell));
+    const [top, body] = [h("thead", {}, head), h("tbody", {}, rows.map(row))];
+    table.replaceChildren(top, body);
     scroll.scrollTop = 0;
   }
 
-  /** @param {import("./state.js").State} state @param {import("./state.js").State} before */
+  /** @param {import("./state.js").State} state @param {import("./state.js").State|null} before */
   function update(state, before) {
-    if (["row", "column", "field", "at"].some((name) => state[name] !== before[name])) void load();
+    if (before && ["row", "column", "field", "at"].some((name) => state[name] !== before[name])) void load();
   }
   const turnPage = (by) => {
     const { row } = windowOf(layout, store.get());
@@ -68,7 +80,8 @@ function layoutOf(node) {
   const names = node.dimension_names ?? node.shape.map(() => null);
   const name = (axis) => names[axis] ?? `d${axis}`;
   return {
-    rank, structured,
+    rank,
+    structured,
     names: node.shape.map((_, axis) => name(axis)),
     rowAxis: rank === 0 ? -1 : flat ? 0 : rank - 2,
     columnAxis: flat ? -1 : rank - 1,
@@ -107,26 +120,53 @@ function grid(answer, layout, window, field) {
   return { titles: [field || "value"], rows: answer.map((value) => [value]) };
 }
 
+/** Heads of columns stand as their values do. */
+function title(rows, units) {
+  return (name, i) => h("th", { scope: "col", class: kindOf(rows[0]?.[i]) }, units[i] ? `${name} (${units[i]})` : name);
+}
+
 function cell(value) {
   const text = formatValue(value);
-  const kind = typeof value === "number" || value === null ? "number" : typeof value;
-  return h("td", { class: kind, title: text.length > 40 ? text : undefined }, text);
+  return h("td", { class: kindOf(value), title: text.length > 40 ? text : undefined }, text);
+}
+
+/** Words that stand for numbers (NaN, Infinity) stand like numbers. */
+function kindOf(value) {
+  const number = typeof value === "number" || value === null || /^(NaN|-?Infinity)$/.test(value);
+  return number ? "number" : typeof value;
+}
+
+function single(value, unit) {
+  const sign = unit && h("span", { class: "single-unit" }, unit);
+  return h("tbody", {}, h("tr", {}, h("td", { class: "single-value" }, formatValue(value), sign)));
 }
 
 function pagers(layout, window, store) {
   const result = [];
-  if (layout.rows > ROWS) result.push(pagerPart("Rows", window.row, window.rows, layout.rows, ROWS, (row) => store.update({ row }, "row")));
-  if (layout.columns > COLUMNS) result.push(pagerPart("Columns", window.column, window.columns, layout.columns, COLUMNS, (column) => store.update({ column }, "column")));
+  if (layout.rows > ROWS)
+    result.push(pagerPart("Rows", window.row, window.rows, layout.rows, ROWS, (row) => store.update({ row }, "row")));
+  if (layout.columns > COLUMNS)
+    result.push(
+      pagerPart("Columns", window.column, window.columns, layout.columns, COLUMNS, (column) =>
+        store.update({ column }, "column"),
+      ),
+    );
   return result;
 }
 
 function pagerPart(name, first, count, total, step, go) {
   const last = Math.floor((total - 1) / step) * step;
   const button = (sign, label, target, disabled) => iconButton(sign, label, () => go(target), { disabled });
-  return h("div", { class: "pager-part", role: "group", "aria-label": name },
+  return h(
+    "div",
+    { class: "pager-part", role: "group", "aria-label": name },
     button("first", `First ${name.toLowerCase()}`, 0, first === 0),
     button("previous", `Previous ${name.toLowerCase()}`, Math.max(first - step, 0), first === 0),
-    h("span", {}, `${name} ${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")} of ${total.toLocaleString("en")}`),
+    h(
+      "span",
+      {},
+      `${name} ${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")} of ${total.toLocaleString("en")}`,
+    ),
     button("next", `Next ${name.toLowerCase()}`, Math.min(first + step, last), first + count >= total),
     button("last", `Last ${name.toLowerCase()}`, last, first + count >= total),
   );

@@ -52,9 +52,15 @@ export const planeLabel = ([vertical, horizontal]) =>
 /** The channels as the node describes them; one without a colour where it has no channel axis. @returns {ChannelState[]} */
 export function defaultChannels(info) {
   const [low, high] = info.rescale_auto ?? [0, 1];
-  const list = info.channels.length ? info.channels : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
+  const list = info.channels.length
+    ? info.channels
+    : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
   return list.map(({ index, active, color, window, inverted }) => ({
-    index, active, color: info.channel_axis ? color : "", window: [window.start, window.end], inverted: Boolean(inverted),
+    index,
+    active,
+    color: info.channel_axis ? color : "",
+    window: [window.start, window.end],
+    inverted: Boolean(inverted),
   }));
 }
 
@@ -87,7 +93,10 @@ function appendPlane(query, state, info) {
 
 function appendChannels(query, state, info) {
   const active = state.channels.filter((channel) => channel.active);
-  appendActive(query, active, { numbered: Boolean(info.channel_axis), colored: Boolean(info.channel_axis) && !state.colormap });
+  appendActive(query, active, {
+    numbered: Boolean(info.channel_axis),
+    colored: Boolean(info.channel_axis) && !state.colormap,
+  });
 }
 
 /**
@@ -108,7 +117,10 @@ export function selectText(state, info, box, channels) {
 }
 
 /** Indices of the active channels. */
-export const activeIndices = (state, info) => channelsOf(state, info).filter((c) => c.active).map((c) => c.index);
+export const activeIndices = (state, info) =>
+  channelsOf(state, info)
+    .filter((c) => c.active)
+    .map((c) => c.index);
 
 function rangeText([start, stop], size) {
   if (stop - start === 1) return String(start);

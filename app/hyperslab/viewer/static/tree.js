@@ -12,23 +12,46 @@ const PAGE = 100;
  * @param {(path: string) => void} onopen
  */
 export function createTree(host, onopen) {
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the tree by name", oninput: () => narrow() });
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter the tree by name",
+    oninput: () => narrow(),
+  });
   const root = h("ul", { class: "tree", role: "tree", "aria-label": "Hierarchy" });
   const none = h("p", { class: "hint", hidden: true }, "Nothing that is open has this name.");
   host.append(h("div", { class: "sidebar-head" }, filter), h("div", { class: "tree-scroll" }, root, none));
   /** @type {Map<string, ReturnType<typeof treeItem>>} */
   const items = new Map();
-  const seen = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach((e) => detail(e.target)));
+  const seen = new IntersectionObserver((entries) =>
+    entries.filter((e) => e.isIntersecting).forEach((e) => detail(e.target)),
+  );
   let current = "";
 
   function treeItem(path, name, kind, level) {
-    const chevron = h("span", { class: "tree-chevron", onclick: (event) => (event.preventDefault(), event.stopPropagation(), toggle(path)) }, icon("chevron"));
+    const chevron = h(
+      "span",
+      { class: "tree-chevron", onclick: (event) => (event.preventDefault(), event.stopPropagation(), toggle(path)) },
+      icon("chevron"),
+    );
     const sign = icon(kind === "group" ? "group" : "array");
     const about = h("span", { class: "tree-about" });
-    const link = h("a", { class: "tree-row", href: pageAddress(path), tabindex: -1, onclick: (event) => follow(event, path) }, chevron, sign, h("span", { class: "tree-name" }, name), about);
+    const link = h(
+      "a",
+      { class: "tree-row", href: pageAddress(path), tabindex: -1, onclick: (event) => follow(event, path) },
+      chevron,
+      sign,
+      h("span", { class: "tree-name" }, name),
+      about,
+    );
     link.style.setProperty("--level", String(level));
     const children = kind === "group" ? h("ul", { role: "group", hidden: true }) : null;
-    const element = h("li", { role: "treeitem", "aria-level": level + 1, "aria-label": name, "data-path": path }, link, children);
+    const element = h(
+      "li",
+      { role: "treeitem", "aria-level": level + 1, "aria-label": name, "data-path": path },
+      link,
+      children,
+    );
     if (children) element.setAttribute("aria-expanded", "false");
     else chevron.classList.add("leaf");
     seen.observe(element);
@@ -46,14 +69,17 @@ export function createTree(host, onopen) {
   function detail(element) {
     seen.unobserve(element);
     const item = items.get(element.dataset.path);
-    describe(item.path).then((document) => {
-      setIcon(item.sign, iconOf(document));
-      item.about.textContent = document.kind === "array" || iconOf(document) !== "group" ? summary(document) : "";
-      item.link.title = `${item.path}\n${summary(document)}`;
-    }, (problem) => {
-      setIcon(item.sign, "warning");
-      item.link.title = problem.message;
-    });
+    describe(item.path).then(
+      (document) => {
+        setIcon(item.sign, iconOf(document));
+        item.about.textContent = document.kind === "array" || iconOf(document) !== "group" ? summary(document) : "";
+        item.link.title = `${item.path}\n${summary(document)}`;
+      },
+      (problem) => {
+        setIcon(item.sign, "warning");
+        item.link.title = problem.message;
+      },
+    );
   }
 
   /** Put a page of children behind those that are there. */
@@ -75,7 +101,11 @@ export function createTree(host, onopen) {
 
   function rest(path, list, level, cursor) {
     if (!cursor) return [];
-    const more = h("button", { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) }, "Show more");
+    const more = h(
+      "button",
+      { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
+      "Show more",
+    );
     const entry = h("li", { class: "tree-note", role: "none" }, more);
     entry.style.setProperty("--level", String(level));
     return [entry];
@@ -100,15 +130,19 @@ export function createTree(host, onopen) {
     else void expand(item);
   }
 
-  /** Mark a node and open what leads to it. @param {string} path */
-  async function select(path) {
+  /**
+   * Mark a node and open what leads to it.
+   * @param {string} path
+   * @param {{expand?: boolean}} [options] whether to show its children too
+   */
+  async function select(path, { expand: deeper = false } = {}) {
     current = path;
     await loadedRoot;
     const names = path.split("/").filter(Boolean);
     for (let depth = 1; depth <= names.length; depth += 1) {
       const item = items.get(names.slice(0, depth).join("/"));
       if (!item) break;
-      if (depth < names.length || path.split("/").length === 1) await expand(item);
+      if (depth < names.length || deeper) await expand(item);
     }
     if (path !== current) return;
     for (const item of items.values()) mark(item, item.path === path);
@@ -130,7 +164,11 @@ export function createTree(host, onopen) {
     none.hidden = !text || [...items.values()].some((item) => !item.element.classList.contains("filtered"));
   }
 
-  const matches = (item, text) => !text || [...items.values()].some((other) => (other === item || other.path.startsWith(`${item.path}/`)) && other.name.toLowerCase().includes(text));
+  const matches = (item, text) =>
+    !text ||
+    [...items.values()].some(
+      (other) => (other === item || other.path.startsWith(`${item.path}/`)) && other.name.toLowerCase().includes(text),
+    );
 
   root.addEventListener("keydown", (event) => {
     const rows = [...root.querySelectorAll(".tree-row")].filter((row) => row.offsetParent !== null);
@@ -143,7 +181,10 @@ export function createTree(host, onopen) {
       Home: () => goTo(rows[0]),
       End: () => goTo(rows.at(-1)),
       ArrowRight: () => (item?.children?.hidden ? void expand(item) : goTo(rows[at + 1])),
-      ArrowLeft: () => (item?.children?.hidden === false ? collapse(item) : goTo(item?.element.parentElement.closest("[role=treeitem]")?.querySelector(".tree-row"))),
+      ArrowLeft: () =>
+        item?.children?.hidden === false
+          ? collapse(item)
+          : goTo(item?.element.parentElement.closest("[role=treeitem]")?.querySelector(".tree-row")),
     };
     if (!actions[event.key]) return;
     event.preventDefault();

@@ -1,0 +1,77 @@
+/** OpenSeadragon as we use it: which options, how our tiles are addressed, when an image is complete. */
+
+import { url } from "./api.js";
+
+/**
+ * @typedef {object} Frame
+ * @property {string} path @property {string} query
+ * @property {number} width @property {number} height
+ * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
+ * @property {boolean} blank draw nothing (no channel is on)
+ */
+
+const KEPT_TILES = 600;
+const REQUESTS_AT_ONCE = 6; // what a browser opens per host over HTTP/1.1
+
+/** @param {Frame} frame */
+export function tileSource(frame) {
+  return {
+    width: frame.width,
+    height: frame.height,
+    tileSize: frame.tileSize,
+    tileOverlap: 0,
+    minLevel: frame.minzoom,
+    maxLevel: frame.maxzoom,
+    getTileUrl: (z, x, y) => url("tile", frame.path, `/${z}/${x}/${y}.png${frame.query && `?${frame.query}`}`),
+    hasTransparency: () => true,
+  };
+}
+
+/**
+ * OpenSeadragon adds an inline style sheet, which our content policy forbids, unless it finds its mark in the page: here
+ * on an element of no language, which styles nothing. `viewer.css` has the rule.
+ */
+function withoutInlineStyle() {
+  const mark = document.createElementNS(null, "style");
+  mark.setAttribute("data-openseadragon-mobile-css", "true");
+  document.head.append(mark);
+}
+
+/** @param {HTMLElement} element */
+export function openViewer(element) {
+  const { OpenSeadragon } = window;
+  withoutInlineStyle();
+  return new OpenSeadragon.Viewer({
+    element,
+    drawer: ["webgl", "canvas"],
+    drawerOptions: { webgl: { unpackWithPremultipliedAlpha: true } }, // else colours of invisible pixels show
+    showNavigationControl: false,
+    subPixelRoundingForTransparency: OpenSeadragon.SUBPIXEL_ROUNDING_OCCURRENCES.ALWAYS,
+    imageLoaderLimit: REQUESTS_AT_ONCE,
+    maxImageCacheCount: KEPT_TILES,
+    tileRetryMax: 0,
+    animationTime: 0.35,
+    springStiffness: 9,
+    maxZoomPixelRatio: 40,
+    minZoomImageRatio: 0.5,
+    visibilityRatio: 0.3,
+    preserveViewport: true,
+    immediateRender: true,
+    blendTime: 0,
+    gestureSettingsMouse: { clickToZoom: false, dblClickToZoom: true, flickEnabled: false },
+    gestureSettingsTouch: { clickToZoom: false, dblClickToZoom: true },
+  });
+}
+
+/** Resolves when all tiles that the present view needs are there, or have failed. */
+export function loaded(item) {
+  if (item.getFullyLoaded()) return Promise.resolve();
+  return new Promise((resolve) => {
+    const handler = ({ fullyLoaded }) => {
+      if (!fullyLoaded) return;
+      item.removeHandler("fully-loaded-change", handler);
+      resolve();
+    };
+    item.addHandler("fully-loaded-change", handler);
+  });
+}

@@ -1,0 +1,111 @@
+/** The four ways to look at a node, each as something that can be shown, kept up to date and put away. */
+
+import { createBrowse } from "./browse.js";
+import { createDock } from "./dock.js";
+import { ROOT } from "./dom.js";
+import { createImageView } from "./imageview.js";
+import { createPlot } from "./plot.js";
+import { groupSnippets, snippetsFor } from "./snippets.js";
+import { createTable } from "./table.js";
+import { positionsOf } from "./tilequery.js";
+
+/**
+ * @typedef {object} Shown
+ * @property {HTMLElement[]} elements what stands on the stage
+ * @property {(state: import("./state.js").State, before: import("./state.js").State|null) => void} update
+ * @property {() => Record<string, string>|null} texts lines to copy for what is visible, null while nothing is
+ * @property {() => {title: string, href: string}[]} [links]
+ * @property {import("./inspector.js").Panel[]} [panels]
+ * @property {Partial<import("./keys.js").Actions>} actions what the keys do
+ * @property {() => void} [named] coordinates of the axes have become known
+ * @property {() => void} [themed] the colours of the page have changed
+ * @property {() => void} [close]
+ *
+ * @typedef {object} Context
+ * @property {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
+ * @property {(path: string) => void} open
+ * @property {() => void} onsight what is visible has changed
+ * @property {(problem: Error) => void} onproblem
+ * @property {(address: string) => void} ontile a tile failed
+ */
+
+/** @param {Context} context */
+export function createViews(context) {
+  /** @type {ReturnType<typeof createImageView>|null} kept: its graphics context is costly to make */
+  let imageView = null;
+
+  /** @param {any} document @param {any} info @returns {Shown} */
+  function image(document, info) {
+    imageView ??= createImageView(context.store, { onsight: context.onsight, onfail: context.ontile });
+    const { element, dock, planes, channels, overlay, picture, home } = imageView;
+    return {
+      elements: [element],
+      update: (state, before) => imageView.update(state, info, before),
+      texts: () => (imageView.ready() ? snippetsFor(imageView.sight()) : null),
+      links: imageView.links,
+      panels: imageView.panels(info),
+      named: dock.refresh,
+      themed: channels.redraw,
+      close: imageView.hide,
+      actions: {
+        move: (x, y) => picture.panBy(x, y),
+        zoom: (factor) => picture.zoomBy(factor),
+        home,
+        step: dock.step,
+        play: () => dock.toggle(),
+        plane: planes.cycle,
+        channel: channels.toggle,
+        labels: overlay.toggle,
+      },
+    };
+  }
+
+  /** @returns {Shown} */
+  function plot(document, info, { field }) {
+    const made = createPlot({ document, axis: info.axes[0], field }, context.store, context.onproblem);
+    return {
+      elements: [made.element],
+      update: made.update,
+      texts: () => snippetsFor({ path: document.path, select: made.select(), field }),
+      themed: made.redraw,
+      close: made.close,
+      actions: {
+        move: (x) => made.move(x),
+        zoom: (factor) => made.zoom(1 / factor),
+        home: made.home,
+        step: (by) => made.move(by),
+      },
+    };
+  }
+
+  /** @returns {Shown} */
+  function values(document, info) {
+    const { store, onproblem } = context;
+    const table = createTable(document, store, () => positionsOf(store.get(), info), onproblem);
+    const dock = createDock(store, { settled: () => Promise.resolve() });
+    return {
+      elements: [table.element, dock.element],
+      update: (state, before) => {
+        dock.update(state, info);
+        table.update(state, before);
+      },
+      texts: () => snippetsFor({ path: document.path, select: table.select(), field: store.get().field }),
+      named: dock.refresh,
+      close: dock.stop,
+      actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },
+    };
+  }
+
+  /** @returns {Shown} */
+  function browse(group) {
+    return {
+      elements: [createBrowse(group, context.open)],
+      update: () => {},
+      texts: () => groupSnippets(group.path),
+      links: () => [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }],
+      actions: {},
+    };
+  }
+
+  return { image, plot, values, browse };
+}

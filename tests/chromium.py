@@ -1,0 +1,98 @@
+"""Headless Chromium for the tests of pages. A `Tab` remembers what went wrong in it, and its pictures are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, Response, sync_playwright
+
+from tests.tools import artifacts, chromium
+
+FLAGS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+    *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"),  # WebGL without a GPU
+)
+DESKTOP: Final = (1360, 850)
+PHONE: Final = (390, 844)
+
+
+@dataclass(slots=True)
+class Tab:
+    """A page of its own. ``errors``: console errors, exceptions and violations of the content policy.
+
+    ``failed``: requests that were answered with an error or not at all; ``asked``: the addresses of all requests.
+    """
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", self._on_exception)
+        self.page.on("request", self._on_request)
+        self.page.on("response", self._on_response)
+        self.page.on("requestfailed", self._on_failure)
+
+    def keep(self, name: str) -> bytes:
+        """A screenshot, kept for people to look at as ``{name}.png``."""
+        return self.page.screenshot(path=artifacts("viewer") / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower())}.png")
+
+    def count(self, part: str) -> int:
+        """How many requests had this in their address."""
+        return sum(part in address for address in self.asked)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _on_exception(self, error: Error) -> None:
+        self.errors.append(str(error))
+
+    def _on_request(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.failed.append(f"{response.status} {response.url}")
+
+    def _on_failure(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the page itself has changed its mind
+            self.failed.append(f"{request.failure} {request.url}")
+
+
+@contextmanager
+def open_tab(
+    browser: Browser, size: tuple[int, int] = DESKTOP, scheme: Literal["dark", "light"] = "dark", **options: Any
+) -> Iterator[Tab]:
+    """A tab with a profile of its own; ``options`` are those of a Playwright context."""
+    width, height = size
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
+    context.set_default_timeout(10_000)
+    try:
+        yield Tab(context.new_page())
+    finally:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a run."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Tab]:
+    """A dark tab of a desktop's size."""
+    with open_tab(browser) as opened:
+        yield opened
