@@ -219,3 +219,77 @@ def test_says_what_it_serves_and_what_to_try(store: Path) -> None:
         shown = process.stdout.read()
 
     assert f"curl {base}/v1/metadata/scans" in shown
+
+
+def test_info_shows_a_group_as_a_tree_and_an_array_with_its_shape(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(str(store)) as (_, base):
+        assert run(["info", f"{base}/v1/metadata/scans"]) == 0
+        assert run(["info", f"{base}/zarr/scans/ramp"]) == 0
+
+    tree, array = capsys.readouterr().out.split("shape", maxsplit=1)
+    assert "ramp" in tree
+    assert "(100,)" in array.splitlines()[0]
+
+
+def test_get_writes_a_file_of_the_selection(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "/v1/metadata/scans/ramp"
+    with serving(str(store)) as (_, base):
+        assert run(["get", base + url, "-o", str(tmp_path / "part.npy"), "--select", "10:20:3"]) == 0
+        assert run(["get", base + url, "-o", str(tmp_path / "part.csv"), "--select", ":2", "--quiet"]) == 0
+
+    assert np.load(tmp_path / "part.npy").tolist() == [10, 13, 16, 19]
+    assert (tmp_path / "part.csv").read_text().split() == ["0", "1"]
+    assert capsys.readouterr().out == ""
+
+
+def test_put_writes_a_file_into_the_selection(store: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "values.npy", np.arange(5, dtype="<i4") * 100)
+    with serving(str(store), "--writable") as (_, base):
+        code = run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", "28:33"])
+
+    assert code == 0
+    ramp = zarr.open_array(store / "ramp", mode="r")[26:35]
+    assert np.asarray(ramp).tolist() == [26, 27, 0, 100, 200, 300, 400, 33, 34]
+
+
+@pytest.mark.parametrize(
+    ("select", "values", "says"),
+    [("0:5", np.arange(4, dtype="<i4"), "shape"), ("0:500000:0", np.arange(4), "step"), ("200", np.arange(1), "200")],
+)
+def test_put_that_does_not_fit_is_one_sentence_and_changes_nothing(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], select: str, values: np.ndarray, says: str
+) -> None:
+    np.save(tmp_path / "values.npy", values)
+    with serving(str(store), "--writable") as (_, base):
+        code = run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", select])
+
+    assert code == 1
+    assert says in only_line(capsys.readouterr().err)
+    assert np.array_equal(zarr.open_array(store / "ramp", mode="r")[:], np.arange(100))
+
+
+def test_put_into_a_store_that_is_read_only_is_refused(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "values.npy", np.zeros(100, "<i4"))
+    with serving(str(store)) as (_, base):
+        assert run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy")]) == 1
+
+    assert "read-only" in only_line(capsys.readouterr().err)
+
+
+def test_a_service_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    assert run(["info", f"http://127.0.0.1:{port}/v1/metadata/a"]) == 1
+    assert str(port) in only_line(capsys.readouterr().err)
+
+
+def test_what_does_not_exist_is_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(str(store)) as (_, base):
+        assert run(["info", f"{base}/v1/metadata/scans/nothing"]) == 1
+
+    assert only_line(capsys.readouterr().err) == "hyperslab: there is no array and no group at 'scans/nothing'"

@@ -130,17 +130,19 @@ def info(url: Url, token: Token = None) -> int:
 @app.command()
 def get(
     url: Url,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to put it, as .npy.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file: .npy, .raw, .csv or .json.")
+    ],
     select: Select = "",
     *,
     field: FieldName = None,
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
-    """Download a selection of an array into a .npy file; run it again to resume."""
+    """Download a selection of an array into a file; run it again to resume."""
     from hyperslab.client.transfer import download
 
-    download(url, output, select=select, field=field, token=token, progress=not quiet)
+    download(url, output, select=select, field=field, token=token, progress=_progress(quiet))
     return 0
 
 
@@ -157,7 +159,7 @@ def put(
     """Write a .npy file into a selection of an array."""
     from hyperslab.client.transfer import upload
 
-    upload(source, url, select=select, field=field, token=token, progress=not quiet)
+    upload(source, url, select=select, field=field, token=token, progress=_progress(quiet))
     return 0
 
 
@@ -184,6 +186,11 @@ def _answer(settings: Settings, path: str) -> int:
     answer(create_app(settings), path, show, sys.stdout.buffer.write)
     sys.stdout.flush()
     return 0 if statuses and statuses[0] < 400 else 1
+
+
+def _progress(quiet: bool) -> bool:
+    """A bar is for people: none in a log."""
+    return not quiet and sys.stderr.isatty()
 
 
 def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str, Any]]:
