@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.chunks import ChunkCache, ChunkReader, NDArray
+from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, normalise, project, split_rows, touched
 from hyperslab.errors import TooLarge
@@ -22,6 +23,10 @@ from hyperslab.wire import SelectionItem
 
 _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
+_LARGEST_SHARE = 4
+"""No answer puts more than a quarter of the cache's size into it."""
+_SMALL_ANSWER = 16 << 20
+_MOST_RECENT = 100_000
 _WORTH_THREADS = 1 << 20
 """Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
 for)."""
@@ -32,6 +37,7 @@ class Reader:
 
     def __init__(self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, max_chunk_bytes: int) -> None:
         self.cache = cache
+        self._recent = Recent(_MOST_RECENT)
         self.versions = versions
         self.slab_bytes = slab_bytes
         self._max_chunk_bytes = max_chunk_bytes
@@ -142,9 +148,14 @@ class Reader:
         return cheap and count * plan.array.metadata.chunk_nbytes <= _WORTH_THREADS
 
     def _chunk_reader(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> ChunkReader:
+        memory, caching = ChunkMemory(self.cache, self._recent), self._caching(plan)
+        return ChunkReader(plan.array, memory, plan.versions, field=plan.field, caching=caching, cost=cost)
+
+    def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        caching = plan.versions is not None and decoded * 4 <= self.cache.limit
-        return ChunkReader(plan.array, self.cache, plan.versions, field=plan.field, caching=caching, cost=cost)
+        if plan.versions is None or decoded > self.cache.limit // _LARGEST_SHARE:
+            return Caching.NEVER
+        return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
 
 
 class SlabStream:

@@ -46,12 +46,12 @@ class VersionedCache(Generic[V]):
         self._lock = Lock()
         self._nbytes = self._hits = self._misses = self._evictions = 0
 
-    def get(self, key: Hashable, version: str) -> V | None:
+    def get(self, key: Hashable, version: str, *, count_miss: bool = True) -> V | None:
         """The value, or None where this version of the key is not held."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.version != version:
-                self._misses += 1
+                self._misses += count_miss
                 return None
             self._hits += 1
             self._entries.move_to_end(key)
@@ -85,14 +85,16 @@ class VersionedCache(Generic[V]):
             self._entries.clear()
             self._nbytes = 0
 
-    def load(self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]]) -> tuple[V, bool]:
+    def load(
+        self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]], *, count_miss: bool = True
+    ) -> tuple[V, bool]:
         """The value and whether it was there already; a miss is loaded once however many threads ask for it.
 
         ``loader`` returns (value, its version, its size in bytes); what it raises, all waiting threads raise, except
-        that a `Cancelled` leader hands over to the next of them.
+        that a `Cancelled` leader hands over to the next of them. ``count_miss`` is False where `get` has counted it.
         """
         while True:
-            value = self.get(key, version)
+            value = self.get(key, version, count_miss=count_miss)
             if value is not None:
                 return value, True
             flight, leads = self._join(key, version)

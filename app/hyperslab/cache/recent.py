@@ -1,0 +1,26 @@
+"""Which values were asked for lately: one that is asked for again is worth a place in a cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+
+
+class Recent:
+    """Remembers the last ``limit`` keys and their versions, and nothing of the values; safe to call from many
+    threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: OrderedDict[Hashable, str] = OrderedDict()
+        self._lock = Lock()
+
+    def again(self, key: Hashable, version: str) -> bool:
+        """Whether this version was asked for before; from now on it was."""
+        with self._lock:
+            before = self._seen.pop(key, None)
+            self._seen[key] = version
+            if len(self._seen) > self._limit:
+                self._seen.popitem(last=False)
+        return before == version
