@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -243,7 +244,7 @@ def _resize(stored: StoredArray, shape: tuple[int, ...]) -> None:
 def _get_slice(oracle: Oracle, call: Call) -> Answer:
     values = _opened(oracle.array(call.path).values, call)
     rank = oracle.array(call.path).values.ndim
-    chosen = values[mesh(call.query.get("select", ""), values.shape[:rank])]
+    chosen = values[(*mesh(call.query.get("select", ""), values.shape[:rank]), ...)]
     return _values(oracle, chosen, call)
 
 
@@ -404,7 +405,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves in the middle is what some tests are about."""
+        """A client that leaves in the middle is what some tests are about; all else shows."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Cutter:
         if isinstance(taken, int):
             yield from self._cut_from(box, axis + 1, aligned=aligned)
             return
-        count = max(1, len(taken) // max(1, -(-nbytes // self.limit)))  # pieces of about the same size
+        count = max(1, len(taken) * self.limit // max(nbytes, self.limit))
         most = longest if isinstance(taken, np.ndarray) else len(taken)
         most = most if aligned else min(most, count)
         for start, stop in _steps(taken, self.chunks[axis], count, most):

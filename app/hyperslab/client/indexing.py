@@ -90,13 +90,13 @@ def select_vectorised(key: Any, shape: Sequence[int]) -> Selection:
 
 def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
     """What ``oindex`` takes: each axis is indexed by itself and stays in its place."""
+    if any(np.ndim(part) > 1 for part in (key if isinstance(key, tuple) else (key,)) if not isinstance(part, slice)):
+        raise IndexError("oindex takes integers, slices, and 1-d integer or boolean arrays, one for each axis")
     items = read_key(key, shape)
     kept: list[int] = []
     for item in items:
         if item.axis is None and item.taken is not _NOTHING:
             raise IndexError("oindex takes no new axes")
-        if isinstance(item.taken, np.ndarray) and item.taken.ndim > 1:
-            raise IndexError("oindex takes integers, slices, and 1-d integer or boolean arrays, one for each axis")
         if item.axis is not None and not item.is_integer:
             kept.append(len(item.taken))
     axes = tuple(_simplify(item.taken) for item in items if item.axis is not None)

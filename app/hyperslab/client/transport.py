@@ -146,7 +146,10 @@ class _Answer:
         self.headers: Mapping[str, str] = inner.headers
 
     def readinto(self, buffer: memoryview) -> int:
-        return self._inner.readinto(buffer[:_PIECE])
+        # Unlike urllib3's readinto, read1 hands out what came before a connection broke, and it is as fast.
+        piece = self._inner.read1(min(len(buffer), _PIECE))
+        buffer[: len(piece)] = piece
+        return len(piece)
 
     def read(self) -> bytes:
         return self._inner.read()

@@ -1,0 +1,92 @@
+"""Shapes, chunks and numpy keys of all kinds."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+Shape = tuple[int, ...]
+
+shapes: SearchStrategy[Shape] = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+full_shapes: SearchStrategy[Shape] = st.lists(st.integers(1, 7), max_size=4).map(tuple)
+
+
+@st.composite
+def chunk_shapes(draw: DrawFn, shape: Shape) -> Shape:
+    return tuple(draw(st.integers(1, max(1, length + 1))) for length in shape)
+
+
+def bounds(length: int) -> SearchStrategy[int | None]:
+    return st.none() | st.integers(-length - 2, length + 2)
+
+
+def slices(length: int) -> SearchStrategy[slice]:
+    steps = st.none() | st.sampled_from([1, 2, 3, -1, -2, 5])
+    return st.builds(slice, bounds(length), bounds(length), steps)
+
+
+@st.composite
+def index_arrays(draw: DrawFn, length: int, shape: Shape) -> Any:
+    """An array, or nested lists, of indices for an axis; its shape broadcasts with ``shape``."""
+    kept = [n if draw(st.booleans()) else 1 for n in shape][draw(st.integers(0, len(shape))) :]
+    count = prod(kept) if length else 0
+    flat = draw(st.lists(st.integers(-length, length - 1) if length else st.nothing(), min_size=count, max_size=count))
+    array = np.array(flat, draw(st.sampled_from(["i8", "i1"]))).reshape(kept if length else 0)
+    return array.tolist() if array.ndim and draw(st.booleans()) else array
+
+
+@st.composite
+def masks(draw: DrawFn, shape: Shape) -> Any:
+    size = prod(shape)
+    return np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size)), bool).reshape(shape)
+
+
+@st.composite
+def keys(draw: DrawFn, shape: Shape) -> Any:
+    """Anything that numpy takes in brackets for an array of this shape."""
+    together = draw(st.sampled_from([(), (1,), (2,), (3,), (2, 3), (0,)]))
+    parts: list[Any] = []
+    axis = 0
+    while axis < len(shape) and draw(st.integers(0, 7)):
+        length = shape[axis]
+        kinds = ["slice", "array", "mask", "new", "bool"] + ["integer"] * 2 * bool(length)
+        match draw(st.sampled_from(kinds)):
+            case "integer":
+                parts.append(draw(st.sampled_from([int, np.int32, np.array]))(draw(st.integers(-length, length - 1))))
+            case "slice":
+                parts.append(draw(slices(length)))
+            case "array":
+                parts.append(draw(index_arrays(length, together)))
+            case "mask":
+                covered = shape[axis : axis + draw(st.integers(1, 2))]
+                parts.append(draw(masks(covered)))
+                axis += len(covered) - 1
+            case "new":
+                parts.append(None)
+                axis -= 1
+            case "bool":
+                parts.append(draw(st.booleans()))
+                axis -= 1
+        axis += 1
+        if len(parts) > 8:
+            break
+    if draw(st.integers(0, 3)) == 0:
+        parts.insert(draw(st.integers(0, len(parts))), ...)
+    return parts[0] if len(parts) == 1 and draw(st.booleans()) else tuple(parts)
+
+
+@st.composite
+def orthogonal_keys(draw: DrawFn, shape: Shape) -> tuple[Any, ...]:
+    """One integer, slice, 1-d array of indices or mask for each of some axes."""
+    parts: list[Any] = []
+    for length in shape[: draw(st.integers(0, len(shape)))]:
+        lists = st.lists(st.integers(-length, length - 1), max_size=5) if length else st.just([])
+        options: list[SearchStrategy[Any]] = [slices(length), lists, masks((length,))]
+        if length:
+            options.append(st.integers(-length, length - 1))
+        parts.append(draw(st.one_of(options)))
+    return tuple(parts)

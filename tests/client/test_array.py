@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import dask.array
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hyperslab import RemoteArray, errors
+from tests.client.oracle_server import Oracle
+from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CUBE = np.arange(10 * 11 * 12, dtype="<i4").reshape(10, 11, 12)
+RECORDS = np.zeros((6, 5), [("x", "<i4"), ("y", ">f8", (2, 3)), ("z", "|S3")])
+RECORDS["x"] = np.arange(30).reshape(6, 5)
+RECORDS["y"] = np.arange(180).reshape(6, 5, 2, 3)
+RECORDS["z"] = b"ab"
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal in type, shape, dtype and values."""
+    assert type(found) is type(expected)
+    assert np.shape(found) == np.shape(expected)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+def open_copy(oracle: Oracle, values: Array, chunks: tuple[int, ...], **members: Any) -> RemoteArray:
+    return RemoteArray(oracle.add(f"store/a{len(oracle.arrays)}", values, chunks, **members))
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_reads_equal_numpys(shared_oracle: Oracle, data: st.DataObject) -> None:
+    values = np.arange(1000, dtype=data.draw(st.sampled_from(["<u2", ">f8", "|i1"])))
+    shape = data.draw(full_shapes)
+    values = np.resize(values, shape)
+    array = RemoteArray(shared_oracle.add("store/x", values, data.draw(chunk_shapes(shape))))
+    for _ in range(5):
+        key = data.draw(keys(shape))
+        try:
+            expected = values[key]
+        except IndexError:
+            with pytest.raises(IndexError):
+                array[key]
+        else:
+            assert_same(array[key], expected)
+    shared_oracle.calls.clear()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_orthogonal_reads_equal_an_open_mesh(shared_oracle: Oracle, data: st.DataObject) -> None:
+    array = RemoteArray(shared_oracle.add("store/x", CUBE, (3, 4, 5)))
+    key = data.draw(orthogonal_keys(CUBE.shape))
+    filled = [*key, *[slice(None)] * (CUBE.ndim - len(key))]
+    columns = [np.atleast_1d(np.arange(n)[part]) for n, part in zip(CUBE.shape, filled, strict=True)]
+    kept = [len(c) for c, part in zip(columns, filled, strict=True) if not isinstance(part, int)]
+    expected = CUBE[np.ix_(*columns)].reshape(kept)
+
+    assert_same(array.oindex[key], expected if kept else expected[()])
+
+
+def test_points_are_gathered_in_one_request_for_many(oracle: Oracle) -> None:
+    values = np.arange(400 * 500, dtype="<u4").reshape(400, 500)
+    array = open_copy(oracle, values, (40, 50))
+    rows, columns = np.random.default_rng(0).integers(0, 400, (2, 1000))
+
+    assert_same(array.vindex[rows, columns], values[rows, columns])
+    assert len(oracle.calls_of("points", "POST")) == 1
+    assert not oracle.calls_of("slice")
+
+
+def test_a_dense_mask_is_read_as_boxes(oracle: Oracle) -> None:
+    values = np.arange(300 * 400, dtype="|u1").reshape(300, 400)
+    mask = np.random.default_rng(0).random(values.shape) < 0.5
+
+    assert_same(open_copy(oracle, values, (30, 40))[mask], values[mask])
+    assert not oracle.calls_of("points", "POST")
+    assert len(oracle.calls_of("slice")) <= 2
+
+
+def test_points_that_stand_for_planes_are_boxes(oracle: Oracle) -> None:
+    values = np.arange(20 * 20 * 900, dtype="<u2").reshape(20, 20, 900)
+    points = np.arange(20)
+
+    assert_same(open_copy(oracle, values, (5, 5, 100))[points, points], values[points, points])
+    assert len(oracle.calls_of("slice")) == 20
+
+
+def test_many_points_are_split_by_the_servers_limit(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5), limits={"max_points": 7})
+    picked = np.random.default_rng(1).integers(0, 10, (3, 50))
+
+    assert_same(array.vindex[tuple(picked)], CUBE[tuple(picked)])
+    assert all(len(call.body) < 400 for call in oracle.calls_of("points", "POST"))
+
+
+def test_long_lists_are_split_over_requests_with_short_urls(oracle: Oracle) -> None:
+    values = np.arange(20_000 * 3, dtype="<i8").reshape(20_000, 3)
+    rows = np.random.default_rng(0).permutation(20_000)[:5000]
+
+    assert_same(open_copy(oracle, values, (100, 3))[rows], values[rows])
+    assert all(len(str(call.query)) < 6000 for call in oracle.calls)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "x",
+        ("x", slice(0, 2)),
+        ("x", 1, 2),
+        (slice(0, 2), "x"),
+        ["x", "z"],
+        (["x", "z"], 1),
+        "y",
+        ("y", 1, 2, 0),
+        ("y", ..., 1),
+        ("y", slice(None), [0, 1], [1, 0]),
+        ("y", [0, 1], slice(None), [1, 0]),
+        ("y", [0, 1], [2, 3], slice(None), slice(None, None, 2)),
+        ("y", 0, slice(None), [0, 1], [2, 0]),
+        ("y", [0, 1], [2, 3], [1, 0], [2, 0]),
+        0,
+        (1, 2),
+        ...,
+    ],
+    ids=repr,
+)
+def test_fields_are_read_as_in_numpy(oracle: Oracle, key: Any) -> None:
+    array = open_copy(oracle, RECORDS, (2, 2))
+    fields, rest = (key[0], key[1:]) if isinstance(key, tuple) and not isinstance(key[0], slice | int) else (key, ())
+    fields, rest = ("x", slice(0, 2)) if key == (slice(0, 2), "x") else (fields, rest)
+    expected = RECORDS[key] if fields is ... or not isinstance(fields, str | list) else RECORDS[fields][rest]
+
+    found = array[key]
+
+    assert_same(found, expected)
+
+
+def test_an_opened_field_is_an_array_with_the_subarrays_axes(oracle: Oracle) -> None:
+    url = oracle.add("store/t", RECORDS, (2, 2))
+
+    field = RemoteArray(url, field="y")
+
+    assert (field.shape, field.dtype, field.chunks) == ((6, 5, 2, 3), np.dtype(">f8"), (2, 2, 2, 3))
+    assert_same(field[1:3, :, 1], RECORDS["y"][1:3, :, 1])
+    assert_same(np.asarray(field), RECORDS["y"])
+
+
+def test_an_unknown_field_is_refused_with_those_that_exist(oracle: Oracle) -> None:
+    with pytest.raises(errors.FieldUnknown) as caught:
+        open_copy(oracle, RECORDS, (2, 2))["w"]
+
+    assert caught.value.fields == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["|b1", "<c16", "<M8[ms]", ">m8[s]", "|S5", "<U3", ">U2", "|V4", "<f2", ">i8", "bfloat16", "int4"]
+)
+def test_values_of_every_dtype_arrive(oracle: Oracle, dtype: str) -> None:
+    import ml_dtypes
+
+    native = np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
+    values = np.arange(7).astype("|V4" if native.kind == "V" and native.names is None else native, casting="unsafe")
+    values = np.arange(7).astype(native) if dtype in ("bfloat16", "int4") else values
+
+    assert_same(open_copy(oracle, values, (3,))[1:6], values[1:6])
+
+
+def test_objects_are_read_as_json(oracle: Oracle) -> None:
+    values = np.array([["a", "ü"], ["", "long text"]], object)
+    array = open_copy(oracle, values, (1, 2), filters=[{"id": "vlen-utf8"}])
+
+    assert array.dtype == object
+    assert_same(array[...], values)
+    assert_same(array[[0, 1], [1, 0]], values[[0, 1], [1, 0]])
+    assert array[1, 1] == "long text"
+
+
+def test_an_array_tells_what_it_is(oracle: Oracle) -> None:
+    array = open_copy(
+        oracle, CUBE, (3, 4, 5), fill_value=7, order="F", attributes={"unit": "mm"}, dimension_names=["z", "y", "x"]
+    )
+
+    assert (array.shape, array.chunks, array.dtype, array.ndim) == ((10, 11, 12), (3, 4, 5), np.dtype("<i4"), 3)
+    assert (array.size, array.nbytes, len(array)) == (1320, 5280, 10)
+    assert (array.fill_value, array.order, array.dimension_names) == (np.int32(7), "F", ("z", "y", "x"))
+    assert array.attrs == {"unit": "mm"}
+    assert (array.path, array.name, array.field) == ("store/a0", "a0", None)
+    assert array.info["kind"] == "array"
+    for word in ("store/a0", "(10, 11, 12)", "int32", "(3, 4, 5)", array.url):
+        assert word in repr(array)
+        assert word in array._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "tail",
+    ["/v1/metadata/store/a b", "/v1/slice/store/a%20b?select=0", "/zarr/store/a%20b/.zarray", "/zarr/store/a%20b/",
+     "/view/store/a%20b", "/v1/chunk/store/a%20b/0.0.0", "/v1/tile/store/a%20b/info.json"],
+)  # fmt: skip
+def test_any_url_of_the_node_opens_it(oracle: Oracle, tail: str) -> None:
+    oracle.add("store/a b", CUBE, (3, 4, 5))
+
+    assert RemoteArray(oracle.url + tail)[1, 2, 3] == CUBE[1, 2, 3]
+
+
+def test_numpy_takes_it_for_an_array(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+
+    assert_same(np.asarray(array), CUBE)
+    assert_same(np.asarray(array, "f8"), CUBE.astype("f8"))
+    assert np.sum(array) == CUBE.sum()
+    with pytest.raises(ValueError, match="copy"):
+        np.array(array, copy=False)
+
+
+def test_iteration_fetches_rows_of_chunks(oracle: Oracle) -> None:
+    rows = list(open_copy(oracle, CUBE, (3, 4, 5)))
+
+    assert np.array_equal(np.stack(rows), CUBE)
+    assert len(oracle.calls_of("slice")) == 1
+
+
+def test_an_array_without_axes_has_one_value_and_no_length(oracle: Oracle) -> None:
+    array = open_copy(oracle, np.array(3.5), ())
+
+    assert_same(array[()], np.float64(3.5))
+    assert_same(array[...], np.array(3.5))
+    with pytest.raises(TypeError, match="unsized"):
+        len(array)
+
+
+@pytest.mark.parametrize("key", [slice(3, 3), [], (slice(None), slice(5, 2)), np.zeros((10, 11, 12), bool)])
+def test_an_empty_selection_asks_for_nothing(oracle: Oracle, key: Any) -> None:
+    assert_same(open_copy(oracle, CUBE, (3, 4, 5))[key], CUBE[key])
+    assert not oracle.calls_of("slice")
+
+
+def test_out_takes_the_values_wherever_it_lies_in_memory(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    whole = np.zeros((12, 11, 20), "<i4")
+
+    returned = array.get(out=whole[2:, :, 3:15])
+
+    assert np.shares_memory(returned, whole)
+    assert np.array_equal(whole[2:, :, 3:15], CUBE)
+    assert whole[:2].sum() == whole[:, :, :3].sum() == whole[:, :, 15:].sum() == 0
+
+
+def test_out_takes_the_values_of_index_arrays_too(oracle: Oracle) -> None:
+    out = np.zeros((2, 3, 12), "<i4", order="F")
+    rows, columns = np.ix_([1, 5], [0, 3, 4])
+
+    open_copy(oracle, CUBE, (3, 4, 5)).get((rows, columns), out=out)
+
+    assert np.array_equal(out, CUBE[rows, columns])
+
+
+@pytest.mark.parametrize("out", [np.zeros((10, 11), "<i4"), np.zeros((10, 11, 12), "<i8")])
+def test_out_of_another_shape_or_dtype_is_refused(oracle: Oracle, out: Array) -> None:
+    with pytest.raises(ValueError, match="out has shape"):
+        open_copy(oracle, CUBE, (3, 4, 5)).get(out=out)
+
+
+def test_a_pickled_array_reads_without_asking_for_its_document_again(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    array[0]
+    before = len(oracle.calls_of("metadata"))
+
+    copy = pickle.loads(pickle.dumps(array))
+
+    assert_same(copy[3], CUBE[3])
+    assert len(oracle.calls_of("metadata")) == before
+
+
+def test_threads_share_an_array(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+
+    with ThreadPoolExecutor(16) as threads:
+        planes = list(threads.map(lambda i: array[i % 10], range(100)))
+
+    assert all(np.array_equal(plane, CUBE[i % 10]) for i, plane in enumerate(planes))
+
+
+def test_dask_reads_chunks_in_threads(oracle: Oracle) -> None:
+    lazy = dask.array.from_array(open_copy(oracle, CUBE, (3, 4, 5)))
+
+    assert lazy.chunksize == (10, 11, 12) or lazy.shape == CUBE.shape
+    assert np.array_equal(lazy.compute(scheduler="threads"), CUBE)
+    assert lazy[2:5].sum().compute(scheduler="threads") == CUBE[2:5].sum()
+
+
+def test_dask_names_the_same_array_alike_and_a_changed_one_not(oracle: Oracle) -> None:
+    url = oracle.add("store/a", CUBE, (3, 4, 5))
+    name = dask.array.from_array(RemoteArray(url)).name
+
+    assert dask.array.from_array(RemoteArray(url)).name == name
+    oracle.arrays["store/a"].members["attributes"] = {"changed": True}
+    assert dask.array.from_array(RemoteArray(url)).name != name
+
+
+def read_plane(array: RemoteArray, index: int) -> Any:
+    return array[index]
+
+
+def test_arrays_go_to_other_processes(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as processes:
+        planes = list(processes.map(read_plane, [array] * 4, range(4)))
+
+    assert np.array_equal(np.stack(planes), CUBE[:4])
+
+
+def test_refresh_sees_what_others_did(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    oracle.arrays["store/a0"].values = np.zeros((20, 11, 12), "<i4")
+
+    assert array.shape == (10, 11, 12)
+    assert array.refresh().shape == (20, 11, 12)
+
+
+def test_a_grown_array_reads_as_it_was_known(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    oracle.arrays["store/a0"].values = np.concatenate([CUBE, CUBE])
+
+    assert_same(array[...], CUBE)
+
+
+@pytest.mark.parametrize(("key", "member"), [(slice(None), "shape"), (9, "shape")])
+def test_a_shrunk_array_is_an_error_and_then_known(oracle: Oracle, key: Any, member: str) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    oracle.arrays["store/a0"].values = CUBE[:4].copy()
+
+    with pytest.raises(errors.ArrayChanged) as caught:
+        array[key]
+
+    assert caught.value.member == member
+    assert array.shape == (4, 11, 12)
+    assert_same(array[...], CUBE[:4])
+
+
+def test_another_dtype_is_an_error_and_never_reinterpreted(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    oracle.arrays["store/a0"].values = CUBE.astype("<f4")
+
+    with pytest.raises(errors.ArrayChanged, match="dtype"):
+        array[...]
+
+
+def test_a_group_is_no_array(oracle: Oracle) -> None:
+    with pytest.raises(errors.WrongKind):
+        RemoteArray(f"{oracle.url}/v1/metadata/store")
+
+
+def test_a_missing_node_is_the_servers_exception(oracle: Oracle) -> None:
+    with pytest.raises(errors.NodeNotFound) as caught:
+        RemoteArray(f"{oracle.url}/v1/metadata/store/none")
+
+    assert caught.value.path == "store/none"

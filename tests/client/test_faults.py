@@ -1,0 +1,307 @@
+"""What the client does when the connection, the server or the array does not hold still."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import urllib3
+
+from hyperslab import RemoteArray, errors, wire
+from hyperslab.client import HTTPTransport
+from hyperslab.client.session import RetryPolicy, parse_retry_after
+from tests.client.oracle_server import Answer, Fault, Oracle, pause, problem
+
+CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
+ATTEMPTS = RetryPolicy().attempts
+
+
+@pytest.fixture
+def array(oracle: Oracle, no_waiting: list[float]) -> RemoteArray:  # noqa: ARG001 - nobody wants to wait here
+    return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
+
+
+def busy(status: int = 503, **headers: str) -> Answer:
+    return problem(status, errors.Overloaded(reason="many at once"), **headers)
+
+
+@pytest.mark.parametrize("cut_after", [0, 1, 1000, 4 * CUBE.size - 1])
+def test_a_cut_body_is_resumed_where_it_broke(oracle: Oracle, array: RemoteArray, cut_after: int) -> None:
+    oracle.faults.append(Fault(cut_after=cut_after))
+
+    assert np.array_equal(array[...], CUBE)
+
+    first, second = oracle.calls_of("slice")
+    assert "Range" not in first.headers
+    if cut_after:
+        assert second.headers["Range"] == f"bytes={cut_after}-"
+        assert second.headers["If-Range"].startswith('"')
+
+
+def test_many_cuts_are_survived_as_long_as_there_is_progress(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(cut_after=10_000)] * 20
+
+    assert np.array_equal(array[...], CUBE)
+    assert len(oracle.calls_of("slice")) == 21
+
+
+def test_a_body_that_never_advances_is_given_up(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(cut_after=0)] * 20
+
+    with pytest.raises((urllib3.exceptions.ProtocolError, ConnectionError)):
+        array[...]
+    assert len(oracle.calls_of("slice")) == ATTEMPTS
+
+
+def test_scattered_destinations_are_resumed_too(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(cut_after=7_001)] * 3
+    out = np.zeros((40, 50, 70), "<u4")
+
+    array.get(out=out[:, :, 5:65])
+
+    assert np.array_equal(out[:, :, 5:65], CUBE)
+
+
+def test_a_box_starts_over_when_its_values_change_while_it_is_read(oracle: Oracle, array: RemoteArray) -> None:
+    def change() -> None:
+        oracle.arrays["store/a"].values[...] += 1
+
+    oracle.faults += [Fault(cut_after=5_000), Fault(before=change)]
+
+    assert np.array_equal(array[...], CUBE + 1)
+
+
+def test_values_that_change_at_every_attempt_are_an_error(oracle: Oracle, array: RemoteArray) -> None:
+    def change() -> None:
+        oracle.arrays["store/a"].values[...] += 1
+
+    oracle.faults += [Fault(cut_after=5_000, before=change)] * 50
+
+    with pytest.raises(errors.ArrayChanged, match="values"):
+        array[...]
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_busy_server_is_asked_again(oracle: Oracle, array: RemoteArray, no_waiting: list[float], status: int) -> None:
+    oracle.faults += [Fault(answer=busy(status))] * 3
+
+    assert np.array_equal(array[0], CUBE[0])
+    assert len(no_waiting) == 3
+    assert no_waiting == sorted(no_waiting)
+
+
+def test_retry_after_is_honoured(oracle: Oracle, array: RemoteArray, no_waiting: list[float]) -> None:
+    oracle.faults.append(Fault(answer=busy(**{"Retry-After": "7"})))
+
+    array[0]
+
+    assert 7 <= no_waiting[0] < 8
+
+
+def test_a_retry_after_beyond_patience_is_an_error_at_once(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults.append(Fault(answer=busy(**{"Retry-After": "3600"})))
+
+    with pytest.raises(errors.Overloaded):
+        array[0]
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    assert parse_retry_after("3") == 3
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert parse_retry_after("soon") is None
+    assert parse_retry_after(None) is None
+
+
+def test_a_server_that_stays_busy_is_the_servers_exception(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(answer=busy())] * 20
+
+    with pytest.raises(errors.Overloaded, match="many at once"):
+        array[0]
+    assert len(oracle.calls_of("slice")) == ATTEMPTS
+
+
+def test_broken_data_is_not_asked_for_twice(oracle: Oracle, array: RemoteArray) -> None:
+    corrupt = errors.ChunkCorrupt(key="store/a/0.0.0", codec="blosc", reason="cut off")
+    oracle.faults += [Fault(answer=problem(502, corrupt))] * 2
+
+    with pytest.raises(errors.ChunkCorrupt) as caught:
+        array[0]
+    assert (caught.value.key, caught.value.codec) == ("store/a/0.0.0", "blosc")
+    assert len(oracle.calls_of("slice")) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (Answer(500, {"Content-Type": "text/html"}, b"<h1>Oops</h1>"), "HTTP 500: <h1>Oops</h1>"),
+        (Answer(418), r"HTTP 418: \(no explanation\)"),
+        (Answer(400, {}, b'{"code": "from-the-future", "detail": "no tea"}'), "HTTP 400: no tea"),
+        (Answer(422, {}, b'{"code": "index-out-of-range", "detail": "fact missing"}'), "HTTP 422: fact missing"),
+        (Answer(302, {"Location": "https://other/"}), "redirected to https://other/"),
+        (Answer(400, {}, b"[1, 2]"), r"HTTP 400: \[1, 2\]"),
+    ],
+)
+def test_unknown_problems_keep_their_status_and_detail(
+    oracle: Oracle, array: RemoteArray, answer: Answer, detail: str
+) -> None:
+    oracle.faults.append(Fault(answer=answer))
+
+    with pytest.raises(errors.RemoteProblem, match=detail):
+        array[0]
+
+
+def test_a_limit_of_the_server_is_met_by_smaller_boxes(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.max_body = 3_000
+
+    assert np.array_equal(array[...], CUBE)
+    assert np.array_equal(array[::-3, 5, 1::2], CUBE[::-3, 5, 1::2])
+
+
+def test_a_limit_below_one_item_is_the_servers_exception(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.max_body = 3
+
+    with pytest.raises(errors.TooLarge):
+        array[0, 0]
+
+
+def test_a_limit_that_is_published_is_not_run_into(oracle: Oracle, no_waiting: list[float]) -> None:  # noqa: ARG001
+    array = RemoteArray(oracle.add("store/l", CUBE, (10, 10, 10), limits={"max_response_bytes": 50_000}))
+    oracle.max_body = 50_000
+
+    assert np.array_equal(array[...], CUBE)
+    assert len(oracle.calls_of("slice")) == 12
+
+
+def test_a_request_that_adds_is_not_repeated_without_a_key(oracle: Oracle, array: RemoteArray) -> None:
+    from hyperslab.client import RemoteGroup
+
+    oracle.faults.append(Fault(lose_answer=True, route="metadata", method="PUT"))
+
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        RemoteGroup(oracle.url)["store"].create_group("new")  # type: ignore[union-attr]
+    assert len(oracle.calls_of("metadata", "PUT")) == 1
+    assert array.shape == CUBE.shape
+
+
+def test_a_lost_answer_to_an_append_does_not_append_twice(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(lose_answer=True, route="append", method="POST")] * 2
+
+    assert array.append(CUBE[:3]) == 40
+
+    first, *others = oracle.calls_of("append", "POST")
+    assert len(others) == 2
+    assert {call.headers[wire.IDEMPOTENCY_KEY] for call in others} == {first.headers[wire.IDEMPOTENCY_KEY]}
+    assert np.array_equal(oracle.arrays["store/a"].values, np.concatenate([CUBE, CUBE[:3]]))
+
+
+def test_a_lost_answer_to_a_write_is_written_again(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults += [Fault(lose_answer=True, route="slice", method="PUT")] * 2
+
+    array[5:7] = 9
+
+    assert (oracle.arrays["store/a"].values[5:7] == 9).all()
+    assert len(oracle.calls_of("slice", "PUT")) == 3
+
+
+def test_one_failure_stops_the_other_boxes_and_is_raised(
+    oracle: Oracle, array: RemoteArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 4_000)
+    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 4_000)
+    denied = problem(403, errors.Unauthorized(reason="token expired"))
+    oracle.faults += [Fault(answer=denied)]
+
+    with pytest.raises(errors.Unauthorized, match="token expired"):
+        array[...]
+    assert len(oracle.calls_of("slice")) < 100
+
+
+def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 20_000)
+    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 20_000)
+    seen: set[int] = set()
+    answer = oracle.answer
+    monkeypatch.setattr(oracle, "answer", lambda call: seen.add(threading.get_ident()) or answer(call))
+    array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)), connections=3)
+
+    for _ in range(3):
+        assert np.array_equal(array[...], CUBE)
+
+    assert 1 <= len(seen) <= 3  # the oracle has a thread for each connection
+
+
+def test_a_server_that_cannot_be_reached_is_named(no_waiting: list[float]) -> None:
+    with pytest.raises(urllib3.exceptions.NewConnectionError, match="127.0.0.1"):
+        RemoteArray("http://127.0.0.1:9/v1/metadata/store/a")
+    assert len(no_waiting) == ATTEMPTS - 1
+
+
+def test_a_server_that_stalls_is_given_up_after_the_read_timeout(oracle: Oracle, no_waiting: list[float]) -> None:
+    oracle.add("store/a", CUBE, (10, 10, 10))
+    transport = HTTPTransport(read_timeout=0.05)
+    array = RemoteArray(f"{oracle.url}/zarr/store/a", transport=transport)
+    oracle.faults += [Fault(before=pause(0.3))]
+
+    assert np.array_equal(array[0], CUBE[0])
+    assert len(no_waiting) == 1
+
+
+def test_headers_go_with_every_request_and_into_pickles(oracle: Oracle) -> None:
+    import pickle
+
+    url = oracle.add("store/a", CUBE, (10, 10, 10))
+
+    pickle.loads(pickle.dumps(RemoteArray(url, headers={"Authorization": "Bearer s3cret"})))[0]
+
+    assert {call.headers["Authorization"] for call in oracle.calls} == {"Bearer s3cret"}
+
+
+class Zeros:
+    """An answer of zeros that come from nowhere."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.left = int(np.prod(shape))
+        self.status = 200
+        self.headers: Mapping[str, str] = {wire.ARRAY_SHAPE: str(list(shape)), wire.ARRAY_DTYPE: '"|u1"'}
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = min(len(buffer), self.left, 1 << 20)
+        self.left -= count
+        buffer[:count] = bytes(count)
+        return count
+
+    def read(self) -> bytes:
+        return b'{"kind": "array", "path": "s/a", "dtype": "|u1", "shape": [192, 1024, 1024], "chunks": [32, 32, 32]}'
+
+    def close(self) -> None:
+        pass
+
+
+class ZerosTransport:
+    """A server in the same thread."""
+
+    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any) -> Zeros:  # noqa: ARG002
+        if "metadata" in url:
+            return Zeros((1,))
+        items = wire.parse_selection(url.partition("select=")[2])
+        return Zeros(tuple(len(range(192, 2048)[item]) for item in items if isinstance(item, slice)))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_big_read_holds_the_result_and_little_more() -> None:
+    array = RemoteArray("http://server/v1/metadata/s/a", transport=ZerosTransport())
+    tracemalloc.start()
+    try:
+        result = array[...]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert result.shape == (192, 1024, 1024)
+    assert peak - result.nbytes < 16 << 20

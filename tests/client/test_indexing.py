@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab import errors
+from hyperslab.client.indexing import Selection, select, select_blocks, select_orthogonal, select_vectorised
+from tests.client.oracle_server import mesh
+from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys, shapes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def numbered(shape: tuple[int, ...]) -> Array:
+    return np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+
+
+def apply(selection: Selection, array: Array) -> Any:
+    """What a selection takes, worked out from its axes one by one."""
+    if 0 in selection.shape:
+        return np.empty(selection.shape, array.dtype)
+    along = [axis for axis in selection.axes if isinstance(axis, range)]
+    index: list[Any] = []
+    place = 0
+    if not selection.pointwise:
+        items = [axis if isinstance(axis, int) else [int(i) for i in axis] for axis in selection.axes]
+        raw = array[mesh(",".join(map(str, items)), array.shape)] if items else array.copy()
+        return selection.layout.to_result(np.asarray(raw))
+    for axis in selection.axes:
+        place += isinstance(axis, range)
+        at = place if isinstance(axis, range) else 0
+        index.append(np.asarray(axis).reshape([-1 if i == at else 1 for i in range(1 + len(along))]))
+    return selection.layout.to_result(array[tuple(index)])
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.data())
+def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
+    array = numbered(data.draw(shapes))
+    key = data.draw(keys(array.shape))
+    try:
+        expected = array[key]
+    except IndexError:
+        with pytest.raises(IndexError):
+            select(key, array.shape)
+        return
+
+    try:
+        selection = select(key, array.shape)
+    except IndexError:  # numpy does not look at all indices where there is nothing to take
+        assert expected.size == 0
+        return
+    found = apply(selection, array)
+
+    assert selection.shape == np.shape(expected)
+    assert selection.scalar == isinstance(expected, np.generic)
+    assert np.array_equal(found, expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_values_go_back_to_the_wire_in_the_order_in_which_they_came(data: st.DataObject) -> None:
+    array = numbered(data.draw(full_shapes))
+    try:
+        selection = select(data.draw(keys(array.shape)), array.shape)
+    except IndexError:
+        return
+    raw = np.arange(int(np.prod(selection.layout.raw))).reshape(selection.layout.raw)
+    if 0 in selection.shape:
+        return
+
+    result = selection.layout.to_result(raw)
+
+    assert np.array_equal(selection.layout.to_raw(result), raw)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_orthogonal_selection_takes_each_axis_by_itself(data: st.DataObject) -> None:
+    array = numbered(data.draw(shapes))
+    key = data.draw(orthogonal_keys(array.shape))
+    expected = array
+    dropped = 0
+    for axis, part in enumerate(key):
+        index = np.asarray(part, np.int64) if isinstance(part, list) else part
+        expected = expected[(*[slice(None)] * (axis - dropped), index)]
+        dropped += isinstance(part, int)
+
+    found = apply(select_orthogonal(key, array.shape), array)
+
+    assert np.array_equal(found, expected)
+    assert np.shape(found) == np.shape(expected)
+
+
+def test_vectorised_selection_puts_the_points_first() -> None:
+    array = numbered((4, 5, 6))
+    rows, columns = np.array([[0, 3], [1, -1]]), np.array([2, 4])
+
+    assert np.array_equal(apply(select_vectorised((rows, columns), array.shape), array), array[rows, columns])
+    expected = np.moveaxis(array[:, rows, columns], 0, -1)
+    assert np.array_equal(apply(select_vectorised((slice(None), rows, columns), array.shape), array), expected)
+
+
+def test_vectorised_selection_takes_a_mask_of_the_whole_shape_and_scalars() -> None:
+    array = numbered((4, 5))
+
+    assert np.array_equal(apply(select_vectorised(array % 3 == 0, array.shape), array), array[array % 3 == 0])
+    assert select_vectorised((1, 2), array.shape).scalar
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_blocks_are_chunks(data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    chunks = data.draw(chunk_shapes(shape))
+    counts = [-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)]
+    block = tuple(data.draw(st.integers(-count, count - 1)) for count in counts)
+    array = numbered(shape)
+    starts = [(i % count) * chunk for i, count, chunk in zip(block, counts, chunks, strict=True)]
+    expected = array[tuple(slice(start, start + chunk) for start, chunk in zip(starts, chunks, strict=True))]
+
+    found = apply(select_blocks(block, shape, chunks), array)
+
+    assert np.array_equal(found, expected)
+    assert found.shape == expected.shape
+
+
+def test_blocks_take_slices_of_chunks_and_an_ellipsis() -> None:
+    array = numbered((10, 7))
+
+    assert np.array_equal(apply(select_blocks((slice(1, 3), ...), array.shape, (4, 3)), array), array[4:10])
+
+
+@pytest.mark.parametrize("key", [slice(None, None, 2), [0, 1], None, np.array([True, False, True])])
+def test_blocks_refuse_steps_lists_and_new_axes(key: Any) -> None:
+    with pytest.raises(IndexError):
+        select_blocks(key, (10,), (4,))
+
+
+@pytest.mark.parametrize("key", [(None, 0), [[0, 1], [1, 0]], np.ones((10, 7), bool)])
+def test_orthogonal_selection_refuses_what_is_not_one_index_an_axis(key: Any) -> None:
+    with pytest.raises(IndexError):
+        select_orthogonal(key, (10, 7))
+
+
+@pytest.mark.parametrize(
+    "key", [1.0, "x", [1.5], np.zeros(0), b"x", object(), {1}, (..., ...), np.ones(3, bool), ([0, 1], [0, 1, 2])]
+)
+def test_what_numpy_refuses_is_an_index_error(key: Any) -> None:
+    with pytest.raises(IndexError):
+        select(key, (10, 7))
+
+
+def test_index_errors_carry_facts() -> None:
+    with pytest.raises(errors.IndexOutOfRange, match="index 7 is out of bounds for axis 1 with size 7"):
+        select((0, 7), (10, 7))
+    with pytest.raises(errors.TooManyIndices):
+        select((0, 0, 0), (10, 7))
+
+
+def test_a_slice_with_step_zero_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="step cannot be zero"):
+        select(slice(None, None, 0), (10,))
+
+
+def test_index_arrays_that_are_ranges_travel_as_slices() -> None:
+    assert select(np.array([2, 4, 6]), (10,)).axes == (range(2, 8, 2),)
+    assert select(np.array([6, 3, 0]), (10,)).axes == (range(6, -3, -3),)
+    assert select([5], (10,)).axes == (5,)
+
+
+def test_selections_are_within_the_shape_that_is_known() -> None:
+    assert select(..., (10, 7)).axes == (range(10), range(7))
+
+
+def test_an_open_mesh_is_one_box_and_a_diagonal_is_points() -> None:
+    assert not select(np.ix_([0, 3, 4], [1, 2, 5]), (10, 7)).pointwise
+    assert select(([0, 3, 4], [1, 2, 5]), (10, 7)).pointwise
+
+
+def test_huge_axes_cost_nothing() -> None:
+    selection = select((slice(5, None), -1), (2**62 - 1, 2**40))
+
+    assert selection.axes == (range(5, 2**62 - 1), 2**40 - 1)
