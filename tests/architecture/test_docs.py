@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hyperslab.api.once import answer
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.docs import stale
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+HTTP = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 METHODS = {"get", "put", "post", "patch", "delete"}
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of every operation of the service."""
+    body: list[bytes] = []
+    answer(create_app(Settings()), "/openapi.json", lambda _: None, body.append)
+    for path, item in json.loads(b"".join(body))["paths"].items():
+        yield from ((method, path, item[method]) for method in METHODS & item.keys())
 
 
 def test_pages_made_from_the_code_are_up_to_date() -> None:
@@ -41,16 +54,24 @@ def test_every_page_can_be_reached_from_another(page: Path) -> None:
 
 
 def test_every_route_is_described() -> None:
-    reference = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
-    rows = [line for line in reference.splitlines() if line.startswith("| `")]
-    openapi = create_app(Settings()).openapi()
-    operations = [(method, path) for path, item in openapi["paths"].items() for method in METHODS & item.keys()]
+    rows = [line for line in HTTP.splitlines() if line.startswith("| `")]
 
     assert [
         f"{method.upper()} {path}"
-        for method, path in operations
-        if not any(f"{path}`" in row and method.upper() in row for row in rows)
+        for method, path, _ in operations()
+        if not any(f"`{path}`" in row and method.upper() in row for row in rows)
     ] == []
+
+
+def test_every_parameter_is_described() -> None:
+    parameters = {
+        (path, parameter["name"])
+        for _, path, operation in operations()
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] == "query"
+    }
+
+    assert [f"{path}: {name}" for path, name in sorted(parameters) if not re.search(rf"`{name}[`=]", HTTP)] == []
 
 
 def test_every_setting_is_put_to_use() -> None:
