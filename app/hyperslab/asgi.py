@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
-
+from hyperslab.api.app import Application
 from hyperslab.api.app import create_app as create_api
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
@@ -13,7 +12,7 @@ from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None) -> Application:
     """The application; without settings, those of the environment. Raises `BadSettings` and `BadDefinition`."""
     settings = settings or load()
     return create_api(build_service(settings), api_options(settings))
@@ -49,6 +48,8 @@ def api_options(settings: Settings) -> ApiOptions:
         max_csv_bytes=settings.max_csv_bytes,
         max_upload_bytes=settings.max_upload_bytes,
         max_points=settings.max_points,
+        tile_cache_bytes=settings.tile_cache_bytes,
+        max_tile_bytes=settings.max_tile_bytes,
         max_listed=settings.max_listed,
         immutable_seconds=settings.immutable_seconds,
         request_threads=settings.request_threads,

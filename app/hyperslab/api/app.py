@@ -37,8 +37,11 @@ from hyperslab.wire import HTML, JSON
 
 _DESCRIPTION = "Zarr arrays as URLs that can be sliced, tiled, written and resized."
 
+Application = FastAPI
+"""What `create_app` makes, for those who must not know the framework."""
 
-def create_app(service: Service, options: ApiOptions | None = None) -> FastAPI:
+
+def create_app(service: Service, options: ApiOptions | None = None) -> Application:
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
