@@ -224,12 +224,18 @@ class ChunkReader:
         return chunk
 
     def _place(self, projection: Projection, chunk: NDArray, out: NDArray) -> None:
-        projection.copy_out(chunk if self._field is None else chunk[self._field], out)
+        values = chunk if self._field is None else chunk[self._field]
+        if values.dtype == out.dtype:
+            projection.copy_out(values, out)
+        else:
+            with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
+                projection.copy_out(values, out)
 
     def _absent(self, projection: Projection, out: NDArray, key: str) -> None:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
-        projection.fill_out(self._fill, out)
+        with np.errstate(over="ignore"):
+            projection.fill_out(self._fill, out)
 
     def _version(self, coords: Coords) -> str | None:
         return UNKNOWN if self._versions is None else self._versions[coords]
