@@ -13,6 +13,7 @@ import typer
 from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
+import hyperslab.asgi  # noqa: F401  all errors are known once everything is imported
 from hyperslab.api.problems import status_of
 from hyperslab.cli import app
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
@@ -69,7 +70,8 @@ effect, secrets masked.
 
 
 def problems_page() -> str:
-    sent = [error for error in all_errors() if error not in NEVER_SENT]
+    ours = [error for error in all_errors() if error.__module__.startswith("hyperslab.")]
+    sent = [error for error in ours if error not in NEVER_SENT]
     rows = [_problem_row(error) for error in sorted(sent, key=lambda error: (status_of(error), error.code))]
     return f"""# Problems
 
