@@ -212,6 +212,19 @@ def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers
     assert code == 0
 
 
+def test_an_answer_that_has_begun_is_finished_after_being_told_to_stop(tmp_path: Path) -> None:
+    size = 64 << 20
+    zarr.create_array(tmp_path / "large.zarr", shape=(size,), chunks=(1 << 20,), dtype="|u1", zarr_format=2)
+    with serving(str(tmp_path / "large.zarr")) as (process, base):
+        with urllib.request.urlopen(f"{base}/v1/slice/large", timeout=30) as body:
+            begun = len(body.read(1000))
+            process.send_signal(signal.SIGTERM)
+            rest = len(body.read())
+        code = process.wait(timeout=30)
+
+    assert (begun + rest, code) == (size, 0)
+
+
 def test_says_what_it_serves_and_what_to_try(store: Path) -> None:
     with serving(str(store), "--writable") as (process, base):
         process.send_signal(signal.SIGINT)
