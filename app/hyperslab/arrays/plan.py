@@ -35,6 +35,8 @@ Projection = ChunkProjection | PointProjection
 _MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
 _BATCH = 8_192
+_MOST_PARTS = 1_024
+"""Up to so many chunks are worked out once, for the plan and the read alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class ReadPlan:
     ``shape`` and ``dtype`` are those of the answer, subarray dimensions included; ``nbytes`` its size in C order.
     ``versions`` maps chunk coordinates to versions (None: absent), or is None where there are too many chunks.
     ``tag`` is a digest of the metadata's version, the versions of all chunks touched, the selection and the field.
+    ``parts`` are the projections where there are few of them.
     """
 
     array: ArrayNode
@@ -55,10 +58,11 @@ class ReadPlan:
     touched: int
     versions: Mapping[Coords, str | None] | None
     tag: str
+    parts: tuple[ChunkProjection, ...] | None
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer."""
-        return project(self.selection, self.array.metadata.grid)
+        return project(self.selection, self.array.metadata.grid) if self.parts is None else iter(self.parts)
 
     @property
     def item_bytes(self) -> int:
@@ -134,13 +138,16 @@ def make_plan(
     ``dtype`` asks for a conversion on the way out.
     """
     digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
-    count = touched(selection, array.metadata.grid)
-    kept = _look_up(versions, array, touched_coords(selection, array.metadata.grid), count, digest)
+    grid = array.metadata.grid
+    count = touched(selection, grid)
+    parts = tuple(project(selection, grid)) if count <= _MOST_PARTS else None
+    coords = touched_coords(selection, grid) if parts is None else iter([part.coords for part in parts])
+    kept = _look_up(versions, array, coords, count, digest)
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
     nbytes = prod(shape) * out_dtype.itemsize
-    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, kept, digest.hexdigest())
+    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, kept, digest.hexdigest(), parts)
 
 
 def make_points_plan(

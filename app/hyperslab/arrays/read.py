@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from time import perf_counter
@@ -27,6 +28,8 @@ _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
+_UNSHARED = 2
+"""References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
 _WORTH_THREADS = 1 << 20
 """Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
 for)."""
@@ -161,7 +164,8 @@ class Reader:
 class SlabStream:
     """An iterator over slabs: consecutive pieces of a C-order answer, each read into one of a few reused buffers.
 
-    A slab is valid until the next call but one of ``next``. Blocks while it reads; use from one thread at a time.
+    A slab is valid for as long as it is held; letting go of it lets its buffer be used again. Blocks while it reads;
+    use from one thread at a time.
     """
 
     def __init__(self, reader: Reader, plan: ReadPlan, interval: tuple[int, int], cancel: Cancel | None) -> None:
@@ -202,10 +206,12 @@ class SlabStream:
         return slab[max(self._start, first) - first : min(self._stop, last) - first]
 
     def _buffer(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """A few buffers in turn. One whose slab somebody still holds is left to them and replaced: a server may keep a
+        piece for as long as it likes."""
         turn = self._turn % _BUFFERS_PER_STREAM
         self._turn += 1
         if turn == len(self._buffers):
             self._buffers.append(np.empty(nbytes, np.uint8))
-        if self._buffers[turn].nbytes < nbytes:
+        elif self._buffers[turn].nbytes < nbytes or sys.getrefcount(self._buffers[turn]) > _UNSHARED:
             self._buffers[turn] = np.empty(nbytes, np.uint8)
         return self._buffers[turn]

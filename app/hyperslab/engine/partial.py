@@ -24,7 +24,7 @@ NDArray = npt.NDArray[Any]
 Part: TypeAlias = tuple[int, Buffer]
 """Some bytes of a stored chunk, and where they begin in it."""
 
-SMALL_CHUNK: Final = 64 << 10
+SMALL_CHUNK: Final = 256 << 10
 """Chunks of fewer bytes are decoded whole: the frame surgery would cost as much."""
 WORTH_SHARE: Final = 0.6
 """Up to this share of a chunk, reading and decoding only that is faster than all of it."""
