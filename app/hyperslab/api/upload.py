@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +39,7 @@ async def read_body(request: Request, limit: int) -> bytearray:
     digest.check()
     return body
 
+
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
 
@@ -60,11 +60,12 @@ def media_type(request: Request) -> str | None:
     return None if kind == _CURLS_DEFAULT else kind
 
 
-def parse_npy(body: bytes | bytearray) -> NDArray[Any]:
-    """The array of an npy body; raises `BadBody`, also for objects, which would be code."""
+def parse_npy(stream: BinaryIO) -> NDArray[Any]:
+    """The array of an npy file from where the stream stands; raises `BadBody`, also for objects, which would be
+    code."""
     try:
-        array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError) as error:
+        array: NDArray[Any] = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError, MemoryError) as error:
         raise BadBody(f"the body is not npy: {error}") from error
     return array
 

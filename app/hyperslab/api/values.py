@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def _from_raw(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
 
 
 def _from_npy(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
-    values = parse_npy(body)
+    values = parse_npy(io.BytesIO(body))
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody("the shape of the npy body", list(wanted.shape), list(values.shape))
     casting = request.query.choice("casting", CASTINGS) or "safe"

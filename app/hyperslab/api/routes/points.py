@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 
 from hyperslab.api import openapi
+from hyperslab.api.auth import check_may_write
 from hyperslab.api.context import Context
 from hyperslab.api.encoders import check_binary, encode_json, npy_header
 from hyperslab.api.headers import array_headers, cost_headers
@@ -23,10 +26,13 @@ from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.api.upload import media_type, parse_json_body, parse_npy, read_body
+from hyperslab.api.upload import media_type, parse_json_body, parse_npy, read_body, received_body
+from hyperslab.api.values import CASTINGS, cast, target
+from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
+from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType
 from hyperslab.wire import JSON, NPY
 
@@ -50,13 +56,16 @@ def router(context: Context) -> APIRouter:
         PREFIX + "/{path:path}",
         summary="Gather scattered points",
         description='The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; '
-        "negative ones count from the end. The answer has one axis over the points, and then a field's subarray.",
-        openapi_extra={"requestBody": _REQUEST_BODY, "parameters": list(openapi.FORMS[:2])},
+        "negative ones count from the end. The answer has one axis over the points, and then a field's subarray. "
+        "With `values=1` points are written: the body is the npy of the coordinates and right behind it that of the "
+        "values (one a point, or one for all).",
+        openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [openapi.PATH, *openapi.FORMS[:2]]},
     )
     async def post_points(request: StarletteRequest) -> Response:
         request.scope[ROUTE] = "points"
         ours = request_at(PREFIX, request)
-        return Delivered(await gather(context, ours), ours)
+        answer = scatter if ours.query.flag("values") else gather
+        return Delivered(await answer(context, ours), ours)
 
     return routes
 
@@ -80,6 +89,32 @@ async def gather(context: Context, request: Request) -> Answer:
     return Answer(200, (*described, *array_headers(plan.shape, plan.dtype), *costs), body)
 
 
+async def scatter(context: Context, request: Request) -> Answer:
+    """Write points: two npy files, one behind the other. Of points named twice the last one stays."""
+    request.query.only(("field", "values", "casting"))
+    check_may_write(request.scope)
+    array = await context.open_array(request.tail)
+    check_writable(array.mount)
+    field = resolve_field(array, request.query.text("field"))
+    async with received_body(context, request) as body:
+        write = partial(_scatter, context, request, array, body, field=field)
+        written = await context.threads.run(write)
+    return Answer(204, ((b"array-chunks", f"written={written}".encode()),))
+
+
+def _scatter(context: Context, request: Request, array: ArrayNode, body: bytearray, *, field: Field | None) -> int:
+    """Returns how many chunks were written."""
+    stream = io.BytesIO(body)
+    points, values = _checked(parse_npy(stream), array, context.options.max_points), parse_npy(stream)
+    wanted = target(array, (len(points),), field)
+    if values.shape not in (wanted.shape, wanted.inner):
+        raise BadBody("the shape of the values", list(wanted.shape), list(values.shape))
+    casting = request.query.choice("casting", CASTINGS) or "safe"
+    items = cast(values, wanted.dtype.numpy, casting)
+    name = None if field is None else field.name
+    return context.service.writer.write_points(array.path, list(points.T), items, field=name)
+
+
 async def _read_coordinates(context: Context, request: Request, array: ArrayNode) -> list[NDArray[Any]]:
     """One array of int64 per axis."""
     rank = len(array.metadata.shape)
@@ -87,20 +122,24 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
     body = await read_body(request, limit)
     points = await context.threads.run(_parse, body, media_type(request), limit)
-    if points.ndim != 2 or points.shape[1] != rank:
-        raise BadBody("the coordinates have the wrong shape", ["points", rank], list(points.shape))
-    if len(points) > most:
-        raise TooLarge("the points of one request", len(points), most, unit="points")
-    return list(np.ascontiguousarray(points.T))
+    return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
 def _parse(body: bytearray, kind: str | None, limit: int) -> NDArray[Any]:
     if kind == NPY:
-        points = parse_npy(body)
-    elif kind == JSON:
-        points = _from_json(parse_json_body(body, limit))
-    else:
-        raise UnsupportedMediaType(kind or "", [NPY, JSON])
+        return parse_npy(io.BytesIO(body))
+    if kind == JSON:
+        return _from_json(parse_json_body(body, limit))
+    raise UnsupportedMediaType(kind or "", [NPY, JSON])
+
+
+def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
+    """Points as int64 of shape (points, axes); raises `BadBody` and `TooLarge`."""
+    rank = len(array.metadata.shape)
+    if points.ndim != 2 or points.shape[1] != rank:
+        raise BadBody("the coordinates have the wrong shape", ["points", rank], list(points.shape))
+    if len(points) > most:
+        raise TooLarge("the points of one request", len(points), most, unit="points")
     if points.dtype.kind not in "iu" and points.size:
         raise BadBody("coordinates are integers", "<i8", points.dtype.str)
     if points.dtype.kind == "u" and points.size and int(points.max()) > np.iinfo(np.int64).max:

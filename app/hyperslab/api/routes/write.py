@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import partial
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 
 from hyperslab.api import openapi
+from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
@@ -112,6 +114,7 @@ async def append(context: Context, request: Request) -> Answer:
     """Store a body behind the end of an axis; the answer says where it went."""
     query = request.query
     query.only(("axis", "at", "casting"))
+    check_may_write(request.scope)
     axis = query.integer("axis", 0, low=-64, high=63)
     at = query.integer("at", 0, low=0, high=2**62) if "at" in query.values else None
     array = await context.open_array(request.tail)
@@ -155,7 +158,9 @@ def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: 
     metadata = array.metadata
     kind = media_type(request) or RAW
     if kind == NPY:
-        return cast(parse_npy(body), metadata.dtype.numpy, request.query.choice("casting", CASTINGS) or "safe")
+        return cast(
+            parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request.query.choice("casting", CASTINGS) or "safe"
+        )
     others = [size for a, size in enumerate(metadata.shape) if a != axis]
     row = int(np.prod(others, dtype=object)) * metadata.itemsize
     if kind == RAW:
