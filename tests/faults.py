@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -67,7 +67,14 @@ class DropHeaders:
     names: tuple[str, ...]
 
 
-Fault = Status | Delay | Reset | LoseAnswer | Truncate | DropHeaders
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Run ``action`` (another writer, say) and then pass on."""
+
+    action: Callable[[], object]
+
+
+Fault = Status | Delay | Reset | LoseAnswer | Truncate | DropHeaders | Before
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, fault: Fault, *, method: str | None = None, path: str = "", times: float = 1) -> None:
-        """Use ``fault`` on the next ``times`` requests (``math.inf``: all) of ``method`` with ``path`` in their target."""
+        """Use ``fault`` on the next ``times`` requests (``math.inf``: all) of ``method`` with ``path`` in their URL."""
         with self._lock:
             self._rules.append(_Rule(fault, method, path, times))
 
@@ -171,9 +178,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if isinstance(fault, Delay):
                 time.sleep(fault.seconds)
+            if isinstance(fault, Before):
+                fault.action()
             self._finish(fault, *self._ask_upstream(body, fault))
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815  (the base class looks for these)
 
     def _read_body(self) -> bytes:
         if "100-continue" in self.headers.get("Expect", ""):

@@ -6,11 +6,10 @@ import random
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import obstore
-from obstore import ObjectMeta, PutResult
 from obstore.exceptions import BaseError
 
 from hyperslab.errors import StoreError
@@ -26,6 +25,9 @@ from hyperslab.storage.object_errors import (
     translate,
     was_surely_not_applied,
 )
+
+if TYPE_CHECKING:  # obstore's types are not there at run time
+    from obstore import ObjectMeta, PutResult
 
 MARK: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""

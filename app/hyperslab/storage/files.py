@@ -23,6 +23,7 @@ TEMPORARY: Final = f"{HIDDEN}.tmp."
 _FAILURES: Final[dict[int, type[StoreError]]] = {
     errno.ENOSPC: StoreFull,
     errno.EDQUOT: StoreFull,
+    errno.EFBIG: StoreFull,
     errno.EACCES: StoreDenied,
     errno.EPERM: StoreDenied,
     errno.EROFS: StoreDenied,
@@ -55,7 +56,7 @@ def failure(store: str, key: str, error: OSError) -> HyperslabError:
     number = error.errno or 0
     if number in _BAD_PATHS:
         return BadPath(key, _BAD_PATHS[number])
-    reason = f"{error.strerror or error} ({errno.errorcode.get(number, number)})"
+    reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
     return _FAILURES.get(number, StoreError)(store, key, reason)
 
 
@@ -113,7 +114,12 @@ class Fence:
 
     def follow(self, path: str) -> str:
         """The real path behind ``path``, checked."""
-        real = os.path.realpath(path, strict=True)
+        try:
+            real = os.path.realpath(path, strict=True)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise BadPath(os.path.relpath(path, self.root), _BAD_PATHS[errno.ELOOP]) from error
         if real != self.root and not real.startswith(self._inside):
             raise BadPath(os.path.relpath(path, self.root), "a symbolic link leads out of the store")
         return real

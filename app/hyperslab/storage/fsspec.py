@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
@@ -15,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from typing_extensions import override
 
 from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
+from hyperslab.storage import memory
 from hyperslab.storage.base import (
     ABSENT,
     Absent,
@@ -48,8 +50,8 @@ class FsspecStore(Store):
 
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
     modification with the size (as fine as its clock: SFTP's ticks in seconds); else a digest of the content, and then
-    each look costs a whole read. Puts are as atomic as the file system's own ``pipe_file``: in memory they are, over
-    SFTP or FTP a reader may see a part.
+    each look costs a whole read. Puts are as atomic as the file system's own ``pipe_file``, but for readers in this
+    process, who wait: in memory they are, over SFTP or FTP other readers may see a part, and so may all after a crash.
 
     Options go to the file system as they are (``true`` and ``false`` as booleans, ``port`` as a number);
     ``protocol.name`` is for the inner part of a chained URL, for example ``s3.anon``.
@@ -61,7 +63,8 @@ class FsspecStore(Store):
         self._locks = KeyedLocks()
         self._commits = KeyedLocks()
         self._root_seen = float("-inf")
-        if config.writable:
+        self._in_memory = isinstance(self._fs, MemoryFileSystem)
+        if config.writable and not self._in_memory:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
 
     @property
@@ -167,8 +170,7 @@ class FsspecStore(Store):
         return self._locks.hold(key, shared=shared)
 
     def check(self) -> None:
-        if not isinstance(self._fs, MemoryFileSystem):
-            self._require_root("")
+        self._require_root("")
 
     def close(self) -> None:
         """fsspec's file systems have no common way to be closed."""
@@ -178,37 +180,36 @@ class FsspecStore(Store):
 
     def _read_steadily(self, key: str, read: Callable[[str], T]) -> tuple[T, str] | None:
         """What is read and its version: again from the start if that changes meanwhile."""
-        before = self._version(key)
-        for _ in range(_MOST_TRIES):
-            if before is None:
-                return None
-            data = self._find(key, read, self._path(key))
-            after = self._version(key)
-            if data is not None and after == before:
-                return data, before
-            if data is None and after == before:
-                raise StoreError(self.name, key, "it is listed, but cannot be read")
-            before = after
-        raise StoreError(self.name, key, "it changed again and again while it was read")
+        with self._commits.hold(key, shared=True):  # `pipe_file` empties a file before it writes it
+            before = self._version(key)
+            for _ in range(_MOST_TRIES):
+                if before is None:
+                    return None
+                data = self._find(key, read, self._path(key))
+                after = self._version(key)
+                if data is not None and after == before:
+                    return data, before
+                if data is None and after == before:
+                    raise StoreError(self.name, key, "it is listed, but cannot be read")
+                before = after
+            raise StoreError(self.name, key, "it changed again and again while it was read")
 
     def _info(self, key: str) -> Info | None:
-        look = self._memory_info if isinstance(self._fs, MemoryFileSystem) else self._fs.info
+        look = partial(memory.info, self._fs) if self._in_memory else self._fs.info
         info = self._find(key, look, self._path(key))
         if info is None:
             self._require_root(key)
             return None
         return info if info["type"] == "file" else None
 
-    def _memory_info(self, path: str) -> Info:
-        """fsspec's own looks through all names for directories, which makes n reads cost n²."""
-        file = self._fs.store.get(self._fs._strip_protocol(path))
-        if file is None:
-            raise FileNotFoundError(path)
-        return {"type": "file", "size": file.size, "created": file.created}
-
     def _entry(self, key: str, info: Info) -> Entry:
-        moment = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
-        return Entry(key, int(info["size"] or 0), self._version_of(key, info), _seconds(moment))
+        moment = _moment(info)
+        return Entry(
+            key=key,
+            size=int(info["size"] or 0),
+            version=self._version_of(key, info),
+            modified=moment if isinstance(moment, float) else 0.0,
+        )
 
     def _version(self, key: str) -> str | None:
         info = self._info(key)
@@ -217,7 +218,7 @@ class FsspecStore(Store):
     def _version_of(self, key: str, info: Info) -> str:
         if (tag := next((info[name] for name in _TAGS if info.get(name)), None)) is not None:
             return f"{tag}-{info['size']}"
-        if (moment := next((info[name] for name in _TIMES if info.get(name) is not None), None)) is not None:
+        if (moment := _moment(info)) is not None:
             return f"{moment}-{info['size']}"
         content = self._find(key, self._fs.cat_file, self._path(key))
         return blake2b(content or b"", digest_size=16).hexdigest()
@@ -233,15 +234,17 @@ class FsspecStore(Store):
         self._find(path, lambda path: self._fs.rm(path, recursive=True), path)
 
     def _ls(self, prefix: str) -> list[Info]:
-        listed = self._find(prefix, lambda path: self._fs.ls(path, detail=True), self._path(prefix).rstrip("/"))
+        look = partial(memory.ls, self._fs) if self._in_memory else partial(self._fs.ls, detail=True)
+        listed = self._find(prefix, look, self._path(prefix).rstrip("/"))
         if listed is None:
             self._require_root(prefix)
             return []
-        return [info for info in listed if len(str(info["name"])) > len(self._path(prefix).strip("/"))]
+        below = self._path(prefix).strip("/")
+        return [info for info in listed if str(info["name"]).strip("/") != below]  # some list a file as its own child
 
     def _require_root(self, key: str) -> None:
         """Where something is absent, the root must be there: a mount that is gone does not make all keys absent."""
-        if isinstance(self._fs, MemoryFileSystem) or time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
+        if self._in_memory or time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
             return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
             raise StoreError(self.name, key, "the root of the store is not there")
@@ -311,8 +314,11 @@ def _value(name: str, text: str) -> str | int | bool:
     return int(text) if name == "port" and text.isdecimal() else text
 
 
-def _seconds(moment: Any) -> float:
-    """A time as file systems report it: a number, a datetime, or something else that is of no use."""
+def _moment(info: Info) -> float | str | None:
+    """When a file was changed, in seconds since 1970 where the file system reports a time that can be counted."""
+    moment = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    if moment is None:
+        return None
     if hasattr(moment, "timestamp"):
         return float(moment.timestamp())
-    return float(moment) if isinstance(moment, int | float) else 0.0
+    return float(moment) if isinstance(moment, int | float) else str(moment)

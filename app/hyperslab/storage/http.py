@@ -207,7 +207,7 @@ class HttpStore(Store):
             raise self._failure(key, error) from error
         if method == "HEAD" and answer.status in _NO_HEAD:
             return self._ask("GET", key, headers)
-        if answer.status == 404:
+        if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
             return None
         if answer.status in (200, 206, 416):
             return answer
@@ -272,6 +272,12 @@ def _size(answer: urllib3.BaseHTTPResponse) -> str | None:
     if answer.status == 206:
         return str(answer.headers.get("Content-Range", "")).rpartition("/")[2]
     return answer.headers.get("Content-Length")
+
+
+def _led_to_a_directory(answer: urllib3.BaseHTTPResponse, url: str) -> bool:
+    """Whether the server redirected from a name to its index page: then there is no value of that name."""
+    path = urlsplit(url).path
+    return not path.endswith("/") and urlsplit(answer.url or "").path == f"{path}/"
 
 
 def _digest(data: bytes) -> str:

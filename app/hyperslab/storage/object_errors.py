@@ -27,6 +27,7 @@ OBSTORE_ERRORS: Final = (BaseError, ValueError, OSError, NotImplementedError)
 CONFLICTS: Final = (AlreadyExistsError, PreconditionError)
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_NETWORK_KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CODE = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>")
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "AccountNotFound"})
 _NO_KEY: Final = frozenset({"NoSuchKey", "BlobNotFound"})
@@ -35,13 +36,10 @@ _FULL: Final = frozenset(
 )
 _METADATA_SERVICES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/oauth2/token")
 _NETWORK: Final = {
-    "kind: Timeout": "no answer in time",
-    "TimedOut": "no answer in time",
-    "kind: Connect": "no connection",
-    "kind: Interrupted": "the connection broke off",
-    "IncompleteBody": "the connection broke off",
-    "error sending request": "the connection broke off",
-    "builder error": "plain HTTP is not allowed: set allow_http",
+    "Timeout": "no answer in time",
+    "Connect": "no connection",
+    "Interrupted": "the connection broke off",
+    "Request": "the request could not be sent",
 }
 
 
@@ -54,6 +52,12 @@ def status_of(error: Exception) -> int:
 def code_of(error: Exception) -> str:
     """The store's own error code, such as ``SlowDown``; "" where it sent none."""
     found = _CODE.search(str(error))
+    return found.group(1) if found else ""
+
+
+def network_kind_of(error: Exception) -> str:
+    """What went wrong on the way, such as ``Timeout`` or ``Connect``; "" where there was an answer."""
+    found = _NETWORK_KIND.search(str(error))
     return found.group(1) if found else ""
 
 
@@ -76,13 +80,14 @@ def is_worth_retrying(error: Exception) -> bool:
     """Whether the same request may succeed a moment later: no answer, overload, or two writers at one instant."""
     status = status_of(error)
     retried = status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
-    no_answer = not status and any(mark in str(error) for mark in _NETWORK if mark != "builder error")
-    return retried or no_answer or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
+    return retried or network_kind_of(error) in _NETWORK or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
 
 
 def was_surely_not_applied(error: Exception) -> bool:
     """Whether a failed put cannot have been stored: it never left, or the store says so."""
-    return status_of(error) in (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS) or "kind: Connect" in str(error)
+    return (
+        status_of(error) in (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS) or network_kind_of(error) == "Connect"
+    )
 
 
 def translate(store: str, key: str, error: Exception) -> HyperslabError:
@@ -100,8 +105,7 @@ def _kind_of(error: Exception) -> type[StoreError]:
         return StoreFull if code_of(error) in _FULL else StoreDenied
     if status == HTTPStatus.INSUFFICIENT_STORAGE or code_of(error) in _FULL:
         return StoreFull
-    timed_out = not status and ("kind: Timeout" in text or "TimedOut" in text)
-    return StoreTimeout if timed_out or status in (408, 504) else StoreError
+    return StoreTimeout if network_kind_of(error) == "Timeout" or status in (408, 504) else StoreError
 
 
 def _reason(error: Exception) -> str:
@@ -113,5 +117,7 @@ def _reason(error: Exception) -> str:
         return "the bucket does not exist"
     if status:
         return f"the object store answered {status} {code_of(error)}".rstrip()
-    network = next((reason for mark, reason in _NETWORK.items() if mark in text), None)
-    return network or f"the object store failed ({type(error).__name__})"
+    if "builder error" in text:
+        return "plain HTTP is not allowed: set allow_http"
+    kind = network_kind_of(error)
+    return _NETWORK.get(kind, f"the object store failed ({kind or type(error).__name__})")

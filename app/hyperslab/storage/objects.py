@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
-from obstore import ObjectMeta
 from obstore.exceptions import BaseError
 
 from hyperslab.errors import ReadOnly, StoreError
@@ -25,6 +24,9 @@ from hyperslab.storage.object_requests import Requests
 from hyperslab.storage.object_versions import PAGE, Page, VersionFinder
 from hyperslab.storage.parallel import SideBySide
 from hyperslab.storage.ranges import Span, cut, merge
+
+if TYPE_CHECKING:  # obstore's types are not there at run time
+    from obstore import ObjectMeta
 
 WIDTH: Final = 32
 

@@ -1,0 +1,446 @@
+"""What every store must do. A kind of store subclasses the parts that it can do and gives the fixture `opened`."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from hyperslab.errors import ReadOnly
+from hyperslab.storage.base import ABSENT, Store, VersionConflict
+
+Opened = Callable[[Mapping[str, bytes]], Store]
+"""Opens a new store that holds these values."""
+
+ODD_KEYS = ("...", "a/...", ".foo", "foo..bar", "a b/ c ", "%2e%2e/x", "a+b&c=d", "naïve/日本", "a#b?c", "x~{y}[z]'\"")
+
+
+class ReadContract:
+    """Reading by key."""
+
+    def test_a_value_is_read_whole_with_its_version(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"value"})
+
+        stored = store.get("a/0.0")
+
+        assert stored is not None
+        assert bytes(stored.data) == b"value"
+        assert [stored.version] == store.versions("a/", ["a/0.0"])
+
+    def test_stat_knows_size_and_version_without_reading(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"value"})
+
+        entry = store.stat("a/0.0")
+
+        assert entry is not None
+        assert (entry.key, entry.size) == ("a/0.0", 5)
+        assert entry.modified >= 0
+        assert [entry.version] == store.versions("a/", ["a/0.0"])
+
+    @pytest.mark.parametrize("key", ["nothing", "a/nothing", "a", "a/0.0/below", "b/c/d"])
+    def test_what_is_not_there_is_absent(self, opened: Opened, key: str) -> None:
+        store = opened({"a/0.0": b"value", "ab/x": b"other"})
+
+        assert store.get(key) is None
+        assert store.get_ranges(key, [(0, 1), (3, 4)]) is None
+        assert store.get_ranges(key, []) is None
+        assert store.stat(key) is None
+        assert store.versions("", [key]) == [None]
+
+    def test_an_empty_value_is_not_absence(self, opened: Opened) -> None:
+        store = opened({"empty": b""})
+
+        stored = store.get("empty")
+
+        assert stored is not None
+        assert bytes(stored.data) == b""
+        assert [bytes(part) for part in store.get_ranges("empty", [(0, 1), (0, 0)]) or ()] == [b"", b""]
+
+    def test_a_big_value_comes_whole(self, opened: Opened) -> None:
+        value = random.Random(1).randbytes(3_000_001)
+        store = opened({"big": value})
+
+        stored = store.get("big")
+
+        assert stored is not None
+        assert bytes(stored.data) == value
+
+    def test_ranges_equal_slices_of_the_value(self, opened: Opened) -> None:
+        value = random.Random(2).randbytes(1_200_000)
+        store = opened({"v": value})
+        chance = random.Random(3)
+        starts = [chance.choice([0, 1, 5, 599_999, 1_199_999, 1_200_000, 1_300_000]) for _ in range(12)]
+        ranges = [(start, start + chance.choice([0, 1, 17, 700_000])) for start in starts]
+
+        parts = store.get_ranges("v", ranges)
+
+        assert parts is not None
+        assert [bytes(part) for part in parts] == [value[start:stop] for start, stop in ranges]
+
+    def test_ranges_of_another_version_are_refused(self, opened: Opened) -> None:
+        store = opened({"v": b"0123456789"})
+        version = store.versions("", ["v"])[0]
+
+        parts = store.get_ranges("v", [(2, 4)], version)
+
+        assert [bytes(part) for part in parts or ()] == [b"23"]
+        with pytest.raises(VersionConflict) as conflict:
+            store.get_ranges("v", [(2, 4)], "another")
+        assert conflict.value.current == version
+
+    def test_versions_come_in_the_order_asked_for(self, opened: Opened) -> None:
+        values = {f"a/{i}.{j}": f"{i}.{j}".encode() for i in range(3) for j in range(20)} | {"b/0/1": b"x"}
+        store = opened(values)
+        keys = ["a/2.3", "b/0/1", "a/9.9", "a/0.0", "a/2.3", *sorted(values), "c/d"]
+
+        versions = store.versions("", keys)
+
+        assert [version is not None for version in versions] == [key in values for key in keys]
+        assert versions == [store.versions("", [key])[0] for key in keys]
+
+    @pytest.mark.parametrize("key", ODD_KEYS)
+    def test_odd_names_are_names(self, opened: Opened, key: str) -> None:
+        store = opened({key: b"value"})
+
+        stored = store.get(key)
+
+        assert stored is not None
+        assert bytes(stored.data) == b"value"
+
+    def test_many_threads_read_at_once(self, opened: Opened) -> None:
+        values = {f"k{i}": bytes([i]) * 5_000 for i in range(8)}
+        store = opened(values)
+
+        def read(i: int) -> bool:
+            stored = store.get(f"k{i % 8}")
+            return stored is not None and bytes(stored.data) == values[f"k{i % 8}"]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(read, range(64)))
+
+    def test_a_store_that_is_there_passes_its_check(self, opened: Opened) -> None:
+        opened({"a": b"1"}).check()
+
+
+class ListContract:
+    """Listing."""
+
+    VALUES: Mapping[str, bytes] = {
+        "a/0.0": b"1",
+        "a/0.1": b"22",
+        "a/b/c": b"3",
+        "ab/x": b"4",
+        ".zgroup": b"{}",
+        "naïve/日本": b"5",
+    }
+
+    def test_a_directory_lists_its_direct_children_sorted(self, opened: Opened) -> None:
+        store = opened(self.VALUES)
+
+        listing = store.list_dir("a/")
+
+        assert [(entry.key, entry.size) for entry in listing.entries] == [("a/0.0", 1), ("a/0.1", 2)]
+        assert listing.prefixes == ("b",)
+
+    def test_the_root_is_a_directory(self, opened: Opened) -> None:
+        store = opened(self.VALUES)
+
+        listing = store.list_dir("")
+
+        assert [entry.key for entry in listing.entries] == [".zgroup"]
+        assert listing.prefixes == ("a", "ab", "naïve")
+
+    def test_a_prefix_of_nothing_lists_nothing(self, opened: Opened) -> None:
+        store = opened(self.VALUES)
+
+        assert store.list_dir("nothing/").entries == ()
+        assert store.list_dir("nothing/").prefixes == ()
+        assert store.list_dir("a/0.0/").entries == ()
+        assert list(store.list_prefix("nothing/")) == []
+
+    @pytest.mark.parametrize("prefix", ["", "a/", "ab/", "a/b/", "naïve/"])
+    def test_every_key_below_a_prefix_is_listed_at_any_depth(self, opened: Opened, prefix: str) -> None:
+        store = opened(self.VALUES)
+
+        found = {entry.key: entry.size for entry in store.list_prefix(prefix)}
+
+        assert found == {key: len(value) for key, value in self.VALUES.items() if key.startswith(prefix)}
+
+
+class ListedVersionContract:
+    """Listings know the same versions as stats."""
+
+    def test_a_listing_has_the_versions_that_stats_have(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"1", "a/0.1": b"22"})
+
+        listing = store.list_dir("a/")
+
+        assert [entry.version for entry in listing.entries] == store.versions("a/", ["a/0.0", "a/0.1"])
+
+
+class WriteContract:
+    """Writing, alone and against others."""
+
+    def test_what_is_put_is_read_back_at_once(self, opened: Opened) -> None:
+        store = opened({})
+
+        version = store.put("a/b/0.0", memoryview(b"value"))
+
+        stored = store.get("a/b/0.0")
+        assert stored is not None
+        assert (bytes(stored.data), stored.version) == (b"value", version)
+        assert store.versions("a/b/", ["a/b/0.0"]) == [version]
+
+    def test_any_contiguous_buffer_can_be_put(self, opened: Opened) -> None:
+        store = opened({})
+
+        store.put("k", memoryview(bytearray(8)).cast("i", (2,)))
+
+        stored = store.get("k")
+        assert stored is not None
+        assert bytes(stored.data) == bytes(8)
+
+    def test_each_write_of_one_size_has_a_version_of_its_own(self, opened: Opened) -> None:
+        store = opened({})
+
+        versions = [store.put("k", i.to_bytes(4, "big")) for i in range(100)]
+
+        assert len(set(versions)) == 100
+
+    def test_only_the_first_creation_succeeds(self, opened: Opened) -> None:
+        store = opened({})
+        version = store.put("k", b"first", if_version=ABSENT)
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.put("k", b"second", if_version=ABSENT)
+
+        assert (conflict.value.key, conflict.value.current) == ("k", version)
+        assert _value(store, "k") == b"first"
+
+    def test_a_put_on_top_of_another_version_changes_nothing(self, opened: Opened) -> None:
+        store = opened({"k": b"old"})
+        old = store.versions("", ["k"])[0]
+        assert old is not None
+        new = store.put("k", b"new", if_version=old)
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.put("k", b"late", if_version=old)
+
+        assert conflict.value.current == new
+        assert _value(store, "k") == b"new"
+
+    def test_a_put_on_top_of_what_is_gone_is_a_conflict(self, opened: Opened) -> None:
+        store = opened({"k": b"old"})
+        old = store.versions("", ["k"])[0]
+        assert old is not None
+        store.delete("k")
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.put("k", b"late", if_version=old)
+
+        assert conflict.value.current is None
+        assert store.get("k") is None
+
+    def test_threads_that_count_with_conditional_puts_lose_nothing(self, opened: Opened) -> None:
+        store = opened({"counter": b"0"})
+
+        def count(_: int) -> None:
+            for _ in range(5):
+                increment(store, "counter")
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(count, range(8)))
+
+        assert _value(store, "counter") == b"40"
+
+    def test_of_threads_that_create_one_key_one_wins(self, opened: Opened) -> None:
+        store = opened({})
+
+        def create(i: int) -> bytes | None:
+            with suppress(VersionConflict):
+                store.put("k", str(i).encode(), if_version=ABSENT)
+                return str(i).encode()
+            return None
+
+        with ThreadPoolExecutor(8) as pool:
+            winners = [value for value in pool.map(create, range(8)) if value is not None]
+
+        assert winners == [_value(store, "k")]
+
+    def test_a_key_is_deleted_once(self, opened: Opened) -> None:
+        store = opened({"a/k": b"1", "a/l": b"2"})
+
+        assert store.delete("a/k") is True
+
+        assert store.delete("a/k") is False
+        assert store.get("a/k") is None
+        assert _value(store, "a/l") == b"2"
+
+    def test_deleting_another_version_is_a_conflict(self, opened: Opened) -> None:
+        store = opened({"k": b"1"})
+        version = store.versions("", ["k"])[0]
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.delete("k", if_version="another")
+
+        assert conflict.value.current == version
+        assert store.delete("k", if_version=version) is True
+        with pytest.raises(VersionConflict):
+            store.delete("k", if_version=version)
+
+    def test_deleting_a_prefix_takes_what_is_below_and_nothing_else(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"1", "a/b/c": b"2", "ab/x": b"3", "b": b"4"})
+
+        assert store.delete_prefix("a/") == 2
+
+        assert store.delete_prefix("a/") == 0
+        assert sorted(entry.key for entry in store.list_prefix("")) == ["ab/x", "b"]
+
+    def test_deleting_the_root_prefix_empties_the_store(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"1", "b": b"2"})
+
+        assert store.delete_prefix("") == 2
+
+        assert list(store.list_prefix("")) == []
+        store.put("a/0.0", b"again")
+        assert _value(store, "a/0.0") == b"again"
+
+    def test_the_services_own_keys_are_not_listed(self, opened: Opened) -> None:
+        store = opened({"a/k": b"1"})
+        store.put(".hyperslab/note", b"own")
+        store.put("a/.hyperslab/note", b"own")
+
+        assert [entry.key for entry in store.list_prefix("")] == ["a/k"]
+        assert store.list_dir("").prefixes == ("a",)
+        assert store.list_dir("a/").prefixes == ()
+        assert _value(store, ".hyperslab/note") == b"own"
+
+    def test_an_exclusive_lock_keeps_threads_apart(self, opened: Opened) -> None:
+        store = opened({"k": b"0"})
+
+        def count(_: int) -> None:
+            for _ in range(10):
+                with store.lock("k"):
+                    store.put("k", str(int(_value(store, "k")) + 1).encode())
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(count, range(4)))
+
+        assert _value(store, "k") == b"40"
+
+    def test_shared_holders_meet_inside_a_lock(self, opened: Opened) -> None:
+        store = opened({})
+        meeting = threading.Barrier(3, timeout=30)
+
+        def visit(_: int) -> None:
+            with store.lock("a/.zarray", shared=True):
+                meeting.wait()
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(visit, range(3)))
+
+    def test_node_locks_and_chunk_locks_do_not_block_each_other(self, opened: Opened) -> None:
+        store = opened({})
+
+        with store.lock("a/.zarray"), store.lock("b/.zgroup"), ThreadPoolExecutor(1) as pool:
+            pool.submit(_lock_once, store, "a/0.0").result(timeout=30)
+
+    def test_a_lock_is_free_again_after_an_error_inside(self, opened: Opened) -> None:
+        store = opened({})
+
+        with pytest.raises(KeyError), store.lock("a/0.0"):
+            raise KeyError
+
+        _lock_once(store, "a/0.0")
+
+
+class AtomicContract:
+    """Readers beside a writer."""
+
+    def test_readers_see_whole_values_while_they_are_rewritten(self, opened: Opened) -> None:
+        store = opened({"k": bytes(50_000)})
+
+        def rewrite() -> None:
+            for i in range(40):
+                store.put("k", bytes([i]) * (50_000 + 1_000 * i))
+
+        seen: list[bytes] = []
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(rewrite)
+            while True:
+                seen.append(_value(store, "k"))
+                if written.done():
+                    break
+            written.result()
+
+        assert all(len(set(value)) == 1 and len(value) == 50_000 + 1_000 * value[0] for value in seen)
+
+    def test_a_version_belongs_to_the_value_it_came_with(self, opened: Opened) -> None:
+        store = opened({})
+        written = {store.put("k", b"start"): b"start"}
+        seen: list[tuple[str, bytes]] = []
+
+        def rewrite() -> None:
+            for i in range(60):
+                value = f"{i:05d}".encode()
+                written[store.put("k", value)] = value
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(rewrite)
+            while not writing.done():
+                stored = store.get("k")
+                assert stored is not None
+                seen.append((stored.version, bytes(stored.data)))
+            writing.result()
+
+        assert all(written[version] == value for version, value in seen)
+
+
+class ReadOnlyContract:
+    """A store that is not writable refuses every write; the fixture `opened` gives one."""
+
+    def test_every_write_is_refused_and_changes_nothing(self, opened: Opened) -> None:
+        store = opened({"a/k": b"1"})
+
+        for write in _writes(store):
+            with pytest.raises(ReadOnly):
+                write()
+
+        assert _value(store, "a/k") == b"1"
+        assert store.get("new") is None
+        assert not store.capabilities.writable
+
+
+def increment(store: Store, key: str) -> None:
+    """Add one to a number in a store, by conditional puts alone."""
+    while True:
+        stored = store.get(key)
+        assert stored is not None
+        try:
+            store.put(key, str(int(bytes(stored.data)) + 1).encode(), if_version=stored.version)
+        except VersionConflict:
+            continue
+        return
+
+
+def _writes(store: Store) -> Iterator[Callable[[], object]]:
+    yield lambda: store.put("new", b"1")
+    yield lambda: store.put("a/k", b"2", if_version=store.versions("", ["a/k"])[0])
+    yield lambda: store.delete("a/k")
+    yield lambda: store.delete_prefix("a/")
+    yield lambda: _lock_once(store, "a/k")
+
+
+def _lock_once(store: Store, key: str) -> None:
+    with store.lock(key):
+        pass
+
+
+def _value(store: Store, key: str) -> bytes:
+    stored = store.get(key)
+    assert stored is not None
+    return bytes(stored.data)

@@ -1,0 +1,200 @@
+"""What fsspec opens."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+import fsspec  # type: ignore[import-untyped]
+import pytest
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+from typing_extensions import override
+
+from hyperslab import errors
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store, WritersSafe
+from tests.storage.contract import (
+    AtomicContract,
+    ListContract,
+    ListedVersionContract,
+    Opened,
+    ReadContract,
+    ReadOnlyContract,
+    WriteContract,
+)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """A place of its own in the memory of the process."""
+    name = uuid4().hex
+    yield f"memory://{name}/base"
+    fs = fsspec.filesystem("memory")
+    if fs.exists(f"/{name}"):
+        fs.rm(f"/{name}", recursive=True)
+
+
+def fill_memory(url: str, values: Mapping[str, bytes]) -> None:
+    fs, root = fsspec.core.url_to_fs(url)
+    for key, value in values.items():
+        fs.pipe_file(f"{root}/{key}", value)
+
+
+class TestMemory(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
+    @pytest.fixture
+    def opened(self, memory: str) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill_memory(memory, values)
+            return open_store(StoreConfig("memory", memory, writable=True))
+
+        return open_filled
+
+
+class TestReadOnlyMemory(ReadOnlyContract):
+    @pytest.fixture
+    def opened(self, memory: str) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill_memory(memory, values)
+            return open_store(StoreConfig("memory", memory))
+
+        return open_filled
+
+
+class TestZip(ReadContract, ListContract, ListedVersionContract, ReadOnlyContract):
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+                for key, value in values.items():
+                    archive.writestr(key, value)
+            return open_store(StoreConfig("zip", f"zip://::file://{tmp_path}/a.zip"))
+
+        return open_filled
+
+
+class TestFolderInZip(ReadContract, ListContract):
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+                for key, value in {f"data/base/{key}": value for key, value in values.items()}.items():
+                    archive.writestr(key, value)
+                archive.writestr("data/basement", b"x")
+            return open_store(StoreConfig("zip", f"zip://data/base::file://{tmp_path}/a.zip"))
+
+        return open_filled
+
+
+class PlainFiles(LocalFileSystem):  # type: ignore[misc]
+    """A file system with real folders and no atomic writes, as SFTP's and SMB's are."""
+
+    protocol = "plainfiles"
+
+
+class TestRealFolders(ReadContract, ListContract, WriteContract, AtomicContract):
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Opened:
+        fsspec.register_implementation("plainfiles", PlainFiles, clobber=True)
+
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            for key, value in values.items():
+                (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / key).write_bytes(value)
+            return open_store(StoreConfig("plain", f"plainfiles://{tmp_path}", writable=True))
+
+        return open_filled
+
+
+class FailingFileSystem(PlainFiles):
+    """Files that are there, but every read fails in the way a test wants."""
+
+    protocol = "failing"
+    error: ClassVar[Exception] = OSError("boom")
+
+    @override
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        raise self.error
+
+
+class TestFailures:
+    """What a library raises is never absence and never shown."""
+
+    @pytest.mark.parametrize(
+        ("error", "kind"),
+        [
+            (OSError("token=secret"), errors.StoreError),
+            (PermissionError(13, "secret"), errors.StoreDenied),
+            (OSError(28, "No space left on device"), errors.StoreFull),
+            (TimeoutError("secret"), errors.StoreTimeout),
+            (RuntimeError("secret"), errors.StoreError),
+            (FileNotFoundError("it was listed a moment ago"), errors.StoreError),
+        ],
+        ids=str,
+    )
+    def test_reading_what_is_there_but_fails_is_a_failure(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[errors.StoreError]
+    ) -> None:
+        fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
+        monkeypatch.setattr(FailingFileSystem, "error", error)
+        (tmp_path / "k").write_bytes(b"1")
+        store = open_store(StoreConfig("failing", f"failing://{tmp_path}"))
+
+        with pytest.raises(kind) as failed:
+            store.get("k")
+
+        assert "secret" not in str(failed.value)
+
+    def test_an_archive_that_is_not_there_is_a_failure(self, tmp_path: Path) -> None:
+        with pytest.raises(errors.StoreError):
+            open_store(StoreConfig("zip", f"zip://::file://{tmp_path}/missing.zip"))
+
+    def test_an_archive_that_is_broken_is_a_failure(self, tmp_path: Path) -> None:
+        (tmp_path / "a.zip").write_bytes(b"not a zip")
+
+        with pytest.raises(errors.StoreError):
+            open_store(StoreConfig("zip", f"zip://::file://{tmp_path}/a.zip"))
+
+    def test_a_folder_that_is_not_in_the_archive_is_a_failure(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("data/k", b"1")
+        store = open_store(StoreConfig("zip", f"zip://date::file://{tmp_path}/a.zip"))
+
+        for read in (
+            lambda: store.get("k"),
+            lambda: store.versions("", ["k"]),
+            lambda: store.list_dir(""),
+            store.check,
+        ):
+            with pytest.raises(errors.StoreError, match="root"):
+                read()
+
+
+class TestConfiguration:
+    """What can be said, and what is said back."""
+
+    def test_an_archive_cannot_be_written(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("k", b"1")
+
+        with pytest.raises(errors.BadDefinition, match="read-only"):
+            open_store(StoreConfig("zip", f"zip://::file://{tmp_path}/a.zip", writable=True))
+
+    def test_an_unknown_protocol_is_a_bad_definition(self) -> None:
+        with pytest.raises(errors.BadDefinition, match="nosuch"):
+            open_store(StoreConfig("x", "nosuch://somewhere"))
+
+    def test_options_reach_the_file_system_and_secrets_stay_inside(self) -> None:
+        with pytest.raises(errors.BadDefinition) as refused:
+            open_store(StoreConfig("x", "sftp://me:secret@127.0.0.1/data", options={"port": "1", "password": "hidden"}))
+
+        assert "secret" not in str(refused.value)
+        assert "hidden" not in str(refused.value)
+
+    def test_memory_promises_no_more_than_it_can_keep(self, memory: str) -> None:
+        capabilities = open_store(StoreConfig("memory", memory, writable=True)).capabilities
+
+        assert capabilities.writers_safe is WritersSafe.THREADS
+        assert not capabilities.conditional_put

@@ -1,0 +1,86 @@
+"""Paths and keys."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.errors import BadPath
+from hyperslab.storage.keys import as_prefix, has_hidden_segment, is_hidden, join, normalise_path
+from tests.conformance.vectors import Case, case_id, cases
+
+
+@pytest.mark.parametrize("case", cases("paths"), ids=case_id)
+def test_paths_are_normalised_as_the_references_do(case: Case) -> None:
+    if "error" in case["expect"]:
+        with pytest.raises(BadPath):
+            normalise_path(case["path"])
+    else:
+        assert normalise_path(case["path"]) == case["expect"]["path"]
+
+
+@pytest.mark.parametrize("text", ["...", ".foo", "foo..bar", " ", "a/ b ", "%2e%2e", "%2e%2e%2fetc", "日本/ü"])
+def test_names_that_only_look_dangerous_are_kept(text: str) -> None:
+    assert normalise_path(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a/../b", "'..'"),
+        ("a\\..\\b", "'..'"),
+        ("./a", "'.'"),
+        ("a\0b", "control character"),
+        ("a\nb", "control character"),
+        ("a\x7f", "control character"),
+        ("a/\ud800", "not UTF-8"),
+        ("a" * 1025, "1025 bytes"),
+        ("é" * 513, "1026 bytes"),
+        (".hyperslab/locks", "belong to the service"),
+        ("a/.hyperslab.tmp.1", "belong to the service"),
+    ],
+)
+def test_what_no_store_may_hold_is_refused_with_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(BadPath, match=reason) as refused:
+        normalise_path(text)
+
+    assert len(refused.value.path) <= 256
+
+
+def test_a_key_of_the_greatest_length_is_a_key() -> None:
+    assert normalise_path("a" * 1024) == "a" * 1024
+
+
+@given(st.text())
+def test_a_normalised_path_is_safe_and_stays_as_it_is(text: str) -> None:
+    try:
+        path = normalise_path(text)
+    except BadPath:
+        return
+
+    assert normalise_path(path) == path
+    assert not {"", ".", ".."} & set(path.split("/")) or path == ""
+    assert "\\" not in path
+    assert "\0" not in path
+
+
+@given(st.lists(st.sampled_from(["a", "b/c", ".zarray", "0.0"]), max_size=4))
+def test_joined_parts_need_no_normalising(parts: list[str]) -> None:
+    assert normalise_path(join(*parts)) == join(*parts)
+
+
+def test_hidden_names_are_the_services_own() -> None:
+    assert [is_hidden(name) for name in (".hyperslab", ".hyperslab.tmp.1", ".hyperslabs", "hyperslab", ".zarray")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert has_hidden_segment("a/.hyperslab/b")
+    assert not has_hidden_segment("a/.hyperslabs/b")
+
+
+def test_a_prefix_is_empty_or_ends_in_a_slash() -> None:
+    assert (as_prefix(""), as_prefix("a/b")) == ("", "a/b/")

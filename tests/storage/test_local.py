@@ -1,0 +1,416 @@
+"""Folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hyperslab import errors
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store, WritersSafe
+from tests.storage.contract import (
+    AtomicContract,
+    ListContract,
+    ListedVersionContract,
+    Opened,
+    ReadContract,
+    ReadOnlyContract,
+    WriteContract,
+)
+
+
+def local(root: Path, **values: object) -> Store:
+    chosen = {"writable": True, "durability": "rename"} | values
+    return open_store(StoreConfig("disk", str(root), **chosen))  # type: ignore[arg-type]
+
+
+def fill(root: Path, values: Mapping[str, bytes]) -> None:
+    for key, value in values.items():
+        path = root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+class TestContract(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
+    @pytest.fixture
+    def opened(self, root: Path) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill(root, values)
+            return local(root)
+
+        return open_filled
+
+
+class TestReadOnly(ReadOnlyContract):
+    @pytest.fixture
+    def opened(self, root: Path) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill(root, values)
+            return local(root, writable=False)
+
+        return open_filled
+
+
+def test_versions_differ_between_durable_writes_too(root: Path) -> None:
+    store = local(root, durability="fsync")
+
+    versions = [store.put("a/k", b"same") for _ in range(30)]
+
+    assert len(set(versions)) == 30
+
+
+def test_a_foreign_rewrite_of_one_size_changes_the_version(root: Path) -> None:
+    store = local(root)
+    version = store.put("k", b"ours")
+    time.sleep(0.02)  # the kernel's clock, which stamps the others' writes, ticks every few milliseconds
+
+    (root / "k").write_bytes(b"xxxx")
+
+    assert store.versions("", ["k"]) != [version]
+
+
+def test_reading_leaves_no_trace_in_a_read_only_folder(root: Path) -> None:
+    fill(root, {"a/k": b"1"})
+    store = local(root, writable=False)
+
+    store.get("a/k")
+    store.versions("a/", ["a/k", "a/l"])
+    list(store.list_prefix(""))
+    store.check()
+
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/k"]
+
+
+def test_a_writable_store_makes_its_folder(tmp_path: Path) -> None:
+    store = local(tmp_path / "new" / "folder")
+
+    store.put("k", b"1")
+
+    assert (tmp_path / "new" / "folder" / "k").read_bytes() == b"1"
+
+
+class TestRoot:
+    """A root that is gone is a failure, not a store without keys."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return local(tmp_path / "gone", writable=False)
+
+    def test_reading_fails(self, store: Store) -> None:
+        for read in (
+            lambda: store.get("k"),
+            lambda: store.get_ranges("k", [(0, 1)]),
+            lambda: store.stat("k"),
+            lambda: store.versions("", ["k"]),
+            lambda: store.list_dir(""),
+            lambda: list(store.list_prefix("")),
+            store.check,
+        ):
+            with pytest.raises(errors.StoreError):
+                read()
+
+    def test_writing_does_not_bring_it_back_empty(self, tmp_path: Path) -> None:
+        root = tmp_path / "root"
+        store = local(root)
+        root.rmdir()
+
+        for write in (lambda: store.put("k", b"1"), lambda: store.lock("k").__enter__()):
+            with pytest.raises(errors.StoreError):
+                write()
+
+        assert not root.exists()
+
+
+class TestLinks:
+    """Symbolic links are followed inside the root and refused where they lead out."""
+
+    @pytest.fixture
+    def outside(self, tmp_path: Path) -> Path:
+        fill(tmp_path / "outside", {"secret": b"secret", "deep/secret": b"secret"})
+        return tmp_path / "outside"
+
+    def test_a_link_to_a_file_outside_is_refused(self, root: Path, outside: Path) -> None:
+        fill(root, {"a/k": b"1"})
+        (root / "a" / "link").symlink_to(outside / "secret")
+
+        self._refuses(local(root), "a/link")
+
+    def test_a_link_to_a_folder_outside_is_refused(self, root: Path, outside: Path) -> None:
+        (root / "a").symlink_to(outside)
+
+        self._refuses(local(root), "a/secret")
+        self._refuses(local(root), "a/deep/secret")
+
+    def test_a_folder_replaced_by_a_link_after_it_was_read_is_refused(self, root: Path, outside: Path) -> None:
+        fill(root, {"a/secret": b"harmless"})
+        store = local(root)
+        assert store.get("a/secret") is not None
+        (root / "a").rename(root / "b")
+
+        (root / "a").symlink_to(outside)
+
+        self._refuses(store, "a/secret")
+
+    def test_nothing_is_written_through_a_link_that_leads_out(self, root: Path, outside: Path) -> None:
+        (root / "a").symlink_to(outside)
+        store = local(root)
+
+        for key in ("a/new", "a/deep/new", "a/fresh/new"):
+            with pytest.raises(errors.BadPath):
+                store.put(key, b"1")
+        with pytest.raises(errors.BadPath):
+            store.delete("a/secret")
+        with pytest.raises(errors.BadPath):
+            store.delete_prefix("a/")
+
+        assert sorted(str(p.relative_to(outside)) for p in outside.rglob("*")) == ["deep", "deep/secret", "secret"]
+
+    def test_listings_leave_out_what_lies_outside(self, root: Path, outside: Path) -> None:
+        fill(root, {"a/k": b"1"})
+        (root / "a" / "out").symlink_to(outside)
+        (root / "a" / "file").symlink_to(outside / "secret")
+        (root / "a" / "dangling").symlink_to(root / "nothing")
+        store = local(root)
+
+        assert [entry.key for entry in store.list_prefix("")] == ["a/k"]
+        assert store.list_dir("a/").prefixes == ()
+
+    def test_links_inside_are_followed(self, root: Path) -> None:
+        fill(root, {"real/k": b"1", "real/sub/l": b"2"})
+        (root / "alias").symlink_to(root / "real")
+        (root / "real" / "link").symlink_to("k")
+        store = local(root)
+
+        assert [store.get(key) is not None for key in ("alias/k", "alias/sub/l", "real/link")] == [True] * 3
+        assert store.versions("", ["real/link"]) == store.versions("", ["real/k"])
+        assert {e.key for e in store.list_prefix("alias/")} == {"alias/k", "alias/link", "alias/sub/l"}
+
+    def test_a_link_is_absent_where_it_leads_to_nothing(self, root: Path) -> None:
+        (root / "link").symlink_to(root / "nothing")
+
+        assert local(root).get("link") is None
+        assert local(root).versions("", ["link"]) == [None]
+
+    def test_links_in_a_circle_end(self, root: Path) -> None:
+        fill(root, {"a/k": b"1", "b/l": b"2"})
+        (root / "a" / "to_b").symlink_to(root / "b")
+        (root / "b" / "to_a").symlink_to(root / "a")
+        (root / "self").symlink_to(root / "self")
+
+        assert "a/to_b/l" in {entry.key for entry in local(root).list_prefix("")}
+        with pytest.raises(errors.BadPath):
+            local(root).get("self")
+
+    def test_deleting_a_linked_folder_removes_the_link_alone(self, root: Path) -> None:
+        fill(root, {"real/k": b"1"})
+        (root / "alias").symlink_to(root / "real")
+
+        assert local(root).delete_prefix("alias/") == 1
+
+        assert not (root / "alias").exists()
+        assert (root / "real" / "k").read_bytes() == b"1"
+
+    @staticmethod
+    def _refuses(store: Store, key: str) -> None:
+        for read in (
+            lambda: store.get(key),
+            lambda: store.get_ranges(key, [(0, 1)]),
+            lambda: store.stat(key),
+            lambda: store.versions("", [key]),
+        ):
+            with pytest.raises(errors.BadPath):
+                read()
+
+
+class TestNames:
+    """What a disk cannot hold."""
+
+    def test_folders_and_special_files_are_absent(self, root: Path) -> None:
+        fill(root, {"a/k": b"1"})
+        os.mkfifo(root / "pipe")
+
+        for key in ("a", "pipe"):
+            assert local(root).get(key) is None
+            assert local(root).stat(key) is None
+            assert local(root).versions("", [key]) == [None]
+
+    def test_a_name_too_long_for_the_disk_is_absent_and_cannot_be_written(self, root: Path) -> None:
+        key = "a/" + "x" * 300
+
+        assert local(root).get(key) is None
+        assert local(root).versions("a/", [key]) == [None]
+        with pytest.raises(errors.BadPath):
+            local(root).put(key, b"1")
+
+    @pytest.mark.parametrize("key", ["a", "a/k/below", "a/k/b/c"])
+    def test_a_key_that_clashes_with_a_folder_or_a_file_is_refused(self, root: Path, key: str) -> None:
+        fill(root, {"a/k": b"1"})
+        store = local(root)
+
+        with pytest.raises(errors.BadPath):
+            store.put(key, b"2")
+
+        assert [path.name for path in (root / "a").iterdir()] == ["k"]
+        assert [entry.key for entry in store.list_prefix("")] == ["a/k"]
+
+    def test_names_that_are_not_text_are_not_keys(self, root: Path) -> None:
+        (root / os.fsdecode(b"\xff\xfe")).write_bytes(b"1")
+
+        assert list(local(root).list_prefix("")) == []
+
+
+class TestTemporaryFiles:
+    """A killed writer leaves a temporary file behind."""
+
+    @pytest.fixture
+    def left_behind(self, root: Path) -> Path:
+        fill(root, {"a/k": b"1", "a/.hyperslab.tmp.1.2.3": b"half"})
+        return root / "a" / ".hyperslab.tmp.1.2.3"
+
+    def test_it_is_never_taken_for_a_key(self, root: Path, left_behind: Path) -> None:
+        store = local(root)
+
+        assert [entry.key for entry in store.list_prefix("")] == ["a/k"]
+        assert store.delete_prefix("a/") == 1
+        assert not left_behind.parent.exists()
+
+    def test_it_is_removed_by_a_listing_when_it_is_old(self, root: Path, left_behind: Path) -> None:
+        local(root).list_dir("a/")
+        assert left_behind.exists()
+        os.utime(left_behind, (time.time() - 7200,) * 2)
+
+        local(root).list_dir("a/")
+
+        assert not left_behind.exists()
+
+    def test_a_read_only_store_leaves_it_alone(self, root: Path, left_behind: Path) -> None:
+        os.utime(left_behind, (time.time() - 7200,) * 2)
+
+        local(root, writable=False).list_dir("a/")
+
+        assert left_behind.exists()
+
+
+class TestDurability:
+    """What is asked of the disk before a write counts as done."""
+
+    @pytest.fixture
+    def synced(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The paths that fsync was called for, in order."""
+        paths: list[str] = []
+        fsync = os.fsync
+
+        def spy(descriptor: int) -> None:
+            paths.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", spy)
+        return paths
+
+    def test_file_folder_and_new_parents_are_synced(self, root: Path, synced: list[str]) -> None:
+        local(root, durability="fsync").put("a/b/k", b"1")
+
+        assert [path for path in synced if "tmp" not in Path(path).name] == [str(root), f"{root}/a", f"{root}/a/b"]
+        assert sum(".hyperslab.tmp" in path for path in synced) == 1
+
+    def test_folders_that_someone_else_made_are_synced_once(self, root: Path, synced: list[str]) -> None:
+        fill(root, {"a/b/other": b"1"})
+        store = local(root, durability="fsync")
+        store.put("a/b/k", b"1")
+        synced.clear()
+
+        store.put("a/b/l", b"1")
+
+        assert [Path(path).parent if ".hyperslab.tmp" in path else Path(path) for path in synced] == [root / "a/b"] * 2
+
+    def test_a_deletion_is_synced(self, root: Path, synced: list[str]) -> None:
+        fill(root, {"a/b/k": b"1", "a/l": b"2"})
+
+        local(root, durability="fsync").delete("a/b/k")
+
+        assert synced == [f"{root}/a"]
+
+    def test_rename_durability_never_waits_for_the_disk(self, root: Path, synced: list[str]) -> None:
+        store = local(root, durability="rename")
+        store.put("a/b/k", b"1")
+        store.delete("a/b/k")
+
+        assert synced == []
+
+
+def test_folders_that_a_deletion_leaves_empty_are_removed(root: Path) -> None:
+    fill(root, {"a/b/c/k": b"1", "a/l": b"2"})
+    store = local(root)
+
+    store.delete("a/b/c/k")
+
+    assert [path.name for path in (root / "a").iterdir()] == ["l"]
+    store.delete("a/l")
+    assert root.exists()
+    assert not (root / "a").exists()
+
+
+def test_writers_and_deleters_of_one_folder_do_not_trip_each_other(root: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    store = local(root)
+
+    def write(i: int) -> None:
+        for j in range(60):
+            key = f"a/b/{i}.{j}"
+            store.put(key, b"1")
+            assert store.delete(key)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+
+    assert list(store.list_prefix("")) == []
+
+
+def test_a_write_that_does_not_fit_leaves_nothing_behind(root: Path) -> None:
+    import resource
+
+    fill(root, {"k": b"old"})
+    store = local(root)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(errors.StoreFull):
+            store.put("k", bytes(200_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [path.name for path in root.iterdir() if path.is_file()] == ["k"]
+    assert (root / "k").read_bytes() == b"old"
+
+
+def test_a_store_without_file_locks_says_so(root: Path) -> None:
+    store = local(root, options={"file_locks": "false"})
+
+    with store.lock("k"):
+        store.put("k", b"1", if_version=None)
+
+    assert store.capabilities.writers_safe is WritersSafe.THREADS
+    assert not (root / ".hyperslab").exists()
+    assert local(root).capabilities.writers_safe is WritersSafe.PROCESSES
+
+
+@pytest.mark.parametrize("url", ["file://{}", "{}", "file://localhost{}"])
+def test_a_folder_is_a_path_or_a_file_url(root: Path, url: str) -> None:
+    fill(root, {"k": b"1"})
+
+    store = open_store(StoreConfig("disk", url.format(root)))
+
+    assert store.get("k") is not None
+    assert store.url == f"file://{root}"

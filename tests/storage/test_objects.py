@@ -1,0 +1,520 @@
+"""Object stores, on a real S3 server and through a proxy that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hyperslab import errors
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
+from hyperslab.storage.object_client import connect
+from tests.faults import (
+    Before,
+    Delay,
+    DropHeaders,
+    Fault,
+    FaultProxy,
+    LoseAnswer,
+    Reset,
+    Status,
+    Truncate,
+)
+from tests.s3 import S3Bucket, S3Server
+from tests.storage.contract import (
+    AtomicContract,
+    ListContract,
+    ListedVersionContract,
+    Opened,
+    ReadContract,
+    ReadOnlyContract,
+    WriteContract,
+    increment,
+)
+
+CONDITIONS = DropHeaders(("If-Match", "If-None-Match"))
+
+
+def fill(server: S3Server, bucket: S3Bucket, values: Mapping[str, bytes], base: str = "") -> None:
+    def put(item: tuple[str, bytes]) -> None:
+        server.client.put_object(Bucket=bucket.name, Key=base + item[0], Body=item[1])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, values.items()))
+
+
+class TestS3(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
+    @pytest.fixture
+    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill(s3_server, s3_bucket, values)
+            return open_store(s3_bucket.config(writable=True))
+
+        return open_filled
+
+
+class TestPrefixInBucket(ReadContract, ListContract, WriteContract, AtomicContract):
+    """A store that is a part of a bucket sees nothing of the rest."""
+
+    @pytest.fixture
+    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill(s3_server, s3_bucket, values, "some/base/")
+            fill(s3_server, s3_bucket, {"some/basement": b"x", "some/other/x": b"x", "x": b"x"})
+            return open_store(s3_bucket.config(writable=True, url=f"{s3_bucket.url}/some/base/"))
+
+        return open_filled
+
+
+class TestConditionsIgnored(WriteContract):
+    """A server that does not know of conditions: the process compares."""
+
+    @pytest.fixture
+    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Iterator[Opened]:
+        with FaultProxy(s3_server.url) as proxy:
+            proxy.inject(CONDITIONS, times=math.inf)
+
+            def open_filled(values: Mapping[str, bytes]) -> Store:
+                fill(s3_server, s3_bucket, values)
+                return open_store(s3_bucket.at(proxy.url).config(writable=True))
+
+            yield open_filled
+
+
+class TestGoogle(ReadContract, ListContract, WriteContract, AtomicContract):
+    """``gs://``: the version is the generation."""
+
+    @pytest.fixture
+    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
+        account = {"gcs_base_url": s3_server.url, "disable_oauth": True, "client_email": "x"}
+        options = {"allow_http": "true", "service_account_key": json.dumps(account | KEYLESS)}
+
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            store = open_store(
+                StoreConfig("google", f"gs://{s3_bucket.name}", writable=True, timeout=5.0, retries=2, options=options)
+            )
+            for key, value in values.items():
+                store.put(key, value)
+            return store
+
+        return open_filled
+
+
+KEYLESS = {"private_key": "", "private_key_id": ""}
+
+
+class TestReadOnly(ReadOnlyContract):
+    @pytest.fixture
+    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            fill(s3_server, s3_bucket, values)
+            return open_store(s3_bucket.config())
+
+        return open_filled
+
+
+class TestMissingBucket:
+    """A bucket that is not there is a failure, not a store without keys."""
+
+    @pytest.fixture
+    def store(self, s3_bucket: S3Bucket) -> Store:
+        return open_store(
+            s3_bucket.config(url="s3://no-such-bucket", writable=True, options={"conditional_put": "true"})
+        )
+
+    def test_everything_fails(self, store: Store) -> None:
+        for call in (
+            lambda: store.get("k"),
+            lambda: store.get_ranges("k", [(0, 1)]),
+            lambda: store.stat("k"),
+            lambda: store.versions("", ["k", "l"]),
+            lambda: store.list_dir(""),
+            lambda: list(store.list_prefix("")),
+            lambda: store.put("k", b"1"),
+            lambda: store.put("k", b"1", if_version=ABSENT),
+            lambda: store.put("k", b"1", if_version='"0"'),
+            lambda: store.delete("k"),
+            store.check,
+        ):
+            with pytest.raises(errors.StoreError, match="bucket does not exist"):
+                call()
+
+    def test_a_bucket_that_vanishes_is_noticed(self, s3_server: S3Server, s3_bucket: S3Bucket) -> None:
+        store = open_store(s3_bucket.config())
+        assert store.get("k") is None
+
+        s3_server.client.delete_bucket(Bucket=s3_bucket.name)
+
+        with pytest.raises(errors.StoreError, match="bucket does not exist"):
+            store.get("k")
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3_server.url) as running:
+        yield running
+
+
+@pytest.fixture
+def store(s3_server: S3Server, s3_bucket: S3Bucket, proxy: FaultProxy) -> Store:
+    """A store behind the proxy that holds one key and knows that conditions are honoured."""
+    fill(s3_server, s3_bucket, {"k": bytes(100_000)})
+    return open_store(
+        s3_bucket.at(proxy.url).config(writable=True, timeout=0.25, retries=1, options={"conditional_put": "true"})
+    )
+
+
+@pytest.fixture
+def direct(s3_bucket: S3Bucket) -> Store:
+    """The same bucket without the proxy: another replica."""
+    return open_store(s3_bucket.config(writable=True, options={"conditional_put": "true"}))
+
+
+TRANSIENT = [Status(503, b"<Error><Code>SlowDown</Code></Error>"), Status(500), Delay(0.5), Reset()]
+LASTING = [
+    (Status(503, b"<Error><Code>SlowDown</Code></Error>"), errors.StoreError, "503 SlowDown"),
+    (Status(500), errors.StoreError, "500"),
+    (Status(403, b"<Error><Code>AccessDenied</Code></Error>"), errors.StoreDenied, "403 AccessDenied"),
+    (Status(401), errors.StoreDenied, "401"),
+    (Status(504), errors.StoreTimeout, "504"),
+    (Status(507), errors.StoreFull, "507"),
+    (Status(400, b"<Error><Code>ExpiredToken</Code></Error>"), errors.StoreError, "400 ExpiredToken"),
+    (Delay(0.5), errors.StoreTimeout, "no answer in time"),
+    (Reset(), errors.StoreError, "broke off"),
+]
+
+
+class TestFaults:
+    """What goes wrong on the way is never taken for absence, and never for success."""
+
+    @pytest.mark.parametrize("fault", [*TRANSIENT, Truncate(50_000)], ids=str)
+    def test_a_passing_fault_is_outlived(self, store: Store, proxy: FaultProxy, fault: Fault) -> None:
+        proxy.inject(fault)
+
+        stored = store.get("k")
+
+        assert stored is not None
+        assert bytes(stored.data) == bytes(100_000)
+
+    @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
+    def test_a_lasting_fault_fails_every_read(
+        self, store: Store, proxy: FaultProxy, fault: Fault, kind: type[errors.StoreError], reason: str
+    ) -> None:
+        for read in (
+            lambda: store.get("k"),
+            lambda: store.get_ranges("k", [(0, 1)]),
+            lambda: store.stat("k"),
+            lambda: store.list_dir(""),
+        ):
+            proxy.heal()
+            proxy.inject(fault, times=math.inf)
+            with pytest.raises(kind) as failed:
+                read()
+            assert failed.value.store == "bucket"
+        assert reason in failed.value.reason
+
+    @pytest.mark.parametrize("fault", TRANSIENT, ids=str)
+    def test_a_passing_fault_does_not_keep_a_write_from_being_stored(
+        self, store: Store, proxy: FaultProxy, fault: Fault
+    ) -> None:
+        proxy.inject(fault, method="PUT")
+        version = store.put("new", b"1")
+
+        proxy.inject(fault, method="PUT")
+        store.put("new", b"2", if_version=version)
+
+        assert _value(store, "new") == b"2"
+
+    @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
+    def test_a_lasting_fault_fails_every_write(
+        self, store: Store, proxy: FaultProxy, fault: Fault, kind: type[errors.StoreError], reason: str
+    ) -> None:
+        for condition in (None, ABSENT):
+            proxy.heal()
+            proxy.inject(fault, method="PUT", times=math.inf)
+            with pytest.raises(kind) as failed:
+                store.put("new", b"1", if_version=condition)
+            assert reason in failed.value.reason
+
+    def test_a_body_that_is_always_cut_short_is_a_failure(self, store: Store, proxy: FaultProxy) -> None:
+        proxy.inject(Truncate(1_000), times=math.inf)
+
+        with pytest.raises(errors.StoreError):
+            store.get("k")
+
+    def test_a_server_that_is_not_there_is_a_failure(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(s3_bucket.at("http://127.0.0.1:1").config(retries=0))
+
+        with pytest.raises(errors.StoreError, match="no connection"):
+            store.get("k")
+
+
+class TestLostAnswers:
+    """A conditional put whose answer is lost is neither repeated blindly nor reported as a conflict with itself."""
+
+    @pytest.mark.parametrize("lost", [LoseAnswer(), LoseAnswer(503)], ids=str)
+    def test_a_put_that_was_stored_is_recognised(self, store: Store, proxy: FaultProxy, lost: Fault) -> None:
+        for condition in (ABSENT, None):
+            proxy.heal()
+            proxy.inject(lost, method="PUT")
+
+            version = store.put("new", b"1", if_version=condition)
+
+            assert store.versions("", ["new"]) == [version]
+
+    def test_it_is_recognised_even_if_no_try_is_left(self, store: Store, proxy: FaultProxy) -> None:
+        proxy.inject(LoseAnswer(), method="PUT", times=math.inf)
+
+        version = store.put("new", b"1", if_version=ABSENT)
+
+        assert store.versions("", ["new"]) == [version]
+
+    def test_counting_through_lost_answers_counts_each_once(
+        self, store: Store, direct: Store, proxy: FaultProxy
+    ) -> None:
+        store.put("counter", b"0")
+        proxy.inject(LoseAnswer(), method="PUT", path="counter", times=5)
+        proxy.inject(LoseAnswer(503), method="PUT", path="counter", times=5)
+
+        for _ in range(5):
+            increment(store, "counter")
+            increment(direct, "counter")
+
+        assert _value(direct, "counter") == b"10"
+
+    def test_where_another_writer_came_since_nobody_can_know(
+        self, store: Store, direct: Store, proxy: FaultProxy
+    ) -> None:
+        proxy.inject(LoseAnswer(), method="PUT")
+        proxy.inject(Before(lambda: direct.put("new", b"theirs")), method="PUT")
+
+        with pytest.raises(errors.StoreError, match="not known"):
+            store.put("new", b"ours", if_version=ABSENT)
+
+        assert _value(store, "new") == b"theirs"
+
+    def test_a_conflict_after_a_refused_connection_is_a_conflict(
+        self, store: Store, direct: Store, proxy: FaultProxy
+    ) -> None:
+        """429 and 409 say that nothing was stored, so there is no doubt."""
+        proxy.inject(Status(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"), method="PUT")
+        proxy.inject(Before(lambda: direct.put("new", b"theirs")), method="PUT")
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.put("new", b"ours", if_version=ABSENT)
+
+        assert [conflict.value.current] == direct.versions("", ["new"])
+
+
+class TestCapabilities:
+    """Whether conditions are honoured is found out at the first write."""
+
+    def test_nothing_is_claimed_before_it_is_known(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(s3_bucket.config(writable=True))
+
+        assert not store.capabilities.conditional_put
+        assert store.capabilities.writers_safe is WritersSafe.THREADS
+
+    @pytest.mark.parametrize(
+        "first", [lambda s: s.put("a", b"1", if_version=ABSENT), lambda s: s.lock("a").__enter__(), lambda s: s.check()]
+    )
+    def test_a_server_that_honours_conditions_is_recognised(
+        self, s3_bucket: S3Bucket, first: Callable[[Store], object]
+    ) -> None:
+        store = open_store(s3_bucket.config(writable=True))
+
+        first(store)
+
+        assert store.capabilities.conditional_put
+        assert store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    def test_a_server_that_ignores_them_is_recognised(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+        proxy.inject(CONDITIONS, times=math.inf)
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+
+        store.check()
+
+        assert not store.capabilities.conditional_put
+        assert store.capabilities.writers_safe is WritersSafe.THREADS
+
+    def test_a_server_that_refuses_them_is_recognised(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+        proxy.inject(Before(lambda: None), method="PUT")
+        proxy.inject(Status(501, b"<Error><Code>NotImplemented</Code></Error>"), method="PUT", times=9)
+
+        store.check()
+
+        assert not store.capabilities.conditional_put
+
+    def test_it_is_asked_once_and_leaves_nothing_behind(
+        self, s3_server: S3Server, s3_bucket: S3Bucket, proxy: FaultProxy
+    ) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+        store.check()
+        asked = sum("probe" in seen.path for seen in proxy.seen)
+
+        store.check()
+        store.put("a", b"1", if_version=ABSENT)
+
+        assert sum("probe" in seen.path for seen in proxy.seen) == asked
+        listed = s3_server.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
+        assert [item["Key"] for item in listed] == ["a"]
+
+    @pytest.mark.parametrize("answer", ["true", "false"])
+    def test_it_is_not_asked_where_the_operator_says(self, s3_bucket: S3Bucket, proxy: FaultProxy, answer: str) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True, options={"conditional_put": answer}))
+
+        store.check()
+
+        assert store.capabilities.conditional_put is (answer == "true")
+        assert not any("probe" in seen.path for seen in proxy.seen)
+
+    def test_a_failure_to_ask_is_a_failure_and_asked_again(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True, retries=0))
+        proxy.inject(Status(503), method="PUT")
+
+        with pytest.raises(errors.StoreError):
+            store.put("a", b"1", if_version=ABSENT)
+
+        store.put("a", b"1", if_version=ABSENT)
+        assert store.capabilities.conditional_put
+
+    def test_replicas_that_count_lose_nothing(self, s3_bucket: S3Bucket) -> None:
+        replicas = [open_store(s3_bucket.config(writable=True)) for _ in range(2)]
+        replicas[0].put("counter", b"0")
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda i: increment(replicas[i % 2], "counter"), range(60)))
+
+        assert _value(replicas[0], "counter") == b"60"
+
+
+CHUNKS = tuple(f"a/{i}.{j}" for i in range(33) for j in range(33))
+
+
+@pytest.fixture(scope="module")
+def big_bucket(s3_server: S3Server) -> S3Bucket:
+    """1,089 chunks below ``a/``: more than a page of a listing."""
+    bucket = s3_server.new_bucket()
+    put_chunks(open_store(bucket.config(writable=True)))
+    return bucket
+
+
+def put_chunks(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put(key, b"1"), CHUNKS))
+
+
+class TestRequestCounts:
+    """How many requests answer a question."""
+
+    @pytest.fixture
+    def full(self, big_bucket: S3Bucket, proxy: FaultProxy) -> Store:
+        return open_store(big_bucket.at(proxy.url).config())
+
+    def test_a_read_is_one_request(self, store: Store, proxy: FaultProxy) -> None:
+        store.get("k")
+        store.get_ranges("k", [(0, 10), (100, 200), (5_000, 5_001)])
+
+        assert [seen.method for seen in proxy.seen] == ["GET", "GET"]
+
+    def test_versions_of_a_few_keys_are_asked_for_one_by_one(self, full: Store, proxy: FaultProxy) -> None:
+        keys = list(CHUNKS[:300:30])
+
+        versions = full.versions("a/", keys)
+
+        assert None not in versions
+        assert Counter(seen.method for seen in proxy.seen) == {"HEAD": len(keys)}
+
+    def test_versions_of_many_keys_are_listed(self, full: Store, proxy: FaultProxy) -> None:
+        keys = [*CHUNKS, "a/99.99"]
+
+        versions = full.versions("a/", keys)
+
+        assert [version is None for version in versions] == [key == "a/99.99" for key in keys]
+        assert len(proxy.seen) <= 6
+
+    def test_keys_that_lie_thinly_do_not_list_everything_between(self, full: Store, proxy: FaultProxy) -> None:
+        keys = [f"a/{i}.0" for i in range(33)] + [f"b/{i}" for i in range(30)]
+
+        versions = full.versions("", keys)
+
+        assert [version is not None for version in versions] == [True] * 33 + [False] * 30
+        assert len(proxy.seen) <= 65
+
+    def test_listings_take_more_than_a_page(self, full: Store) -> None:
+        assert len(full.list_dir("a/").entries) == len(CHUNKS)
+        assert {entry.key for entry in full.list_prefix("")} == set(CHUNKS)
+
+    def test_deletions_take_more_than_a_page(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(s3_bucket.config(writable=True))
+        put_chunks(store)
+        store.put("b", b"1")
+
+        assert store.delete_prefix("a/") == len(CHUNKS)
+
+        assert [entry.key for entry in store.list_prefix("")] == ["b"]
+
+
+class TestOptions:
+    """What the operator may say."""
+
+    def test_an_unknown_option_is_named_with_the_known_ones(self, s3_bucket: S3Bucket) -> None:
+        with pytest.raises(errors.BadDefinition, match=r"did you mean 'region'.*endpoint") as refused:
+            open_store(s3_bucket.config(options={"regoin": "x"}))
+
+        assert refused.value.member == "options.regoin"
+
+    @pytest.mark.parametrize("url", ["s3://", "s3:///base", "s3://bucket/a/../b"])
+    def test_a_url_without_bucket_or_with_a_bad_prefix_is_refused(self, url: str) -> None:
+        with pytest.raises(errors.BadDefinition):
+            open_store(StoreConfig("bad", url, options={"region": "us-east-1"}))
+
+    def test_anonymous_requests_are_not_signed(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(options={"anonymous": "true"}))
+
+        store.get("k")
+
+        assert "authorization" not in {name.lower() for name in proxy.seen[0].headers}
+
+    def test_the_bucket_can_be_in_the_host_name(self) -> None:
+        options = {"endpoint": "https://s3.example.com", "region": "here", "path_style": "false"}
+
+        connection = connect(StoreConfig("b", "s3://bucket/base", options=options), 4)
+
+        assert dict(connection.patient.config)["endpoint"] == "https://bucket.s3.example.com"
+        assert connection.base == "base/"
+
+    def test_secrets_stay_out_of_what_is_shown(self, s3_bucket: S3Bucket) -> None:
+        config = s3_bucket.at("http://127.0.0.1:1").config(retries=0, options={"session_token": "very-secret"})
+        store = open_store(config)
+
+        with pytest.raises(errors.StoreError) as failed:
+            store.get("k")
+
+        shown = f"{store.url} {config!r} {failed.value} {failed.value.facts()}"
+        assert "very-secret" not in shown
+        assert "test-secret-key" not in shown
+        assert "127.0.0.1" not in failed.value.reason
+
+    def test_other_object_stores_take_their_own_options(self) -> None:
+        open_store(StoreConfig("a", "az://container/base", options={"account_name": "x", "account_key": "eA=="}))
+        open_store(StoreConfig("g", "gs://bucket", options={"anonymous": "true"}))
+
+        with pytest.raises(errors.BadDefinition, match="account_name"):
+            open_store(StoreConfig("a", "az://container", options={"region": "x"}))
+
+    def test_a_name_that_the_store_cannot_hold_is_a_bad_path(self, s3_bucket: S3Bucket) -> None:
+        with pytest.raises(errors.BadPath):
+            open_store(s3_bucket.config()).get("a\tb")
+
+
+def _value(store: Store, key: str) -> bytes:
+    stored = store.get(key)
+    assert stored is not None
+    return bytes(stored.data)
