@@ -70,19 +70,23 @@ def parse_rgba(text: str) -> tuple[int, int, int, int]:
 def named_lut(name: str) -> Table:
     """The colour map of this name, one of `COLORMAPS` or ``namespace:name`` of the cmap library; raises `ValueError`.
 
-    Maps of a few distinct colours divide the window into as many equal parts.
+    With ``_r`` at the end it runs backwards. Maps of a few distinct colours divide the window into equal parts.
     """
+    if name.endswith("_r"):
+        return named_lut(name[:-2])[::-1]
+    if ":" not in name and name not in _NAMESPACES:
+        raise ValueError(f"one of {', '.join(COLORMAPS)}, each also with _r")
+    return _frozen(spread(_bytes(_from_library(name if ":" in name else f"{_NAMESPACES[name]}:{name}"))))
+
+
+def _from_library(name: str) -> Any:
+    """Colours from 0 to 1: 256 of them, or as many as a map of distinct ones has."""
     import cmap  # only needed for what is not grey
 
-    base = name.removesuffix("_r")
-    space, colon, _ = name.partition(":")
-    if not colon and base not in _NAMESPACES:
-        raise ValueError(f"one of {', '.join(COLORMAPS)}, each also with _r")
     try:
-        lut = cmap.Colormap(name if space and colon else f"{_NAMESPACES[base]}:{name}").lut(256)
-    except (ValueError, TypeError) as error:
+        return cmap.Colormap(name).lut(256)
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError("namespace:name of a colour map that the cmap library has") from error
-    return _frozen(spread(_bytes(lut)))
 
 
 def spread(colours: Table) -> Table:

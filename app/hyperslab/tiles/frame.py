@@ -74,7 +74,7 @@ def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
 def _find_axis(picture: Picture, name: str, parameter: str, value: object) -> int:
     names = [axis.name for axis in picture.axes]
     if name not in names:
-        raise BadParameter(parameter, value, f"one of the axes {', '.join(names)}")
+        raise BadParameter(parameter, value, f"one of the axes {', '.join(names)}, or a parameter of tiles")
     return names.index(name)
 
 

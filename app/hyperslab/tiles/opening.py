@@ -24,7 +24,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.tiles import ome as ome_zarr
-from hyperslab.tiles.axes import name_axes, ome_axes
+from hyperslab.tiles.axes import Axis, name_axes, ome_axes
 from hyperslab.tiles.ome import Multiscale, Ome
 from hyperslab.tiles.picture import Cell, Kind, Level, Mosaic, Picture, looks_like_rgb
 from hyperslab.tiles.pyramid import axis_factor
@@ -110,9 +110,11 @@ class Pictures:
         except ValueError as error:
             return replace(picture, problems=(*problems, str(error)))
         extra = picture.axes[len(axes) :]
-        levels = tuple(_level(level, opened[0], len(extra)) for level in opened)
+        levels = tuple(_level(level, opened[0], len(extra)) for level in opened if _is_reduced(axes, level))
+        unlike = (f"level {level[0]!r} has other channels" for level in opened if not _is_reduced(axes, level))
         return replace(
             picture,
+            problems=(*problems, *unlike),
             path=group.path,
             kind="multiscale" if ome.image_label is None else "labels",
             name=multiscale.name or _last(group.path),
@@ -244,6 +246,12 @@ def _check_alike(array: ArrayNode, first: ArrayNode) -> None:
         raise ValueError(f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}")
     if array.metadata.dtype.json != first.metadata.dtype.json:
         raise ValueError(f"dtype {array.metadata.dtype.json}, the first level has {first.metadata.dtype.json}")
+
+
+def _is_reduced(axes: tuple[Axis, ...], opened: _Opened) -> bool:
+    """Whether a level is smaller in space and time alone."""
+    sizes = zip(axes, opened[1].metadata.shape, strict=True)
+    return all(axis.size == size or (size > 0 and axis.type in ("space", "time")) for axis, size in sizes)
 
 
 def _level(opened: _Opened, first: _Opened, extra: int) -> Level:

@@ -130,7 +130,12 @@ class Stylist:
         facts = channel_facts(frame, channel)
         invert = _at(asked.invert, place)
         low, high = self.window(frame, channel, asked, _at(asked.rescale, place))
-        return Scale(low, high, asked.gamma, invert if invert is not None else facts is not None and facts.inverted)
+        return Scale(
+            float(low),
+            float(high),
+            float(asked.gamma),
+            invert if invert is not None else facts is not None and facts.inverted,
+        )
 
     def window(self, frame: Frame, channel: int, asked: Asked, wanted: Rescale | None) -> tuple[float, float]:
         """The two ends of what is shown of a channel."""

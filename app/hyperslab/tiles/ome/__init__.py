@@ -66,7 +66,7 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
     return Ome(
         multiscale=multiscales[0] if multiscales else None,
         omero=parsed_omero[0] if parsed_omero else None,
-        image_label=_parse(block, "image-label", parse_image_label, problems),
+        image_label=_parse_image_label(block, problems),
         plate=_parse(block, "plate", parse_plate, problems),
         well=_parse(block, "well", parse_well, problems),
         is_collection=block.get("bioformats2raw.layout") == 3,
@@ -99,6 +99,12 @@ def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 def _ome_block(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     block = attributes.get("ome")
     return block if isinstance(block, Mapping) else attributes
+
+
+def _parse_image_label(block: Mapping[str, Any], problems: list[str]) -> ImageLabel | None:
+    """Labels remain labels where their colours are broken."""
+    parsed = _parse(block, "image-label", parse_image_label, problems)
+    return ImageLabel({}, None) if parsed is None and "image-label" in block else parsed
 
 
 def _parse(block: Mapping[str, Any], member: str, parse: Callable[[Any], T], problems: list[str]) -> T | None:

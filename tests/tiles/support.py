@@ -1,0 +1,139 @@
+"""Pictures in folders, tiles of them, and a rendering of the same by loops over pixels."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from PIL import Image
+
+from hyperslab.arrays.cost import ReadCost
+from hyperslab.tiles.asked import parse_asked
+from hyperslab.tiles.resample import work_dtype
+from hyperslab.tiles.service import Encoded, Rendering, Tiles
+from tests.arrays.support import service_on
+
+Array = npt.NDArray[Any]
+Query = Sequence[tuple[str, str]]
+
+
+@contextmanager
+def tiles_on(folder: Path, **options: Any) -> Iterator[Tiles]:
+    """Tiles of what lies in ``folder``, mounted as ``data``."""
+    with service_on(folder) as service:
+        yield Tiles(service.catalog, service.reader, **options)
+
+
+def write_attributes(folder: Path, attributes: Mapping[str, Any], *, document: str | None = ".zgroup") -> None:
+    """The ``.zattrs`` of a group; NaN and its like are written as Python does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if document is not None:
+        (folder / document).write_text('{"zarr_format": 2}')
+    (folder / ".zattrs").write_text(json.dumps(attributes))
+
+
+def write_array(folder: Path, values: Array, chunks: Sequence[int] | None = None, **options: Any) -> None:
+    """A Zarr v2 array, written by zarr-python."""
+    shape = tuple(chunks) if chunks is not None else tuple(max(1, min(32, n)) for n in values.shape)
+    array = zarr.create_array(
+        str(folder), shape=values.shape, chunks=shape, dtype=values.dtype, zarr_format=2, overwrite=True, **options
+    )
+    array[...] = values
+
+
+def write_plain(folder: Path, values: Array, dtype: Any) -> None:
+    """An array of one chunk, for dtypes that zarr-python does not write."""
+    folder.mkdir()
+    shape = list(values.shape)
+    document = {"zarr_format": 2, "shape": shape, "chunks": shape, "dtype": dtype, "order": "C"}
+    document |= {"compressor": None, "filters": None, "fill_value": None}
+    (folder / ".zarray").write_text(json.dumps(document))
+    (folder / ".".join("0" for _ in shape)).write_bytes(values.tobytes())
+
+
+def axes_json(names: str) -> list[dict[str, str]]:
+    """OME axes of one letter each."""
+    kinds = {"t": "time", "c": "channel"}
+    return [{"name": name, "type": kinds.get(name, "space")} for name in names]
+
+
+def write_image(
+    folder: Path, levels: Sequence[Array], names: str, extra: Mapping[str, Any] | None = None, **options: Any
+) -> None:
+    """An OME-Zarr 0.4 image; scales follow from the shapes."""
+    datasets = []
+    for i, level in enumerate(levels):
+        scale = [round(a / b) if b else 1 for a, b in zip(levels[0].shape, level.shape, strict=False)]
+        datasets.append({"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": scale}]})
+    multiscale = {"version": "0.4", "name": "picture", "axes": axes_json(names), "datasets": datasets}
+    write_attributes(folder, {"multiscales": [multiscale], **(extra or {})})
+    for i, level in enumerate(levels):
+        write_array(folder / str(i), level, **options)
+
+
+def draw(rendering: Rendering) -> Encoded:
+    return rendering.draw(None, ReadCost())
+
+
+def tile(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query = (), fmt: str = "png") -> bytes:
+    return draw(tiles.tile(path, parse_asked(query), place, fmt)).body
+
+
+def pixels(data: bytes) -> Array:
+    """RGBA of an encoded picture: ``(height, width, 4)``."""
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
+
+
+def numbers(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query = ()) -> Array:
+    found: Array = np.load(io.BytesIO(tile(tiles, path, place, query, "npy")), allow_pickle=False)
+    return found
+
+
+# --- the same by loops -----------------------------------------------------------------------------------------
+
+
+def slow_tile(plane: Array, factor: int, place: tuple[int, int], size: int = 256) -> tuple[Array, Array]:
+    """Means of the cells under each pixel of a tile, and which pixels have none: NaN and beyond the edge.
+
+    ``plane`` is the stored level, ``factor`` its cells per pixel, ``place`` column and row of the tile.
+    """
+    values, hidden = np.zeros((size, size), np.float64), np.ones((size, size), bool)
+    for i, j in np.ndindex(size, size):
+        top, left = (place[1] * size + i) * factor, (place[0] * size + j) * factor
+        cells = plane[top : top + factor, left : left + factor].astype(np.float64)
+        there = cells[~np.isnan(cells)]
+        if there.size:
+            values[i, j], hidden[i, j] = there.sum() / there.size, False
+    return values.astype(work_dtype(plane.dtype)), hidden
+
+
+def slow_steps(values: Array, low: float, high: float) -> Array:
+    """``floor((v - low) * (255 / (high - low)) + 0.5)`` within 0 and 255, in the dtype of the values."""
+    number = values.dtype.type
+    out = np.zeros(values.shape, np.uint8)
+    for place in np.ndindex(values.shape):
+        step = (values[place] - number(low)) * number(255 / (high - low))
+        out[place] = math.floor(min(max(step, number(0)), number(255)) + number(0.5))
+    return out
+
+
+def slow_grey(plane: Array, factor: int, place: tuple[int, int], window: tuple[float, float], size: int = 256) -> Array:
+    """RGBA of a grey tile."""
+    values, hidden = slow_tile(plane, factor, place, size)
+    grey = slow_steps(values, *window)
+    return np.stack([grey, grey, grey, np.where(hidden, 0, 255)], axis=-1).astype(np.uint8)
+
+
+def same_picture(found: Array, expected: Array) -> None:
+    """All pixels that are seen are equal, and the same ones are seen."""
+    np.testing.assert_array_equal(found[..., 3], expected[..., 3])
+    seen = expected[..., 3] > 0
+    np.testing.assert_array_equal(found[seen], expected[seen])

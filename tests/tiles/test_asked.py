@@ -1,0 +1,125 @@
+"""The query of a tile: what is understood, and what is refused with the name and what was expected."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.errors import BadParameter
+from hyperslab.tiles.asked import PARAMETERS, Asked, Classes, Stops, parse_asked
+
+
+def test_nothing_asked_for_is_the_default() -> None:
+    assert parse_asked([]) == Asked()
+
+
+def test_parameters_are_read() -> None:
+    asked = parse_asked(
+        [
+            ("axes", "z,x"),
+            ("y", "3"),
+            ("t", "-1"),
+            ("sel", "size:4"),
+            ("c", "0"),
+            ("c", "2"),
+            ("color", "#00ff00"),
+            ("color", "F0F"),
+            ("rescale", "0,4000"),
+            ("rescale", "auto"),
+            ("invert", "1"),
+            ("gamma", "0.5"),
+            ("nodata", "nan"),
+            ("component", "phase"),
+            ("labels", ""),
+            ("opacity", "0.25"),
+            ("bg", "102030"),
+            ("empty", "transparent"),
+            ("scheme", "tms"),
+            ("tile_size", "512"),
+        ]
+    )
+
+    assert (asked.axes, asked.selection) == (("z", "x"), (("y", 3), ("t", -1), ("size", 4)))
+    assert (asked.c, asked.color) == ((0, 2), ((0, 255, 0), (255, 0, 255)))
+    assert (asked.rescale, asked.invert) == (((0, 4000), "auto"), (True,))
+    assert (asked.gamma, asked.component, asked.labels, asked.opacity) == (0.5, "phase", True, 0.25)
+    assert asked.nodata is not None
+    assert math.isnan(asked.nodata)
+    assert (asked.bg, asked.empty, asked.scheme, asked.tile_size) == ((16, 32, 48), "transparent", "tms", 512)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("000,f00", Stops(((0, 0, 0, 255), (255, 0, 0, 255)))),
+        ('["#000000", "ff000080"]', Stops(((0, 0, 0, 255), (255, 0, 0, 128)))),
+        ("[[0, 0, 0], [1, 2, 3, 4]]", Stops(((0, 0, 0, 255), (1, 2, 3, 4)))),
+        ('{"1": "f00", "2.5": [0, 0, 255]}', Classes(((1, (255, 0, 0, 255)), (2.5, (0, 0, 255, 255))))),
+    ],
+)
+def test_colour_maps_are_read(text: str, expected: Stops | Classes) -> None:
+    assert parse_asked([("colormap", text)]).colormap == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rescale", "1"),
+        ("rescale", "3,1"),
+        ("rescale", "1,1"),
+        ("rescale", "1,nan"),
+        ("rescale", "1,inf"),
+        ("rescale", "1,2,3"),
+        ("rescale", "best"),
+        ("color", "green"),
+        ("color", "12345"),
+        ("colormap", "f00"),
+        ("colormap", "[1, 2]"),
+        ("colormap", "[[0, 0, 300], [0, 0, 0]]"),
+        ("colormap", '{"a": "f00"}'),
+        ("colormap", "[" * 5000),
+        ("colormap_name", ""),
+        ("axes", "x"),
+        ("axes", "x,x"),
+        ("axes", "z,y,x"),
+        ("c", "a"),
+        ("c", "9" * 30),
+        ("z", "1.5"),
+        ("z", ""),
+        ("anything", "else"),
+        ("gamma", "0"),
+        ("gamma", "-1"),
+        ("opacity", "2"),
+        ("component", "magnitude"),
+        ("labels", "maybe"),
+        ("quality", "0"),
+        ("tile_size", "16"),
+        ("tile_size", "100000"),
+        ("size", "x"),
+        ("bins", "1"),
+        ("nodata", "nothing"),
+        ("empty", "403"),
+        ("bg", "blue"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_name(name: str, text: str) -> None:
+    with pytest.raises(BadParameter) as raised:
+        parse_asked([(name, text)])
+
+    assert raised.value.name == name
+    assert raised.value.expected
+
+
+def test_a_parameter_that_is_there_once_may_not_come_twice() -> None:
+    with pytest.raises(BadParameter, match="once"):
+        parse_asked([("gamma", "1"), ("gamma", "2")])
+
+
+@given(st.lists(st.tuples(st.sampled_from([*sorted(PARAMETERS), "z"]), st.text(max_size=12)), max_size=4))
+def test_no_text_breaks_the_parser(pairs: list[tuple[str, str]]) -> None:
+    with suppress(BadParameter):
+        parse_asked(pairs)

@@ -1,0 +1,90 @@
+"""Colour maps, tints, and colours of labels."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from hyperslab.tiles.colour import COLORMAPS, blended, label_colours, named_lut, parse_colour, parse_rgba, spread, tint
+
+
+@pytest.mark.parametrize("name", COLORMAPS)
+def test_every_listed_map_is_there_in_both_directions(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lut, turned = named_lut(name), named_lut(f"{name}_r")
+
+    assert lut.shape == (256, 4)
+    assert (lut[:, 3] == 255).all()
+    np.testing.assert_array_equal(turned, lut[::-1])
+
+
+def test_maps_are_those_that_everybody_knows() -> None:
+    assert named_lut("viridis")[[0, 255]].tolist() == [[68, 1, 84, 255], [253, 231, 37, 255]]
+    assert named_lut("gray")[:, 0].tolist() == list(range(256))
+    assert named_lut("tab10")[[0, 25, 26]].tolist() == [[31, 119, 180, 255]] * 2 + [[255, 127, 14, 255]]
+
+
+def test_other_maps_of_the_library_have_their_namespace() -> None:
+    assert named_lut("cmocean:thermal").shape == (256, 4)
+
+
+@pytest.mark.parametrize("name", ["nope", "nope_r", "cmocean:nope", ":viridis", "viridis:", "", "Viridis", "[1]"])
+def test_unknown_maps_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"colour map|one of"):
+        named_lut(name)
+
+
+def test_tables_cannot_be_changed_by_who_uses_them() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        named_lut("viridis")[0] = 0
+
+
+def test_colours_are_hexadecimal() -> None:
+    assert parse_colour("#00ff7F") == parse_colour("00FF7F") == (0, 255, 127)
+    assert parse_colour("0f8") == (0, 255, 136)
+    assert parse_rgba("01020304") == (1, 2, 3, 4)
+    for text in ("", "green", "12", "12345", "1234567", "ggg", "##000", "١٢٣"):
+        with pytest.raises(ValueError, match="hexadecimal"):
+            parse_colour(text)
+
+
+def test_maps_through_given_colours_hit_each_of_them() -> None:
+    lut = blended([(0, 0, 0, 255), (255, 0, 0, 255), (255, 255, 255, 0)])
+
+    assert lut[[0, 255]].tolist() == [[0, 0, 0, 255], [255, 255, 255, 0]]
+    assert lut[127, 0] >= 254
+    assert tint((255, 128, 0))[255].tolist() == [255, 128, 0, 255]
+    assert np.bincount(spread(np.arange(12, dtype=np.uint8).reshape(3, 4))[:, 0]).tolist() == [
+        86,
+        0,
+        0,
+        0,
+        85,
+        0,
+        0,
+        0,
+        85,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "<u8", ">i8"])
+def test_labels_have_the_same_colour_in_every_dtype(dtype: str) -> None:
+    labels = np.arange(100)
+
+    np.testing.assert_array_equal(label_colours(labels.astype(dtype), {}), label_colours(labels, {}))
+
+
+def test_neighbouring_labels_can_be_told_apart() -> None:
+    colours = label_colours(np.arange(1, 500), {})[:, :3].astype(int)
+
+    distance = np.abs(np.diff(colours, axis=0)).sum(axis=1)
+    assert np.median(distance) > 150
+    assert (colours.max(axis=1) > 180).all()
+
+
+def test_nothing_is_shown_of_the_background_unless_it_has_a_colour() -> None:
+    assert label_colours(np.array([0]), {}).tolist() == [[0, 0, 0, 0]]
+    assert label_colours(np.array([0]), {0: (1, 2, 3, 4)}).tolist() == [[1, 2, 3, 4]]

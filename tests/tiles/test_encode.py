@@ -1,0 +1,114 @@
+"""Whatever form a picture has in memory, its bytes show the same pixels."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+
+from hyperslab.tiles.colour import GREY, blended, tint
+from hyperslab.tiles.encode import encode_numbers, encode_picture
+from hyperslab.tiles.raster import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
+from tests.tiles.support import Array, pixels, same_picture
+
+
+def rgba(raster: Raster) -> Array:
+    """What a raster shows, ``(height, width, 4)``."""
+    planes = to_planes(raster)
+    alpha = np.full(planes.shape, 255, np.uint8) if planes.alpha is None else planes.alpha
+    return np.concatenate([planes.rgb, alpha[None]]).transpose(1, 2, 0)
+
+
+@st.composite
+def rasters(draw: st.DrawFn) -> Raster:
+    shape = draw(st.tuples(st.integers(1, 20), st.integers(1, 20)))
+    hidden = draw(st.none() | arrays(np.bool_, shape))
+    kind = draw(st.sampled_from(["grey", "tint", "few", "see-through", "planes", "alpha"]))
+    if kind in ("planes", "alpha"):
+        alpha = draw(arrays(np.uint8, shape)) if kind == "alpha" else None
+        return Planes(draw(arrays(np.uint8, (3, *shape))), alpha)
+    palettes = {"grey": GREY, "tint": tint((255, 9, 0)), "see-through": blended([(0, 0, 0, 0), (255, 255, 255, 255)])}
+    palette = palettes.get(kind, np.arange(12, dtype=np.uint8).reshape(3, 4))
+    return Indexed(draw(arrays(np.uint8, shape, elements=st.integers(0, len(palette) - 1))), palette, hidden)
+
+
+@given(rasters())
+def test_png_shows_every_pixel(raster: Raster) -> None:
+    same_picture(pixels(encode_picture(raster, "png", quality=1)), rgba(raster))
+
+
+@pytest.mark.parametrize("palette", [GREY, tint((10, 200, 30))])
+def test_hidden_pixels_beside_all_256_values_are_shown_right(palette: Array) -> None:
+    index = np.arange(1024, dtype=np.int64).reshape(32, 32).astype(np.uint8)
+    hidden = np.zeros((32, 32), bool)
+    hidden[0, :5] = True
+
+    raster = Indexed(index, palette, hidden)
+
+    same_picture(pixels(encode_picture(raster, "png", quality=1)), rgba(raster))
+
+
+@given(rasters(), st.integers(0, 5), st.integers(0, 5))
+def test_padding_is_not_seen(raster: Raster, below: int, right: int) -> None:
+    height, width = raster.shape
+
+    found = rgba(pad(raster, height + below, width + right))
+
+    same_picture(found[:height, :width], rgba(raster))
+    assert not found[height:, :, 3].any()
+    assert not found[:, width:, 3].any()
+
+
+@given(rasters(), st.integers(0, 3))
+def test_turning_and_mirroring_move_pixels(raster: Raster, quarters: int) -> None:
+    same_picture(rgba(rotate(raster, quarters)), np.rot90(rgba(raster), -quarters))
+    same_picture(rgba(mirror(raster)), rgba(raster)[:, ::-1])
+
+
+@given(rasters(), st.tuples(*[st.integers(0, 255)] * 3))
+def test_in_front_of_a_colour_nothing_is_seen_through(raster: Raster, colour: tuple[int, int, int]) -> None:
+    found, before = rgba(flatten(raster, colour)), rgba(raster).astype(float)
+
+    share = before[..., 3:] / 255
+    assert (found[..., 3] == 255).all()
+    np.testing.assert_allclose(found[..., :3], before[..., :3] * share + np.array(colour) * (1 - share), atol=0.51)
+
+
+@given(rasters(), st.floats(0, 1))
+def test_opacity_scales_what_is_seen(raster: Raster, opacity: float) -> None:
+    np.testing.assert_allclose(rgba(fade(raster, opacity))[..., 3], rgba(raster)[..., 3] * opacity, atol=0.51)
+
+
+@given(rasters())
+def test_grey_pictures_have_no_colour(raster: Raster) -> None:
+    found, before = rgba(greyscale(raster)), rgba(raster)
+
+    assert (found[..., 0] == found[..., 1]).all()
+    assert (found[..., 0] == found[..., 2]).all()
+    np.testing.assert_array_equal(found[..., 3], before[..., 3])
+    np.testing.assert_allclose(found[..., 0], before[..., :3] @ [0.299, 0.587, 0.114], atol=0.51)
+
+
+@pytest.mark.parametrize(("fmt", "kind"), [("jpg", "JPEG"), ("webp", "WEBP"), ("png", "PNG")])
+def test_formats_are_what_they_say(fmt: str, kind: str) -> None:
+    raster = Indexed(np.zeros((4, 5), np.uint8), GREY, np.ones((4, 5), bool))
+
+    image = Image.open(io.BytesIO(encode_picture(raster, fmt, quality=80)))
+
+    assert (image.format, image.size) == (kind, (5, 4))
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", ">u2", "<i8", ">f4", "<c8"])
+def test_numbers_are_little_endian(dtype: str) -> None:
+    values = np.arange(12).reshape(3, 4).astype(dtype)[:, ::2]
+
+    found = np.load(io.BytesIO(encode_numbers(values, "npy")), allow_pickle=False)
+    raw = np.frombuffer(encode_numbers(values, "raw"), np.dtype(dtype).newbyteorder("<")).reshape(values.shape)
+
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(raw, values)

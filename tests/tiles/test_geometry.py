@@ -1,0 +1,168 @@
+"""Deep Zoom and IIIF: which cells their tiles and images show."""
+
+from __future__ import annotations
+
+from math import ceil
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.errors import BadParameter, TooLarge
+from hyperslab.tiles import dzi, iiif
+from hyperslab.tiles.pyramid import Region, Span, TileGrid
+
+GRID = TileGrid(600, 1000, 256)
+sides = st.integers(1, 5000)
+
+
+# --- Deep Zoom -------------------------------------------------------------------------------------------------
+
+
+def test_the_descriptor_tells_size_and_tiles() -> None:
+    image = ET.fromstring(dzi.descriptor(GRID, overlap=1, fmt="jpg"))
+
+    assert image.attrib == {"TileSize": "256", "Overlap": "1", "Format": "jpg"}
+    assert image[0].attrib == {"Width": "1000", "Height": "600"}
+
+
+@given(sides, sides, st.integers(0, 3), st.data())
+def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
+    height: int, width: int, overlap: int, data: st.DataObject
+) -> None:
+    grid = TileGrid(height, width, 64)
+    level = data.draw(st.integers(0, dzi.last_level(grid)))
+    factor = 2 ** (dzi.last_level(grid) - level)
+    rows = ceil(ceil(height / factor) / 64)
+
+    regions = [dzi.tile_region(grid, level, 0, row, overlap=overlap) for row in range(rows)]
+
+    spans = [region.rows for region in regions if region is not None]
+    assert len(spans) == rows
+    assert spans[0].start == 0
+    assert sum(span.count for span in spans) == ceil(height / factor) + sum(
+        min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
+    )
+    assert dzi.tile_region(grid, level, 0, rows, overlap=overlap) is None
+
+
+def test_the_first_level_is_one_pixel_and_there_are_no_others() -> None:
+    assert dzi.tile_region(GRID, 0, 0, 0, overlap=0) == Region(Span(0, 1024, 1), Span(0, 1024, 1))
+    assert dzi.tile_region(GRID, 11, 0, 0, overlap=0) is None
+    assert dzi.tile_region(GRID, 10, 4, 0, overlap=0) is None
+
+
+# --- IIIF ------------------------------------------------------------------------------------------------------
+
+
+def parse(region: str = "full", size: str = "max", rotation: str = "0", file: str = "default.png") -> iiif.ImageRequest:
+    return iiif.parse_request(GRID, region, size, rotation, file)
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("full", (0, 0, 1000, 600)),
+        ("square", (200, 0, 600, 600)),
+        ("10,20,30,40", (10, 20, 30, 40)),
+        ("900,500,500,500", (900, 500, 100, 100)),
+        ("pct:10,50,20,10", (100, 300, 200, 60)),
+    ],
+)
+def test_regions_are_cut_at_the_edges(region: str, expected: tuple[int, int, int, int]) -> None:
+    found = parse(region).region
+
+    assert (found.columns.start, found.rows.start, found.columns.count, found.rows.count) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("max", (1000, 600)),
+        ("500,", (500, 300)),
+        (",300", (500, 300)),
+        ("100,200", (100, 200)),
+        ("!400,100", (167, 100)),
+        ("!4000,4000", (1000, 600)),
+        ("pct:50", (500, 300)),
+        ("1,", (1, 1)),
+    ],
+)
+def test_sizes_follow_the_proportions(size: str, expected: tuple[int, int]) -> None:
+    found = parse(size=size).region
+
+    assert (found.columns.count, found.rows.count) == expected
+
+
+def test_a_tile_at_the_edge_has_the_step_of_all_others() -> None:
+    found = iiif.parse_request(TileGrid(1999, 5000, 256), "0,0,2048,1999", "256,250", "0", "default.jpg").region
+
+    assert (found.rows, found.columns) == (Span(0, 8, 250), Span(0, 8, 256))
+
+
+@pytest.mark.parametrize(("rotation", "expected"), [("0", (False, 0)), ("90", (False, 1)), ("!270", (True, 3))])
+def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> None:
+    found = parse(rotation=rotation)
+
+    assert (found.mirrored, found.quarters) == expected
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ("region", "5,5"),
+        ("region", "1000,0,5,5"),
+        ("region", "0,0,0,5"),
+        ("region", "1.5,0,5,5"),
+        ("region", "pct:0,0,1000"),
+        ("region", "everything"),
+        ("size", "^max"),
+        ("size", "2000,"),
+        ("size", "0,"),
+        ("size", ","),
+        ("size", "!5,"),
+        ("size", "large"),
+        ("rotation", "45"),
+        ("rotation", "360"),
+        ("rotation", "-90"),
+        ("file", "best.png"),
+        ("file", "default.tif"),
+        ("file", "default"),
+    ],
+)
+def test_what_the_protocol_does_not_have_is_refused(segment: str, text: str) -> None:
+    with pytest.raises(BadParameter):
+        parse(**{segment: text})
+
+
+def test_an_image_has_so_many_pixels_at_most() -> None:
+    grid = TileGrid(20_000, 30_000, 256)
+
+    with pytest.raises(TooLarge):
+        iiif.parse_request(grid, "full", "30000,", "0", "default.png")
+    most = iiif.parse_request(grid, "full", "max", "0", "default.png").region
+
+    assert most.rows.count * most.columns.count <= iiif.MOST_PIXELS
+
+
+def test_the_description_lists_tiles_and_sizes() -> None:
+    found = iiif.info_document(GRID, "http://host/iiif/a")
+
+    assert (found["width"], found["height"], found["profile"]) == (1000, 600, "level2")
+    assert found["tiles"] == [{"width": 256, "scaleFactors": [1, 2, 4]}]
+    assert found["sizes"][0] == {"width": 250, "height": 150}
+    assert found["preferredFormats"][0] == "png"
+
+
+@given(sides, sides)
+def test_every_tile_that_a_client_works_out_is_a_valid_request(height: int, width: int) -> None:
+    grid = TileGrid(height, width, 256)
+    for factor in iiif.info_document(grid, "x")["tiles"][0]["scaleFactors"]:
+        left = (width - 1) // (256 * factor) * 256 * factor
+        across, down = min(256 * factor, width - left), min(256 * factor, height)
+        found = iiif.parse_request(
+            grid, f"{left},0,{across},{down}", f"{ceil(across / factor)},{ceil(down / factor)}", "0", "default.png"
+        )
+
+        assert found.region.shape == (ceil(down / factor), ceil(across / factor))

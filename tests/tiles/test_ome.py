@@ -1,0 +1,364 @@
+"""OME-Zarr metadata: the specification's own suites, and a rule at a time."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.tiles.ome import Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
+from tests.tiles.support import axes_json
+
+Json = dict[str, Any]
+
+
+def image(**changes: Any) -> Json:
+    """A valid image; ``changes`` to its only multiscale, of which None removes a member."""
+    datasets = [
+        {"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": [1, factor, factor]}]}
+        for i, factor in enumerate((0.5, 1.0))
+    ]
+    entry: Json = {"version": "0.4", "name": "cells", "axes": axes_json("cyx"), "datasets": datasets}
+    entry |= changes
+    return {"multiscales": [{k: v for k, v in entry.items() if v is not None}]}
+
+
+def plate(**changes: Any) -> Json:
+    block: Json = {
+        "rows": [{"name": "A"}, {"name": "B"}],
+        "columns": [{"name": "1"}, {"name": "2"}],
+        "wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}, {"path": "B/2", "rowIndex": 1, "columnIndex": 1}],
+        "version": "0.4",
+    }
+    block |= changes
+    return {"plate": {k: v for k, v in block.items() if v is not None}}
+
+
+# --- the suites of the specification ---------------------------------------------------------------------------
+
+SUITES = os.environ.get("HYPERSLAB_NGFF_TESTS")
+"""The folder ``tests`` of branch 0.4 of github.com/ome/ngff-spec, where somebody has it."""
+
+TOLERATED = {
+    "invalid/invalid_version.json",  # what it says of its version is wrong, what it holds is valid 0.4
+    "image-label/colors_duplicate",  # "keep the last" says the text of the specification
+}
+"""Invalid documents that we open all the same. So are those of which only a SHOULD is missing (the strict suites)."""
+
+
+def suite_cases() -> Iterator[Any]:
+    for path in sorted(Path(SUITES or os.devnull).glob("*_suite.json")):
+        for case in json.loads(path.read_text())["tests"]:
+            name = (
+                case["formerly"]
+                if path.name.endswith("image_suite.json")
+                else case.get("description") or case["formerly"]
+            )
+            yield pytest.param(case["data"], case["valid"], path.name, name, id=f"{path.stem}-{name}")
+
+
+@pytest.mark.skipif(SUITES is None, reason="HYPERSLAB_NGFF_TESTS names no folder with the suites of ome/ngff-spec")
+@pytest.mark.parametrize(("document", "valid", "suite", "name"), list(suite_cases()))
+def test_the_specifications_own_suites(document: Json, valid: bool, suite: str, name: str) -> None:
+    found = read_ome(document)
+
+    opens = valid or name in TOLERATED or suite.startswith("strict_")
+    assert (found.problems == ()) == opens, found.problems
+    assert not found.is_empty
+
+
+# --- images ----------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_image_is_read_whole() -> None:
+    found = read_ome(image(type="gaussian"))
+
+    assert found.problems == ()
+    assert found.multiscale is not None
+    assert found.multiscale.axes is not None
+    assert [(axis.name, axis.type) for axis in found.multiscale.axes] == [
+        ("c", "channel"),
+        ("y", "space"),
+        ("x", "space"),
+    ]
+    assert [(d.path, d.scale) for d in found.multiscale.datasets] == [("0", (1, 0.5, 0.5)), ("1", (1, 1, 1))]
+    assert (found.multiscale.name, found.multiscale.downsampling) == ("cells", "gaussian")
+
+
+def test_the_transformation_of_the_whole_pyramid_comes_after_that_of_a_level() -> None:
+    outer = [{"type": "scale", "scale": [1, 10, 10]}, {"type": "translation", "translation": [0, 5, 5]}]
+    inner = [{"type": "scale", "scale": [1, 2, 2]}, {"type": "translation", "translation": [0, 1, 1]}]
+    datasets = [{"path": "0", "coordinateTransformations": inner}]
+
+    found = read_ome(image(datasets=datasets, coordinateTransformations=outer))
+
+    assert found.multiscale is not None
+    level = found.multiscale.datasets[0]
+    assert (level.scale, level.translation) == ((1, 20, 20), (0, 15, 15))
+
+
+@pytest.mark.parametrize(
+    ("document", "member"),
+    [
+        (image(axes=None), "multiscales[0].axes: missing"),
+        (image(axes=[]), "multiscales[0].axes"),
+        (image(axes=axes_json("yy")), "twice"),
+        (image(axes=axes_json("tcx")), "of type space"),
+        (image(axes=[{"type": "space"}] * 2), "axes[0].name: missing"),
+        (image(axes=[3, 4]), "axes[0]: expected an object"),
+        (image(axes="yx"), "expected a list"),
+        (image(datasets=[]), "datasets: expected at least 1"),
+        (image(datasets=None), "datasets: missing"),
+        (image(datasets=[{"path": "0"}]), "coordinateTransformations: missing"),
+        (image(datasets=[{"path": 0, "coordinateTransformations": []}]), "datasets[0].path"),
+        (image(datasets=[{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]), "[0].type"),
+        (
+            image(datasets=[{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": ["a", 1]}]}]),
+            "scale[0]",
+        ),
+        (image(version="9.9"), "version"),
+        ({"multiscales": []}, "multiscales: expected at least 1"),
+        ({"multiscales": {}}, "multiscales: expected a list"),
+        ({"multiscales": [None]}, "multiscales[0]: expected an object"),
+    ],
+)
+def test_a_broken_image_is_left_out_and_the_member_named(document: Json, member: str) -> None:
+    found = read_ome(document)
+
+    assert found.multiscale is None
+    assert len(found.problems) == 1
+    assert member in found.problems[0]
+
+
+def test_older_versions_are_tolerated() -> None:
+    first = {"multiscales": [{"version": "0.1", "datasets": [{"path": "0"}]}]}
+    third = {"multiscales": [{"version": "0.3", "axes": ["z", "y", "x"], "datasets": [{"path": "0"}, {"path": "1"}]}]}
+
+    oldest, newer = read_ome(first), read_ome(third)
+
+    assert oldest.problems == newer.problems == ()
+    assert oldest.multiscale is not None
+    assert oldest.multiscale.axes is None
+    assert newer.multiscale is not None
+    assert newer.multiscale.axes is not None
+    assert [axis.type for axis in newer.multiscale.axes] == ["space"] * 3
+
+
+def test_the_attributes_of_version_5_are_found_in_their_place() -> None:
+    document = image(version=None)
+
+    found = read_ome({"ome": {"version": "0.5", **document}})
+
+    assert found.multiscale is not None
+    assert found.multiscale.version == "0.5"
+
+
+def test_a_scale_that_does_not_fit_the_axes_is_not_used() -> None:
+    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [2, 2]}]}]
+
+    found = read_ome(image(datasets=datasets))
+
+    assert found.multiscale is not None
+    assert found.multiscale.datasets[0].scale is None
+
+
+# --- channels --------------------------------------------------------------------------------------------------
+
+CHANNEL: Json = {"color": "00ff00", "window": {"min": 0, "max": 255, "start": 10, "end": 200}, "label": "GFP"}
+
+
+def test_channels_have_colours_windows_and_places_to_begin() -> None:
+    omero = {
+        "channels": [{**CHANNEL, "active": False, "inverted": True}],
+        "rdefs": {"defaultZ": 3, "defaultT": 0, "model": "greyscale"},
+    }
+
+    found = read_ome({**image(), "omero": omero}).omero
+
+    assert found is not None
+    assert (found.default_z, found.default_t, found.greyscale) == (3, 0, True)
+    (channel,) = found.channels
+    assert channel.window == Window(0, 255, 10, 200)
+    assert (channel.color, channel.label, channel.active, channel.inverted) == ("00FF00", "GFP", False, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "member", "lost"),
+    [
+        ({"color": 255}, "color", "color"),
+        ({"color": "green"}, "color", "color"),
+        ({"window": {"min": 0, "max": 1, "start": 0, "end": "1"}}, "window.end", "window"),
+        ({"window": {"min": 0, "max": 1, "start": 1, "end": 1}}, "not below", "window"),
+        ({"window": {"min": 0, "max": 1, "start": 0, "end": float("nan")}}, "window.end", "window"),
+        ({"window": None}, "window", "window"),
+    ],
+)
+def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, member: str, lost: str) -> None:
+    found = read_ome({**image(), "omero": {"channels": [{**CHANNEL, **change}, CHANNEL]}})
+
+    assert found.multiscale is not None
+    assert found.omero is not None
+    assert getattr(found.omero.channels[0], lost) is None
+    assert getattr(found.omero.channels[1], lost) is not None
+    assert len(found.problems) == 1
+    assert f"omero.channels[0].{lost}" in found.problems[0]
+    assert member in found.problems[0]
+
+
+@pytest.mark.parametrize("omero", [None, [], {}, {"channels": None}, {"channels": [1]}])
+def test_channels_that_make_no_sense_are_left_out(omero: Any) -> None:
+    found = read_ome({**image(), "omero": omero})
+
+    assert found.multiscale is not None
+    assert found.omero is None
+    assert len(found.problems) == 1
+
+
+# --- labels, plates, wells, collections ------------------------------------------------------------------------
+
+
+def test_the_last_of_several_colours_for_one_label_counts() -> None:
+    colors = [{"label-value": 1, "rgba": [0, 0, 0, 0]}, {"label-value": 1.0, "rgba": [1, 2, 3, 4]}, {"label-value": 2}]
+
+    found = read_ome({"image-label": {"version": "0.4", "colors": colors, "source": {"image": "../../"}}})
+
+    assert found.image_label is not None
+    assert found.image_label.colors == {1: (1, 2, 3, 4)}
+    assert found.image_label.source == "../../"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"colors": []},
+        {"colors": [{"rgba": [0, 0, 0, 0]}]},
+        {"colors": [{"label-value": 1, "rgba": [0, 0, 0]}]},
+        {"colors": [{"label-value": 1, "rgba": [0, 0, 0, 256]}]},
+        {"colors": [{"label-value": 1, "rgba": [0, 0, 0, 0.5]}]},
+        {"properties": [{}]},
+        {"version": "1"},
+        3,
+    ],
+)
+def test_broken_label_metadata_still_makes_a_label_image(block: Any) -> None:
+    found = read_ome({"image-label": block})
+
+    assert found.image_label is not None
+    assert found.image_label.colors == {}
+    assert len(found.problems) == 1
+
+
+def test_a_plate_knows_its_wells() -> None:
+    found = read_ome(plate(name="screen", acquisitions=[{"id": 0, "name": "first"}])).plate
+
+    assert found is not None
+    assert [(well.path, well.row, well.column) for well in found.wells] == [("A/1", 0, 0), ("B/2", 1, 1)]
+    assert (found.name, found.rows, found.columns, found.acquisitions[0].name) == (
+        "screen",
+        ("A", "B"),
+        ("1", "2"),
+        "first",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "member"),
+    [
+        ({"rows": None}, "plate.rows: missing"),
+        ({"rows": [{"name": "A"}, {"name": "A"}]}, "twice"),
+        ({"columns": [{"name": "1-2"}]}, "columns[0].name"),
+        ({"wells": [{"path": "A/1", "rowIndex": 0}]}, "wells[0].columnIndex: missing"),
+        ({"wells": [{"path": "A/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex"),
+        ({"wells": [{"path": "A1", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
+        ({"wells": [{"path": "../x", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
+        ({"field_count": 0}, "field_count"),
+        ({"acquisitions": [{"id": -1}]}, "acquisitions[0].id"),
+        ({"version": "x"}, "version"),
+    ],
+)
+def test_a_broken_plate_is_left_out_and_the_member_named(change: Json, member: str) -> None:
+    found = read_ome(plate(**change))
+
+    assert found.plate is None
+    assert member in found.problems[0]
+
+
+def test_old_plates_place_their_wells_by_path() -> None:
+    found = read_ome(plate(version="0.1", wells=[{"path": "B/1"}])).plate
+
+    assert found is not None
+    assert (found.wells[0].row, found.wells[0].column) == (1, 0)
+
+
+def test_a_well_knows_its_fields() -> None:
+    found = read_ome({"well": {"images": [{"path": "0", "acquisition": 2}, {"path": "1"}]}}).well
+
+    assert found is not None
+    assert [(f.path, f.acquisition) for f in found.images] == [("0", 2), ("1", None)]
+
+
+@pytest.mark.parametrize(
+    "images", [[], None, [{"path": "a/b"}], [{"path": "0"}, {"path": "0"}], [{"path": "0", "acquisition": "x"}]]
+)
+def test_a_broken_well_is_left_out(images: Any) -> None:
+    found = read_ome({"well": {"images": images}})
+
+    assert found.well is None
+    assert len(found.problems) == 1
+
+
+def test_lists_of_labels_and_images_are_read() -> None:
+    assert label_paths({"labels": ["cells", "nuclei"]}) == ("cells", "nuclei")
+    assert series_paths({"series": ["0", "1"]}) == ("0", "1")
+    assert label_paths({}) == ()
+    with pytest.raises(ValueError, match=r"labels\[0\]"):
+        label_paths({"labels": [3]})
+
+
+def test_a_broken_image_still_names_its_arrays() -> None:
+    assert broken_dataset_paths(image(axes=None)) == ("0", "1")
+    assert broken_dataset_paths({"multiscales": 3}) == ()
+    assert broken_dataset_paths({"multiscales": [{"datasets": [{"path": 1}, None]}]}) == ()
+
+
+def test_other_attributes_are_not_ours() -> None:
+    assert read_ome({"title": "x", "_ARRAY_DIMENSIONS": ["y"]}) == Ome()
+    assert read_ome({}).is_empty
+    assert read_ome({"bioformats2raw.layout": 3}).is_collection
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def spots(document: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document: what holds it, and its key there."""
+    members = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in members:
+        yield document, key
+        yield from spots(value)
+
+
+@given(st.data(), JSON)
+def test_nothing_in_the_metadata_makes_reading_it_fail(data: st.DataObject, rubbish: Any) -> None:
+    document = copy.deepcopy(
+        {**image(), **plate(), "omero": {"channels": [CHANNEL]}, "well": {"images": [{"path": "0"}]}}
+    )
+    holder, key = data.draw(st.sampled_from(list(spots(document))))
+
+    holder[key] = rubbish
+
+    read_ome(document)
+    broken_dataset_paths(document)

@@ -1,0 +1,401 @@
+"""From paths to pictures: images, labels, plates, wells, collections, and what broken metadata leaves of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab.errors import BadMetadata, NodeNotFound, WrongKind
+from hyperslab.tiles.asked import parse_asked
+from hyperslab.tiles.info import histogram_document, info_document, minzoom
+from hyperslab.tiles.service import Tiles
+from tests.tiles.support import (
+    Array,
+    Query,
+    axes_json,
+    numbers,
+    pixels,
+    tile,
+    tiles_on,
+    write_array,
+    write_attributes,
+    write_image,
+)
+
+
+def info(tiles: Tiles, path: str, query: Query = ()) -> dict[str, Any]:
+    return info_document(tiles, path, parse_asked(query), "http://host/v1/tile/" + path, "")
+
+
+def ramp(*shape: int, dtype: str = "<u2") -> Array:
+    found: Array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    return found
+
+
+# --- what info.json says ---------------------------------------------------------------------------------------
+
+
+def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
+    levels = [ramp(2, 10, 600, 500), ramp(2, 10, 300, 250), ramp(2, 10, 150, 125)]
+    window = {"min": 0, "max": 4095, "start": 100, "end": 900}
+    channels = [
+        {"label": "DAPI", "color": "0000FF", "window": window},
+        {"label": "GFP", "color": "00FF00", "active": False},
+    ]
+    write_image(tmp_path / "a", levels, "czyx", {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert (found["kind"], found["name"], found["path"], found["dtype"]) == ("multiscale", "picture", "data/a", "<u2")
+    assert [axis["name"] for axis in found["axes"]] == ["c", "z", "y", "x"]
+    assert found["axes"][2] == {"name": "y", "type": "space", "unit": None, "size": 600, "scale": 1}
+    assert (found["plane"], found["width"], found["height"]) == (["y", "x"], 500, 600)
+    assert (found["tile_size"], found["minzoom"], found["maxzoom"]) == (256, 0, 2)
+    assert [level["factor"] for level in found["levels"]] == [[1, 1], [2, 2], [4, 4]]
+    assert found["levels"][2] == {"path": "data/a/2", "shape": [2, 10, 150, 125], "factor": [4, 4]}
+    assert (found["channel_axis"], found["selection"]) == ("c", {"z": 3})
+    first, second = found["channels"]
+    assert first == {
+        "index": 0,
+        "label": "DAPI",
+        "color": "0000FF",
+        "active": True,
+        "inverted": False,
+        "window": window,
+    }
+    assert (second["label"], second["active"]) == ("GFP", False)
+    assert second["window"]["start"] < second["window"]["end"]
+    assert len(found["problems"]) == 1
+    assert "omero.channels[1].window: missing" in found["problems"][0]
+    assert found["tilejson"] == "3.0.0"
+    assert found["tiles"] == ["http://host/v1/tile/data/a/{z}/{x}/{y}.png"]
+    assert "viridis" in found["colormaps"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", ramp(5, 30, 40, dtype="<f4"), attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"]})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert (found["kind"], found["plane"], found["selection"]) == ("array", ["lat", "lon"], {"time": 0})
+    assert [axis["type"] for axis in found["axes"]] == ["time", "space", "space"]
+    assert (found["channel_axis"], len(found["channels"]), found["fields"]) == (None, 1, None)
+    assert found["rescale_auto"] == [found["channels"][0]["window"]["start"], found["channels"][0]["window"]["end"]]
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (4, 0, 7), (2, 3)])
+def test_an_array_of_any_size_is_described(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    write_array(tmp_path / "a", np.zeros(shape))
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert (found["height"], found["width"]) == shape[-2:]
+    assert (found["minzoom"], found["maxzoom"]) == (0, 0)
+
+
+def test_windows_and_planes_follow_the_query(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", ramp(50, 60, 70), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("axes", "z,x"), ("y", "-1"), ("tile_size", "64")])
+
+    assert (found["plane"], found["height"], found["width"], found["selection"]) == (["z", "x"], 50, 70, {"y": 59})
+    assert (found["tile_size"], found["maxzoom"]) == (64, 1)
+
+
+def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.zeros((2048, 2048), np.uint8), (512, 512))
+
+    with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
+        frame = tiles.frame("data/a", parse_asked([]))
+        found = minzoom(tiles, frame)
+        tile(tiles, "data/a", (found, 0, 0))
+
+    assert found == 1
+
+
+def test_fields_are_listed(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.zeros((4, 4), [("x", "<f4"), ("n", "<i2")]), fill_value=b"\0" * 6)
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("field", "n")])
+
+    assert (found["fields"], found["field"], found["dtype"]) == (["x", "n"], "n", "<i2")
+
+
+def test_the_tag_of_a_description_changes_with_the_data(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", ramp(40, 40))
+
+    with tiles_on(tmp_path) as tiles:
+        before = info(tiles, "data/a")["etag"]
+    write_array(tmp_path / "a", ramp(40, 40) + 1)
+    with tiles_on(tmp_path) as tiles:
+        after = info(tiles, "data/a")["etag"]
+
+    assert before != after
+
+
+def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path) -> None:
+    levels = [np.zeros((2, 64, 64), np.uint8), np.stack([np.full((32, 32), 9, np.uint8), ramp(32, 32, dtype="u1")])]
+    write_image(tmp_path / "a", levels, "cyx")
+
+    with tiles_on(tmp_path) as tiles:
+        first = histogram_document(tiles, "data/a", parse_asked([("bins", "4")]))
+        second = histogram_document(tiles, "data/a", parse_asked([("c", "1"), ("bins", "8")]))
+
+    assert (first["min"], first["max"], sum(first["counts"]), first["exact"]) == (9, 9, 1024, True)
+    counts, edges = np.histogram(levels[1][1], bins=8, range=(0, 255))
+    assert (second["counts"], second["edges"]) == (counts.tolist(), edges.tolist())
+    assert (second["channel"], second["level"]) == (1, "data/a/1")
+    assert second["percentiles"]["50"] in (127, 128)
+
+
+# --- levels and labels -----------------------------------------------------------------------------------------
+
+
+def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    base = ramp(128, 128)
+    write_image(
+        tmp_path / "a",
+        [base, base[::2, ::2], base[::4, ::4].astype("f4"), np.zeros((4, 4, 4), "<u2"), base[::8, ::8]],
+        "yx",
+    )
+    (tmp_path / "a" / "1" / ".zarray").unlink()
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert [level["path"] for level in found["levels"]] == ["data/a/0", "data/a/4"]
+    assert ["datasets[1]" in found["problems"][0], "dtype" in found["problems"][1], "axes" in found["problems"][2]] == [
+        True
+    ] * 3
+
+
+def test_a_level_with_other_channels_is_left_out(tmp_path: Path) -> None:
+    write_image(tmp_path / "a", [ramp(3, 64, 64), ramp(2, 32, 32)], "cyx")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert len(found["levels"]) == 1
+    assert "channels" in found["problems"][0]
+
+
+def test_label_images_are_found_beside_the_image(tmp_path: Path) -> None:
+    write_image(tmp_path / "a", [ramp(8, 8)], "yx")
+    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", "nuclei"]})
+    write_image(tmp_path / "a" / "labels" / "cells", [ramp(8, 8)], "yx", {"image-label": {"version": "0.4"}})
+
+    with tiles_on(tmp_path) as tiles:
+        found, label = info(tiles, "data/a"), info(tiles, "data/a/labels/cells")
+
+    assert found["labels"] == [
+        {"name": "cells", "path": "data/a/labels/cells"},
+        {"name": "nuclei", "path": "data/a/labels/nuclei"},
+    ]
+    assert (label["kind"], label["labels"]) == ("labels", [])
+
+
+def test_a_broken_list_of_labels_is_a_problem_and_no_error(tmp_path: Path) -> None:
+    write_image(tmp_path / "a", [ramp(8, 8)], "yx")
+    write_attributes(tmp_path / "a" / "labels", {"labels": [1]})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert found["labels"] == []
+    assert "labels[0]" in found["problems"][0]
+
+
+# --- broken metadata -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "multiscales",
+    [
+        [{"version": "0.4", "datasets": [{"path": "1"}]}],
+        [
+            {
+                "version": "0.4",
+                "axes": axes_json("zyx"),
+                "datasets": [{"path": "1", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 1]}]}],
+            }
+        ],
+        [
+            {
+                "version": "0.4",
+                "axes": axes_json("yx"),
+                "datasets": [{"path": "../x", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}],
+            }
+        ],
+        "nonsense",
+    ],
+    ids=["no axes", "too many axes", "a path outside", "nonsense"],
+)
+def test_an_image_with_broken_metadata_is_shown_as_a_plain_array(tmp_path: Path, multiscales: Any) -> None:
+    write_attributes(tmp_path / "a", {"multiscales": multiscales})
+    write_array(tmp_path / "a" / "1", ramp(8, 8))
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        shown = numbers(tiles, "data/a", (0, 0, 0))
+
+    assert (found["kind"], found["path"]) == ("array", "data/a/1")
+    assert len(found["problems"]) >= 1
+    np.testing.assert_array_equal(shown, ramp(8, 8))
+
+
+def test_broken_metadata_without_any_array_is_an_error_that_says_so(tmp_path: Path) -> None:
+    write_attributes(tmp_path / "a", {"multiscales": [{"datasets": [{"path": "0"}]}]})
+
+    with tiles_on(tmp_path) as tiles, pytest.raises(BadMetadata, match="there is no array"):
+        info(tiles, "data/a")
+
+
+def test_a_group_that_is_no_image_is_refused(tmp_path: Path) -> None:
+    write_attributes(tmp_path / "a", {"title": "just a group"})
+
+    with tiles_on(tmp_path) as tiles:
+        with pytest.raises(WrongKind):
+            info(tiles, "data/a")
+        with pytest.raises(NodeNotFound):
+            info(tiles, "data/nothing")
+
+
+# --- plates, wells, collections --------------------------------------------------------------------------------
+
+
+def write_plate(folder: Path, height: int = 100, width: int = 80) -> dict[str, Array]:
+    """Wells A1, A3 and B2 of a plate of two by three, each with two fields; brightness tells them apart."""
+    wells = {"A/1": (0, 0), "A/3": (0, 2), "B/2": (1, 1)}
+    block = {
+        "version": "0.4",
+        "name": "screen",
+        "rows": [{"name": n} for n in "AB"],
+        "columns": [{"name": n} for n in "123"],
+        "wells": [{"path": path, "rowIndex": r, "columnIndex": c} for path, (r, c) in wells.items()],
+    }
+    write_attributes(folder, {"plate": block})
+    fields = {}
+    for i, path in enumerate(wells):
+        write_attributes(folder / path, {"well": {"version": "0.4", "images": [{"path": "0"}, {"path": "1"}]}})
+        for j in range(2):
+            image = np.full((height, width), 50 * (i + 1) + j, np.uint8)
+            write_image(folder / path / str(j), [image, image[::2, ::2]], "yx")
+            fields[f"{path}/{j}"] = image
+    return fields
+
+
+def test_a_plate_is_a_mosaic_of_the_first_fields_of_its_wells(tmp_path: Path) -> None:
+    fields = write_plate(tmp_path / "a")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("tile_size", "64")])
+        z, cells = found["maxzoom"], {image["path"]: image for image in found["images"]}
+        picture = np.zeros((found["height"], found["width"], 4), np.uint8)
+        for row in range(-(-found["height"] // 64)):
+            for column in range(-(-found["width"] // 64)):
+                part = pixels(tile(tiles, "data/a", (z, column, row), [("tile_size", "64")]))
+                target = picture[64 * row : 64 * row + 64, 64 * column : 64 * column + 64]
+                target[...] = part[: target.shape[0], : target.shape[1]]
+
+    assert (found["kind"], found["name"], len(cells)) == ("plate", "screen", 3)
+    expected = np.zeros_like(picture)
+    for path in ("A/1", "A/3", "B/2"):
+        cell = cells[f"data/a/{path}"]
+        place = (slice(cell["y"], cell["y"] + cell["height"]), slice(cell["x"], cell["x"] + cell["width"]))
+        expected[place] = [*[fields[f"{path}/0"][0, 0]] * 3, 255]
+    np.testing.assert_array_equal(picture, expected)
+
+
+def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path) -> None:
+    write_plate(tmp_path / "a")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("tile_size", "64")])
+        coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
+
+    factor = 2 ** found["maxzoom"]
+    cell = next(image for image in found["images"] if image["path"] == "data/a/B/2")
+    top, left = cell["y"] / factor, cell["x"] / factor
+    assert (top, left) == (int(top), int(left))
+    assert coarse[int(top), int(left)].tolist() == [150, 150, 150, 255]
+    assert coarse[int(top) - 1, int(left)].tolist()[3] == 0
+
+
+def test_a_well_shows_its_fields_side_by_side(tmp_path: Path) -> None:
+    write_plate(tmp_path / "a")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a/A/1")
+        shown = pixels(tile(tiles, "data/a/A/1", (found["maxzoom"], 0, 0)))
+        field = info(tiles, "data/a/A/1/0")
+
+    assert (found["kind"], [image["path"] for image in found["images"]]) == ("well", ["data/a/A/1/0", "data/a/A/1/1"])
+    assert shown[0, 0].tolist() == [50, 50, 50, 255]
+    assert shown[0, found["images"][1]["x"]].tolist() == [51, 51, 51, 255]
+    assert field["kind"] == "multiscale"
+
+
+@pytest.mark.parametrize("missing", ["A/1", "B/2"])
+def test_wells_that_are_missing_leave_a_gap(tmp_path: Path, missing: str) -> None:
+    write_plate(tmp_path / "a")
+    (tmp_path / "a" / missing / ".zattrs").unlink()
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("tile_size", "64")])
+        cell = next(image for image in found["images"] if image["path"] == f"data/a/{missing}")
+        place = (found["maxzoom"], cell["x"] // 64, cell["y"] // 64)
+        shown = pixels(tile(tiles, "data/a", place, [("tile_size", "64")]))
+
+    assert shown[cell["y"] % 64, cell["x"] % 64, 3] == 0
+
+
+def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path) -> None:
+    block = {
+        "rows": [{"name": "A"}],
+        "columns": [{"name": "1"}],
+        "wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}],
+    }
+    write_attributes(tmp_path / "a", {"plate": block})
+
+    with tiles_on(tmp_path) as tiles, pytest.raises(BadMetadata):
+        info(tiles, "data/a")
+
+
+def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path) -> None:
+    rows = [{"name": str(i)} for i in range(3000)]
+    block = {"rows": rows, "columns": [{"name": "1"}], "wells": [{"path": "0/1", "rowIndex": 0, "columnIndex": 0}]}
+    write_attributes(tmp_path / "a", {"plate": block})
+    write_attributes(tmp_path / "a" / "0" / "1", {"well": {"images": [{"path": "0"}]}})
+    write_image(tmp_path / "a" / "0" / "1" / "0", [np.full((4, 4), 9, np.uint8)], "yx")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a", [("tile_size", "64")])
+        shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
+
+    assert found["height"] >= 3000 * 4
+    assert shown[0, 0].tolist() == [9, 9, 9, 255]
+
+
+@pytest.mark.parametrize("series", [None, ["0", "1"], ["1"], "broken"])
+def test_a_collection_shows_its_first_image(tmp_path: Path, series: Any) -> None:
+    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
+    for i in range(2):
+        write_image(tmp_path / "a" / str(i), [np.full((4, 4), i, np.uint8)], "yx")
+    if series is not None:
+        write_attributes(tmp_path / "a" / "OME", {"series": series})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert found["path"] == ("data/a/1" if series == ["1"] else "data/a/0")
+    assert len(found["problems"]) == (1 if series == "broken" else 0)

@@ -1,0 +1,51 @@
+"""Which parts of an array are looked at to know its values."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperslab.tiles.sampling import sample_boxes
+from hyperslab.wire import SelectionItem
+
+
+def cells(box: list[SelectionItem]) -> int:
+    return prod(item.stop - item.start for item in box if isinstance(item, slice))
+
+
+def test_a_small_array_is_looked_at_whole() -> None:
+    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, most_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))
+def test_boxes_lie_in_single_chunks_and_are_not_too_many(sides: list[tuple[int, int]], most: int) -> None:
+    shape, chunks = zip(*sides, strict=True)
+
+    boxes = sample_boxes(shape, chunks, {}, most_cells=most)
+
+    assert 1 <= len(boxes) <= 64
+    assert sum(map(cells, boxes)) <= most + prod(chunks)
+    if len(boxes) > 1:
+        for box in boxes:
+            for item, size, chunk in zip(box, shape, chunks, strict=True):
+                assert isinstance(item, slice)
+                assert 0 <= item.start < item.stop <= size
+                assert item.start // chunk == (item.stop - 1) // chunk
+
+
+def test_boxes_are_spread_over_all_axes() -> None:
+    boxes = sample_boxes((1000, 1000, 1000), (10, 10, 10), {}, most_cells=64_000)
+
+    for axis in range(3):
+        starts = [item.start for box in boxes if isinstance(item := box[axis], slice)]
+        assert len(starts) == 64
+        assert np.histogram(starts, bins=8, range=(0, 1000))[0].min() >= 4
+
+
+def test_the_same_array_gives_the_same_boxes() -> None:
+    first, second = (sample_boxes((500, 500), (50, 50), {}, most_cells=9000) for _ in range(2))
+
+    assert first == second
