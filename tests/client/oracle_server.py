@@ -134,6 +134,7 @@ _STATUS: dict[type[errors.HyperslabError], int] = {
     errors.IndexOutOfRange: 422,
     errors.NodeExists: 409,
     errors.NodeNotFound: 404,
+    errors.RangeNotSatisfiable: 416,
     errors.TooLarge: 413,
     errors.TooManyIndices: 422,
 }
@@ -209,7 +210,8 @@ def _patch_metadata(oracle: Oracle, call: Call) -> Answer:
     if "attributes" in patch:
         stored.members["attributes"] = _merge(stored.members["attributes"], patch["attributes"])
     if "shape" in patch:
-        _resize(stored, tuple(patch["shape"]))
+        shape = [old if new is None else new for new, old in zip(patch["shape"], stored.values.shape, strict=True)]
+        _resize(stored, tuple(shape))
     return _json(_document(oracle, call.path))
 
 
@@ -250,11 +252,15 @@ def _get_slice(oracle: Oracle, call: Call) -> Answer:
 
 def _values(oracle: Oracle, values: Array, call: Call) -> Answer:
     headers = {wire.ARRAY_SHAPE: json.dumps(values.shape), wire.ARRAY_DTYPE: wire.format_dtype(values.dtype)}
-    if call.headers["Accept"] == wire.JSON:
+    form = call.query.get("format") or {wire.JSON: "json", wire.RAW: "raw"}[call.headers["Accept"]]
+    if form == "json":
         oracle.check_size(8 * values.size)
         return Answer(200, {**headers, "Content-Type": wire.JSON}, json.dumps(values.tolist()).encode())
-    assert call.headers["Accept"] == wire.RAW
     oracle.check_size(values.nbytes)
+    if form == "npy":
+        file = io.BytesIO()
+        np.save(file, np.asarray(values, order="C"))
+        return _ranged(file.getvalue(), {**headers, "Content-Type": wire.NPY}, call)
     return _ranged(values.tobytes(), {**headers, "Content-Type": wire.RAW}, call)
 
 
@@ -265,6 +271,8 @@ def _ranged(body: bytes, headers: dict[str, str], call: Call) -> Answer:
     if asked is None or call.headers.get("If-Range", etag) != etag:
         return Answer(200, headers, body)
     start = int(asked.removeprefix("bytes=").removesuffix("-"))
+    if start >= len(body):
+        raise errors.RangeNotSatisfiable(range=asked, size=len(body))
     return Answer(206, {**headers, "Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}, body[start:])
 
 

@@ -17,7 +17,7 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
     axes: list[Axis] = []
     for length in shape:
         taken = range(length)[draw(slices(length))]
-        lists = st.lists(st.integers(0, length - 1), min_size=1, max_size=9).map(lambda found: np.array(found))
+        lists = st.lists(st.integers(0, length - 1), min_size=1, max_size=9).map(np.array)
         options = st.one_of(st.integers(0, length - 1), st.just(taken if taken else range(length)), lists)
         axes.append(draw(options))
     return tuple(axes)

@@ -235,7 +235,7 @@ def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pyt
 
 
 def test_a_server_that_cannot_be_reached_is_named(no_waiting: list[float]) -> None:
-    with pytest.raises(urllib3.exceptions.NewConnectionError, match="127.0.0.1"):
+    with pytest.raises(urllib3.exceptions.NewConnectionError, match=r"127\.0\.0\.1"):
         RemoteArray("http://127.0.0.1:9/v1/metadata/store/a")
     assert len(no_waiting) == ATTEMPTS - 1
 

@@ -23,10 +23,11 @@ def append_values(source: Source, values: AnyArray, axis: int) -> tuple[int, lis
     Raises `ValueError` where the other axes differ, and what the server raised.
     """
     document = source.document
-    rank = len(document.grid_shape)
-    axis = range(rank)[axis]
+    if document.field is not None:
+        raise ValueError(f"whole items are appended, and the field {document.field!r} is opened")
+    axis = range(len(document.shape))[axis]
     others = [n for i, n in enumerate(document.shape) if i != axis]
-    if values.ndim != len(document.shape) or [n for i, n in enumerate(values.shape) if i != axis] != others:
+    if values.ndim != len(others) + 1 or [n for i, n in enumerate(values.shape) if i != axis] != others:
         raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {document.shape}")
     begin: int | None = None
     at: int | None = None
@@ -54,7 +55,7 @@ def _parts(source: Source, values: AnyArray, axis: int) -> list[AnyArray]:
 
 def _append(source: Source, values: AnyArray, axis: int, at: int | None) -> dict[str, Any]:
     body, headers = encode_values(source, values)
-    url = source.address.url("append", axis=str(axis), at=None if at is None else str(at), field=source.document.field)
+    url = source.address.url("append", axis=str(axis), at=None if at is None else str(at))
     key = {wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
     answer, _ = source.session.read_json(Request("POST", url, {**headers, **key}, body))
     return dict(answer)

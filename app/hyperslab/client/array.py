@@ -221,9 +221,16 @@ class RemoteArray(RemoteNode):
         else:
             self._write(select(key, self.shape), value, progress=progress)
 
-    def resize(self, shape: int | Sequence[int]) -> None:
-        """Give the array another shape: new cells read as fill, cells that are cut off are gone for good."""
-        self._patch({"shape": [shape] if isinstance(shape, int) else [int(length) for length in shape]})
+    def resize(
+        self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
+    ) -> None:
+        """Give the array another shape; None keeps the length of an axis.
+
+        New cells read as fill, cells that are cut off are gone for good. Raises `BadDefinition` where an axis would
+        shrink though ``expand_only``, or grow though ``shrink_only``.
+        """
+        lengths = [shape] if isinstance(shape, int) else [None if n is None else int(n) for n in shape]
+        self._patch({"shape": lengths}, expand_only=expand_only, shrink_only=shrink_only)
 
     def append(self, data: Any, axis: int = 0) -> int:
         """Store ``data`` behind the end of ``axis`` and return where it begins: the server picks that.

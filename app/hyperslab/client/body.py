@@ -53,22 +53,26 @@ class Body:
         return self._etag
 
     def open(self) -> int:
-        """Ask for the body without reading it: how many bytes are still to come. Raises as `fill`."""
+        """Ask for the body without reading it: how many bytes are still to come. Raises as `read`."""
         response = self._response or self._open()
         return int(response.headers["Content-Length"])
 
     def fill(self, buffer: memoryview) -> None:
-        """Read exactly as many bytes as ``buffer`` holds.
+        """Read exactly as many bytes as ``buffer`` holds; raises as `read`."""
+        while buffer.nbytes:
+            buffer = buffer[self.read(buffer) :]
+
+    def read(self, buffer: memoryview) -> int:
+        """Read some bytes, at least one, and return how many.
 
         Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and what the transport raised once
         attempts run out.
         """
-        while buffer.nbytes:
-            self._cancel.check()
-            count = self._read_some(buffer)
-            self._position += count
-            self._on_bytes(count)
-            buffer = buffer[count:]
+        self._cancel.check()
+        count = self._read_some(buffer)
+        self._position += count
+        self._on_bytes(count)
+        return count
 
     def close(self) -> None:
         """Give the connection back."""

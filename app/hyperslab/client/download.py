@@ -105,7 +105,6 @@ class _Advance:
 def _copy(body: Body, remaining: int, write: Callable[[memoryview], int]) -> None:
     buffer = memoryview(bytearray(min(_PIECE, remaining)))
     while remaining:
-        piece = buffer[: min(len(buffer), remaining)]
-        body.fill(piece)
-        write(piece)
-        remaining -= len(piece)
+        count = body.read(buffer[: min(len(buffer), remaining)])
+        write(buffer[:count])
+        remaining -= count

@@ -23,6 +23,7 @@ from hyperslab.errors import NodeNotFound, WrongKind
 _PAGE = 1000
 
 Kind = Literal["array", "group"]
+Mode = Literal["create", "open", "replace"]
 
 
 class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
@@ -131,10 +132,13 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         dtype: Any = None,
         *,
         data: Any = None,
-        progress: Progress | None = None,
+        mode: Mode = "create",
         **members: Any,
     ) -> RemoteArray:
         """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
+
+        ``mode`` says what to do where something is there: ``create`` refuses, ``open`` takes an array that has all
+        that is asked for, ``replace`` deletes it first.
 
         ``members`` are those of the node document: ``chunks``, ``compressor``, ``filters``, ``fill_value``, ``order``,
         ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. Raises
@@ -142,18 +146,20 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """
         values = None if data is None else np.asarray(data)
         definition = define_array(values, shape, dtype, members)
-        address, document, etag = self._create(name, definition)
+        address, document, etag = self._create(name, definition, mode)
         array = RemoteArray.from_parts(
             self._session, address, ArrayDocument.parse(document, etag=etag), progress=self._progress
         )
         if values is not None:
-            array.set(..., values, progress=progress)
+            array[...] = values
         return array
 
-    def create_group(self, name: str, *, attributes: Mapping[str, Any] | None = None) -> RemoteGroup:
-        """A new group at a path below this one; raises `NodeExists`."""
+    def create_group(
+        self, name: str, *, attributes: Mapping[str, Any] | None = None, mode: Mode = "create"
+    ) -> RemoteGroup:
+        """A new group at a path below this one, see `create_array` for ``mode``; raises `NodeExists`."""
         definition = {"kind": "group", **({} if attributes is None else {"attributes": attributes})}
-        address, document, _ = self._create(name, definition)
+        address, document, _ = self._create(name, definition, mode)
         return RemoteGroup.from_parts(self._session, address, document, progress=self._progress)
 
     def delete(self, name: str, *, recursive: bool = False) -> None:
@@ -171,11 +177,14 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def __delitem__(self, name: str) -> None:
         self.delete(name)
 
-    def _create(self, name: str, definition: Mapping[str, Any]) -> tuple[Address, Mapping[str, Any], str | None]:
+    def _create(
+        self, name: str, definition: Mapping[str, Any], mode: Mode
+    ) -> tuple[Address, Mapping[str, Any], str | None]:
         address = self._address.child(name)
-        headers = {"Content-Type": wire.JSON, "If-None-Match": "*"}
-        body = json.dumps(definition, allow_nan=False).encode()
-        request = Request("PUT", address.url("metadata"), headers, body, once=True)  # twice would find itself there
+        once = mode == "create"  # a second request would find the node that the first has made
+        headers = {"Content-Type": wire.JSON, **({"If-None-Match": "*"} if once else {})}
+        url = address.url("metadata", mode=None if once else mode)
+        request = Request("PUT", url, headers, json.dumps(definition, allow_nan=False).encode(), once=once)
         document, answer = self._session.read_json(request)
         return address, document, answer.get("ETag")
 

@@ -71,7 +71,7 @@ class RemoteNode(ABC):
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
         """Take over a newer node document."""
 
-    def _patch(self, patch: Mapping[str, Any]) -> None:
+    def _patch(self, patch: Mapping[str, Any], **flags: bool) -> None:
         """Change the node document by a merge patch, and take over what came of it.
 
         The patches of this client have the same effect when they come twice; their key tells the server that they are
@@ -79,7 +79,8 @@ class RemoteNode(ABC):
         """
         headers = {"Content-Type": wire.MERGE_PATCH, wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
         body = json.dumps(patch, allow_nan=False).encode()
-        members, answer = self._session.read_json(Request("PATCH", self.url, headers, body))
+        url = self._address.url("metadata", **{name: "true" for name, given in flags.items() if given})
+        members, answer = self._session.read_json(Request("PATCH", url, headers, body))
         self._adopt(members, answer.get("ETag"))
 
 

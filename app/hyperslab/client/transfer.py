@@ -94,5 +94,4 @@ def _array_lines(array: RemoteArray) -> list[str]:
 def _attribute_lines(attributes: Mapping[str, Any]) -> list[str]:
     if not attributes:
         return []
-    text = json.dumps(attributes, indent=2, ensure_ascii=False)
-    return ["attributes", *(f"  {line}" for line in text.splitlines()[1:-1])]
+    return ["attributes", *json.dumps(attributes, indent=2, ensure_ascii=False).splitlines()[1:-1]]

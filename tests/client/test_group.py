@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab import RemoteArray, RemoteGroup, errors, wire
+from tests.client.oracle_server import Oracle
+
+PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
+
+
+@pytest.fixture
+def group(oracle: Oracle) -> RemoteGroup:
+    """``store`` with the arrays ``a`` and ``deep/b`` and the groups ``deep`` and ``empty``."""
+    oracle.groups |= {"store/deep": {"unit": "mm"}, "store/empty": {}}
+    oracle.add("store/a", PLANE, (2, 2))
+    oracle.add("store/deep/b", PLANE + 1, (2, 2))
+    return RemoteGroup(f"{oracle.url}/v1/metadata/store")
+
+
+def test_a_group_is_a_mapping_of_its_children(group: RemoteGroup) -> None:
+    assert list(group) == ["a", "deep", "empty"]
+    assert len(group) == 3
+    assert "a" in group
+    assert "deep/b" in group
+    assert "none" not in group
+    assert list(group.keys()) == ["a", "deep", "empty"]
+    assert group.get("none") is None
+
+
+def test_nodes_below_are_opened_by_their_path(group: RemoteGroup) -> None:
+    array = group["deep/b"]
+    deep = group["deep"]
+
+    assert isinstance(array, RemoteArray)
+    assert isinstance(deep, RemoteGroup)
+    assert np.array_equal(array[...], PLANE + 1)
+    assert deep.path == "store/deep"
+    assert deep.attrs == {"unit": "mm"}
+
+
+def test_a_missing_node_is_a_key_error(group: RemoteGroup) -> None:
+    with pytest.raises(KeyError) as caught:
+        group["none"]
+
+    assert isinstance(caught.value.__cause__, errors.NodeNotFound)
+
+
+def test_arrays_and_groups_are_told_apart(group: RemoteGroup) -> None:
+    assert [(name, array.shape) for name, array in group.arrays()] == [("a", (3, 4))]
+    assert [name for name, _ in group.groups()] == ["deep", "empty"]
+    with pytest.raises(errors.WrongKind):
+        group.open_array("deep")
+    with pytest.raises(errors.WrongKind):
+        group.open_group("a")
+
+
+def test_long_listings_come_in_pages(oracle: Oracle) -> None:
+    oracle.page = 3
+    for i in range(10):
+        oracle.add(f"store/a{i}", PLANE, (2, 2))
+
+    names = [name for name, _ in RemoteGroup(oracle.url).open_group("store").children()]
+
+    assert names == [f"a{i}" for i in range(10)]
+    assert len([call for call in oracle.calls_of("metadata") if call.query.get("limit") == "1000"]) == 4
+
+
+def test_the_root_is_the_group_of_all_stores(oracle: Oracle, group: RemoteGroup) -> None:
+    root = RemoteGroup(oracle.url + "/")
+
+    assert list(root) == ["store"]
+    assert repr(root) == f"<RemoteGroup / at {oracle.url}/v1/metadata/>"
+    assert root["store"].path == group.path
+
+
+def test_a_tree_prints_as_one(group: RemoteGroup) -> None:
+    tree = group.tree()
+
+    assert str(tree).splitlines() == [
+        "store/",
+        "├── a (3, 4) uint16, 24 B",
+        "├── deep/",
+        "│   └── b (3, 4) uint16, 24 B",
+        "└── empty/",
+    ]
+    assert tree._repr_html_().startswith("<pre>store/")
+    assert str(group.tree(level=1)).splitlines()[2:] == ["├── deep/", "└── empty/"]
+
+
+def test_an_array_is_created_as_defined(oracle: Oracle, group: RemoteGroup) -> None:
+    array = group.create_array(
+        "new/x",
+        (6, np.int64(8)),  # type: ignore[arg-type]
+        ">f4",
+        chunks=(3, 4),
+        fill_value=np.nan,
+        compressor=None,
+        attributes={"unit": "K"},
+        dimension_names=("y", "x"),
+    )
+
+    assert (array.path, array.shape, array.chunks, array.dtype) == ("store/new/x", (6, 8), (3, 4), np.dtype(">f4"))
+    assert np.isnan(array.fill_value)
+    assert array.attrs == {"unit": "K"}
+    assert array.dimension_names == ("y", "x")
+    (call,) = oracle.calls_of("metadata", "PUT")
+    assert call.headers["If-None-Match"] == "*"
+
+
+def test_an_array_is_created_from_data(group: RemoteGroup) -> None:
+    array = group.create_array("new", data=PLANE, chunks=[2, 2])
+
+    assert array.dtype == PLANE.dtype
+    assert np.array_equal(array[...], PLANE)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4", [("a", "<i4"), ("b", "<f8", (2,))], np.dtype("<M8[ns]"), bool])
+def test_an_array_is_created_with_any_dtype(group: RemoteGroup, dtype: Any) -> None:
+    array = group.create_array("new", 5, dtype)
+
+    assert array.shape == (5,)
+    expected = wire.dtype_from_json(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    assert array.dtype == expected
+
+
+def test_a_codec_object_gives_its_configuration(oracle: Oracle, group: RemoteGroup) -> None:
+    class Codec:
+        def get_config(self) -> dict[str, Any]:
+            return {"id": "zstd", "level": 3}
+
+    group.create_array("new", 5, "i4", compressor=Codec(), filters=[Codec()])
+
+    assert oracle.arrays["store/new"].members["compressor"] == {"id": "zstd", "level": 3}
+    assert oracle.arrays["store/new"].members["filters"] == [{"id": "zstd", "level": 3}]
+
+
+def test_an_array_without_shape_or_dtype_is_refused(group: RemoteGroup) -> None:
+    with pytest.raises(ValueError, match="shape and a dtype"):
+        group.create_array("new", 5)
+
+
+def test_creating_what_exists_is_the_servers_exception(group: RemoteGroup) -> None:
+    with pytest.raises(errors.NodeExists) as caught:
+        group.create_group("deep")
+
+    assert (caught.value.path, caught.value.kind) == ("store/deep", "group")
+
+
+def test_opening_or_replacing_is_asked_for_by_mode(oracle: Oracle, group: RemoteGroup) -> None:
+    group.create_array("new1", 5, "i4", mode="open")
+    group.create_group("new2", mode="replace", attributes={"a": 1})
+
+    calls = oracle.calls_of("metadata", "PUT")
+    assert [call.query["mode"] for call in calls] == ["open", "replace"]
+    assert not any("If-None-Match" in call.headers for call in calls)
+
+
+def test_nodes_are_deleted(oracle: Oracle, group: RemoteGroup) -> None:
+    del group["a"]
+    group.delete("deep", recursive=True)
+
+    assert "store/a" not in oracle.arrays
+    assert [call.query.get("recursive") for call in oracle.calls_of("metadata", "DELETE")] == [None, "true"]
+    with pytest.raises(KeyError):
+        del group["a"]
+
+
+def test_attributes_are_written_by_one_patch(oracle: Oracle, group: RemoteGroup) -> None:
+    array = group.open_array("a")
+
+    array.attrs.update(sample="7", scale=[1, 2])
+    array.attrs["nested"] = {"a": 1, "b": {"c": 2}}
+    array.attrs["nested"] = {"b": {"d": 3}}
+    del array.attrs["sample"]
+
+    assert oracle.arrays["store/a"].members["attributes"] == {"scale": [1, 2], "nested": {"b": {"d": 3}}}
+    assert array.attrs == oracle.arrays["store/a"].members["attributes"]
+    assert len(oracle.calls_of("metadata", "PATCH")) == 4
+    assert array.attrs.asdict() == dict(array.attrs)
+    assert repr(array.attrs) == repr(dict(array.attrs))
+    array.attrs.clear()
+    assert len(array.attrs) == 0
+
+
+def test_attributes_of_others_are_kept(oracle: Oracle, group: RemoteGroup) -> None:
+    array = group.open_array("a")
+    oracle.arrays["store/a"].members["attributes"] = {"theirs": 1}
+
+    array.attrs["ours"] = 2
+
+    assert array.attrs == {"theirs": 1, "ours": 2}
+
+
+@pytest.mark.parametrize("value", [None, {"a": {"b": None}}])
+def test_an_attribute_that_a_merge_patch_cannot_store_is_refused(group: RemoteGroup, value: Any) -> None:
+    with pytest.raises(ValueError, match="cannot store None"):
+        group.attrs["x"] = value
+
+
+def test_a_missing_attribute_is_a_key_error(group: RemoteGroup) -> None:
+    with pytest.raises(KeyError):
+        group.attrs["none"]
+    with pytest.raises(KeyError):
+        del group.attrs["none"]
+
+
+def test_group_attributes_are_written_too(oracle: Oracle, group: RemoteGroup) -> None:
+    group.attrs["unit"] = "nm"
+
+    assert oracle.groups["store"] == {"unit": "nm"}
+    assert group.refresh().attrs == {"unit": "nm"}
+
+
+def test_an_array_is_no_group(oracle: Oracle, group: RemoteGroup) -> None:
+    with pytest.raises(errors.WrongKind):
+        RemoteGroup(f"{oracle.url}/v1/metadata/{group.path}/a")
+
+
+def test_a_group_is_pickled_and_closed(group: RemoteGroup) -> None:
+    with pickle.loads(pickle.dumps(group)) as copy:
+        assert list(copy) == list(group)
+    assert copy.url == group.url

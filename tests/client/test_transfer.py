@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab import errors
+from hyperslab.client.transfer import describe, download, upload
+from tests.client.oracle_server import Fault, Oracle
+
+VALUES = np.arange(40 * 50, dtype="<u2").reshape(40, 50)
+
+
+@pytest.fixture
+def url(oracle: Oracle, no_waiting: list[float]) -> str:  # noqa: ARG001 - nobody wants to wait here
+    return oracle.add("store/a", VALUES, (10, 10), attributes={"unit": "mm", "name": "ü"})
+
+
+def test_a_selection_is_downloaded_as_npy(url: str, tmp_path: Path) -> None:
+    download(url, tmp_path / "x.npy", select="::2,[1,5]", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[::2, [1, 5]])
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_the_suffix_says_the_form(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    download(url, tmp_path / "x.raw", progress=False)
+    download(url, tmp_path / "x.json", select="0", progress=False)
+
+    assert (tmp_path / "x.raw").read_bytes() == VALUES.tobytes()
+    assert json.loads((tmp_path / "x.json").read_text()) == VALUES[0].tolist()
+    assert [call.query["format"] for call in oracle.calls_of("slice")] == ["raw", "json"]
+
+
+def test_the_url_of_a_slice_says_what_to_take(url: str, tmp_path: Path) -> None:
+    download(url.replace("metadata", "slice") + "?select=3,4:9", tmp_path / "x.npy", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[3, 4:9])
+
+
+def interrupt(oracle: Oracle, url: str, output: Path) -> None:
+    """A download that stops after 1000 bytes."""
+    oracle.faults += [Fault(cut_after=1000)] + [Fault(cut_after=0)] * 20
+    with pytest.raises(Exception, match=r"(?i)incomplete|broken|ended"):
+        download(url, output, progress=False)
+    oracle.faults.clear()
+    oracle.calls.clear()
+
+
+def test_an_interrupted_download_is_resumed_when_started_again(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    output = tmp_path / "x.npy"
+    interrupt(oracle, url, output)
+    assert not output.exists()
+
+    download(url, output, progress=False)
+
+    assert np.array_equal(np.load(output), VALUES)
+    (call,) = oracle.calls_of("slice")
+    assert call.headers["Range"] == "bytes=1000-"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_a_download_starts_over_where_the_array_has_changed(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    interrupt(oracle, url, tmp_path / "x.npy")
+    oracle.arrays["store/a"].values += 1
+
+    download(url, tmp_path / "x.npy", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES + 1)
+
+
+def test_what_another_download_left_behind_is_not_resumed(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    interrupt(oracle, url, tmp_path / "x.npy")
+
+    download(url, tmp_path / "x.npy", select="5:", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[5:])
+
+
+def test_a_download_that_had_all_its_bytes_is_finished(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    output = tmp_path / "x.npy"
+    interrupt(oracle, url, output)
+    download(url, tmp_path / "whole.npy", progress=False)
+    (tmp_path / "x.npy.part").write_bytes((tmp_path / "whole.npy").read_bytes())
+
+    download(url, output, progress=False)
+
+    assert np.array_equal(np.load(output), VALUES)
+
+
+def test_an_unreadable_note_beside_a_partial_file_is_no_reason_to_fail(url: str, tmp_path: Path) -> None:
+    (tmp_path / "x.npy.part").write_bytes(b"rubbish")
+    (tmp_path / "x.npy.part.json").write_text("{")
+
+    download(url, tmp_path / "x.npy", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
+
+
+def test_progress_counts_every_byte_once(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    oracle.faults.append(Fault(cut_after=1000))
+
+    download(url, tmp_path / "x.raw", progress=lambda done, total: told.append((done, total)))
+
+    assert told[-1] == (VALUES.nbytes, VALUES.nbytes)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_a_bar_is_drawn_on_stderr(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    download(url, tmp_path / "x.npy", progress=True)
+
+    out, err = capsys.readouterr()
+    assert "x.npy" in err
+    assert out == ""
+
+
+def test_a_malformed_selection_is_refused_before_anything_is_asked_for(oracle: Oracle, tmp_path: Path) -> None:
+    with pytest.raises(errors.BadSelection):
+        download(f"{oracle.url}/zarr/store/a", tmp_path / "x.npy", select="0:1:2:3", progress=False)
+    assert not oracle.calls
+
+
+def test_a_token_goes_into_the_header(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    download(url, tmp_path / "x.npy", token="s3cret", progress=False)
+    describe(url, token="s3cret")
+
+    assert {call.headers["Authorization"] for call in oracle.calls} == {"Bearer s3cret"}
+
+
+def test_a_file_is_uploaded_into_a_selection(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full((2, 50), 7, "<u2"))
+
+    upload(tmp_path / "x.npy", url, select="[3,8]", progress=False)
+
+    assert (oracle.arrays["store/a"].values[[3, 8]] == 7).all()
+    assert np.array_equal(oracle.arrays["store/a"].values[4:8], VALUES[4:8])
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 3), "<u2"), np.full((40, 50), 1.5), np.full((40, 50), -1)])
+def test_a_file_that_does_not_fit_is_named(url: str, tmp_path: Path, values: Any) -> None:
+    np.save(tmp_path / "x.npy", values)
+
+    with pytest.raises(errors.BadBody, match=r"x\.npy"):
+        upload(tmp_path / "x.npy", url, progress=False)
+
+
+def test_a_file_that_is_not_npy_is_named(url: str, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("hello")
+    np.savez(tmp_path / "x.npz", VALUES)
+
+    for name in ("x.txt", "x.npz"):
+        with pytest.raises(errors.BadBody, match=name):
+            upload(tmp_path / name, url, progress=False)
+
+
+def test_an_array_is_described_for_people(url: str) -> None:
+    text = describe(url)
+
+    for words in ("store/a", "(40, 50)", "uint16", "(10, 10)", "3.9 KiB", '"unit": "mm"', "ü"):
+        assert words in text
+
+
+def test_a_group_is_described_as_a_tree(oracle: Oracle, url: str) -> None:  # noqa: ARG001
+    oracle.groups["store"] = {"title": "mine"}
+
+    assert describe(f"{oracle.url}/v1/metadata/store").splitlines() == [
+        "store/",
+        "└── a (40, 50) uint16, 3.9 KiB",
+        "attributes",
+        '  "title": "mine"',
+    ]

@@ -1,0 +1,144 @@
+"""Fill values, definitions and objects: between JSON and numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab import errors, wire
+from hyperslab.client import objects
+from hyperslab.client.definition import format_fill_value
+from hyperslab.client.document import ArrayDocument
+from hyperslab.client.fill_value import parse_fill_value
+
+STRUCTURED = np.dtype([("x", "<i4"), ("y", "|S2")])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (7, "<u2", np.uint16(7)),
+        (True, "|b1", np.True_),
+        ("-Infinity", "<f4", np.float32(-np.inf)),
+        ("1.5", ">f8", np.float64(1.5)),
+        ("9007199254740993", "<i8", np.int64(9007199254740993)),
+        ([1.0, "-Infinity"], "<c8", np.complex64(complex(1.0, -np.inf))),
+        (-(2**63), "<M8[s]", np.datetime64("NaT", "s")),
+        ("NaT", ">m8[ms]", np.timedelta64("NaT", "ms")),
+        (86400, ">M8[s]", np.datetime64("1970-01-02", "s")),
+        ("YQ==", "|S3", np.bytes_(b"a")),
+        ("", "|S3", np.bytes_(b"")),
+        (0, "|S3", np.bytes_(b"")),
+        ("äb", ">U3", np.str_("äb")),
+        (0, "<U2", np.str_("")),
+        ("AQL/", "|V3", np.void(b"\x01\x02\xff")),
+    ],
+)
+def test_fill_values_are_scalars_of_the_dtype(value: Any, dtype: str, expected: Any) -> None:
+    found = parse_fill_value(value, np.dtype(dtype))
+
+    assert found.tobytes() == expected.astype(dtype).tobytes()
+    assert type(found) is type(expected)
+
+
+def test_a_nan_keeps_its_payload() -> None:
+    found = np.asarray(parse_fill_value("0x7fc00001", np.dtype(">f4")), ">f4")
+
+    assert found.tobytes() == bytes.fromhex("7fc00001")
+    assert parse_fill_value("0x7fc1", wire.dtype_from_json("bfloat16")).tobytes() == bytes.fromhex("c17f")
+
+
+def test_extension_numbers_and_records_have_fill_values() -> None:
+    assert parse_fill_value(1.5, wire.dtype_from_json("bfloat16")) == 1.5
+    assert parse_fill_value(-3, wire.dtype_from_json("int4")) == -3
+    assert parse_fill_value("AQAAAGFi", STRUCTURED).item() == (1, b"ab")
+    assert parse_fill_value("text", np.dtype(object)) == "text"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+        (1 + 2j, [1.0, 2.0]),
+        (np.complex64(complex(0, np.inf)), [0.0, "Infinity"]),
+        (np.datetime64("1970-01-02", "s"), 86400),
+        (b"ab", "YWI="),
+        (np.array((1, b"ab"), STRUCTURED), "AQAAAGFi"),
+        (np.int8(-1), -1),
+        (np.True_, True),
+        (None, None),
+        ("ü", "ü"),
+        (wire.dtype_from_json("bfloat16").type(1.5), 1.5),
+    ],
+)
+def test_fill_values_of_new_arrays_become_json(value: Any, expected: Any) -> None:
+    assert format_fill_value(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "values", "document"),
+    [
+        ([{"id": "vlen-utf8"}], [["a", "ü"]], [["a", "ü"]]),
+        ([{"id": "vlen-bytes"}], [b"\x00a", b""], ["AGE=", ""]),
+        ([{"id": "json2"}], [{"a": [1]}, None], [{"a": [1]}, None]),
+        (None, [[["list"], 1]], [[["list"], 1]]),
+    ],
+)
+def test_objects_go_both_ways(filters: Any, values: Any, document: Any) -> None:
+    shape = (2,) if filters and filters[0]["id"] != "vlen-utf8" else (1, 2)
+    array = np.empty(shape, object)
+    flat = values if len(shape) == 1 else values[0]
+    array.reshape(-1)[:] = np.fromiter(flat, object)
+
+    assert objects.encode(array, filters) == document
+    assert objects.decode(document, shape, filters).tolist() == array.tolist()
+
+
+def test_ragged_arrays_are_objects_too() -> None:
+    filters = [{"id": "vlen-array", "dtype": "<i2"}]
+    array = np.empty(2, object)
+    array[0], array[1] = np.array([1, 2], "<i2"), np.array([], "<i2")
+
+    assert objects.encode(array, filters) == [[1, 2], []]
+    first, second = objects.decode([[1, 2], []], (2,), filters)
+    assert first.dtype == second.dtype == np.dtype("<i2")
+    assert first.tolist() == [1, 2]
+
+
+def test_a_single_object_has_no_brackets() -> None:
+    value = np.empty((), object)
+    value[()] = "a"
+
+    assert objects.encode(value, None) == "a"
+    assert objects.decode("a", (), None)[()] == "a"
+
+
+def test_lists_of_another_shape_are_refused() -> None:
+    with pytest.raises(errors.BadBody):
+        objects.decode([["a"], ["b", "c"]], (2, 2), None)
+
+
+def document(**members: Any) -> dict[str, Any]:
+    return {"kind": "array", "path": "s/a", "shape": [4], "chunks": [2], "dtype": "<i4", **members}
+
+
+@pytest.mark.parametrize("broken", [{"dtype": "rubbish"}, {"shape": None}, {"chunks": ["x"]}])
+def test_a_document_that_is_no_array_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(errors.BadMetadata, match="s/a"):
+        ArrayDocument.parse(document(**broken))
+
+
+def test_padding_travels_but_is_no_field() -> None:
+    fields = [
+        {"name": "a", "dtype": "<i2", "shape": [], "offset": 0},
+        {"name": "b", "dtype": "<f8", "shape": [2], "offset": 4},
+    ]
+    dtype = [["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]]
+
+    parsed = ArrayDocument.parse(document(dtype=dtype, fields=fields))
+
+    assert parsed.dtype.names == ("a", "b")
+    assert (parsed.dtype.itemsize, parsed.item_nbytes) == (20, 20)

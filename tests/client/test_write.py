@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab import RemoteArray, errors, wire
+from hyperslab.client.casting import as_values
+from tests.client.oracle_server import Fault, Oracle
+from tests.client.strategies import chunk_shapes, full_shapes, keys
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_writes_equal_numpys(shared_oracle: Oracle, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    expected = np.zeros(shape, "<i4")
+    array = RemoteArray(shared_oracle.add("store/w", expected, data.draw(chunk_shapes(shape))))
+    for value in range(1, 4):
+        key = data.draw(keys(shape))
+        try:
+            taken = np.asarray(expected[key])
+        except IndexError:
+            continue
+        whole = np.arange(taken.size, dtype="<i4").reshape(taken.shape) + 100 * value
+        row = whole[:1] if whole.ndim and len(whole) else whole
+        surplus = whole[None] if whole.ndim else whole
+        written = data.draw(st.sampled_from([value, whole, row, np.int16(value), surplus]))
+        try:
+            expected[key] = written
+        except TypeError:  # for masks, numpy does not take surplus axes of length 1
+            continue
+        array[key] = written
+
+    assert np.array_equal(shared_oracle.arrays["store/w"].values, expected)
+    shared_oracle.calls.clear()
+
+
+def make(oracle: Oracle, values: Array, chunks: tuple[int, ...], **members: Any) -> RemoteArray:
+    return RemoteArray(oracle.add("store/a", values, chunks, **members))
+
+
+def stored(oracle: Oracle) -> Array:
+    return oracle.arrays["store/a"].values
+
+
+def test_a_number_for_many_cells_travels_once_as_json(oracle: Oracle) -> None:
+    make(oracle, np.zeros((100, 100), "<u2"), (10, 10))[5:90] = 7
+
+    (call,) = oracle.calls_of("slice", "PUT")
+    assert (call.headers["Content-Type"], call.body) == (wire.JSON, b"7")
+    assert (stored(oracle)[5:90] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("<f4", np.nan), ("<c8", 1 + 2j), ("<M8[s]", np.datetime64("2020-01-01")), ("|S4", b"abc"), ("<U3", "äb")],
+)
+def test_other_scalars_travel_as_npy(oracle: Oracle, dtype: str, value: Any) -> None:
+    make(oracle, np.zeros((4, 4), dtype), (2, 2))[1:3] = value
+
+    (call,) = oracle.calls_of("slice", "PUT")
+    assert call.headers["Content-Type"] == wire.NPY
+    expected = np.zeros((4, 4), dtype)
+    expected[1:3] = value
+    assert np.array_equal(stored(oracle), expected, equal_nan=dtype == "<f4")
+
+
+def test_a_big_write_is_cut_on_chunk_edges(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.client.write.SMALLEST_BOX", 4000)
+    monkeypatch.setattr("hyperslab.client.write.LARGEST_BOX", 4000)
+    values = np.arange(64 * 50, dtype="<u4").reshape(64, 50)
+
+    make(oracle, np.zeros_like(values), (16, 50))[3:] = values[3:]
+
+    selections = sorted(call.query["select"] for call in oracle.calls_of("slice", "PUT"))
+    assert selections == ["16:32,0:50", "32:48,0:50", "3:16,0:50", "48:64,0:50"]
+    assert np.array_equal(stored(oracle)[3:], values[3:])
+
+
+def test_a_limit_of_the_server_is_met_by_smaller_boxes(oracle: Oracle) -> None:
+    oracle.max_body = 500
+    values = np.arange(40 * 30, dtype="<u4").reshape(40, 30)
+
+    make(oracle, np.zeros_like(values), (16, 16))[...] = values
+
+    assert np.array_equal(stored(oracle), values)
+
+
+def test_of_an_index_that_comes_twice_the_last_value_stays(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros((6, 4), "<i4"), (2, 2))
+
+    array[[3, 1, 3, 5]] = np.arange(4)[:, None]
+    array[[0, 0, 2], [1, 1, 3]] = [7, 8, 9]
+
+    expected = np.zeros((6, 4), "<i4")
+    expected[[3, 1, 5]] = np.array([2, 1, 3])[:, None]
+    expected[0, 1], expected[2, 3] = 8, 9
+    assert np.array_equal(stored(oracle), expected)
+
+
+def test_points_are_written_by_one_request(oracle: Oracle) -> None:
+    values = np.zeros((30, 40), "<u4")
+    rows, columns = np.array([1, 5, 29, -30]), np.array([0, 39, -1, 7])
+
+    make(oracle, values, (10, 10)).vindex[rows, columns] = [4, 5, 6, 7]
+
+    values[rows, columns] = [4, 5, 6, 7]
+    assert np.array_equal(stored(oracle), values)
+    assert len(oracle.calls_of("points", "POST")) == 1
+
+
+def test_orthogonal_writes_and_blocks(oracle: Oracle) -> None:
+    expected = np.zeros((10, 12), "<i8")
+    array = make(oracle, expected, (4, 5))
+
+    array.oindex[[1, 7, 3], [0, 11]] = np.arange(6).reshape(3, 2)
+    array.blocks[2, -1] = -1
+
+    expected[np.ix_([1, 7, 3], [0, 11])] = np.arange(6).reshape(3, 2)
+    expected[8:, 10:] = -1
+    assert np.array_equal(stored(oracle), expected)
+
+
+def test_one_field_is_written_and_the_others_stay(oracle: Oracle) -> None:
+    records = np.ones((4, 3), [("x", "<i4"), ("y", "<f8", (2,))])
+    array = make(oracle, records, (2, 2))
+
+    array["x", 1:3] = 9
+    array["y", 0] = np.array([[5.0, 6.0]])
+    array.with_field("x")[3, 0] = 4
+
+    records["x"][1:3], records["y"][0], records["x"][3, 0] = 9, [5, 6], 4
+    assert np.array_equal(stored(oracle), records)
+
+
+def test_whole_records_are_written_as_tuples(oracle: Oracle) -> None:
+    records = np.zeros(4, [("x", "<i4"), ("y", "|S2")])
+
+    make(oracle, records, (2,))[1:3] = [(1, b"a"), (2, b"b")]
+
+    records[1:3] = [(1, b"a"), (2, b"b")]
+    assert np.array_equal(stored(oracle), records)
+
+
+def test_a_part_of_a_subarray_is_refused(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros(4, [("y", "<f8", (2,))]), (2,))
+
+    with pytest.raises(IndexError, match="subarrays"):
+        array["y", 1, 0] = 3.0
+    with pytest.raises(IndexError, match="one field"):
+        array[["y"]] = 3.0
+
+
+def test_objects_are_written_as_json(oracle: Oracle) -> None:
+    array = make(oracle, np.array(["", "", ""], object), (2,), filters=[{"id": "vlen-utf8"}])
+
+    array[1:] = ["ü", "b"]
+    array[0] = "alone"
+
+    assert stored(oracle).tolist() == ["alone", "ü", "b"]
+
+
+def test_nothing_is_sent_for_an_empty_selection(oracle: Oracle) -> None:
+    make(oracle, np.zeros((4, 3)), (2, 2))[2:2] = 5
+
+    assert not oracle.calls_of("slice", "PUT")
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 3)), np.zeros((2, 1, 3)), np.zeros(4)])
+def test_values_of_another_shape_are_refused_before_anything_is_sent(oracle: Oracle, value: Array) -> None:
+    array = make(oracle, np.zeros((4, 3)), (2, 2))
+
+    with pytest.raises(ValueError, match="could not broadcast"):
+        array[:3] = value
+    assert not oracle.calls_of("slice", "PUT")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "error"),
+    [
+        ("<i4", 1.5, TypeError),
+        ("<i4", np.nan, TypeError),
+        ("|u1", np.array([0.0, 1.0, 2.0]), TypeError),
+        ("|u1", 256, OverflowError),
+        ("|u1", np.array([0, -1, 2]), OverflowError),
+        ("<f4", 1j, TypeError),
+        ("|b1", 2, OverflowError),
+        ("<i4", "7", TypeError),
+        ("<M8[s]", 5.0, TypeError),
+    ],
+)
+def test_values_that_would_change_are_refused(oracle: Oracle, dtype: str, value: Any, error: type[Exception]) -> None:
+    array = make(oracle, np.zeros(3, dtype), (2,))
+
+    with pytest.raises(error):
+        array[...] = value
+    assert not oracle.calls_of("slice", "PUT")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("|u1", [0, 255, 7]),
+        ("|b1", [0, 1, True]),
+        ("<f4", [1, 2.5, 1e300]),
+        (">i2", np.arange(3, dtype="<u8")),
+        ("<M8[ms]", ["2020-01-01", "2021-01-01", "NaT"]),
+        ("<c16", [1, 2.0, 3j]),
+        ("bfloat16", [1.5, 2, 3]),
+        ("int4", [-8, 7, 0]),
+    ],
+)
+def test_values_that_fit_are_converted(oracle: Oracle, dtype: str, value: Any) -> None:
+    native = wire.dtype_from_json(dtype)
+    with np.errstate(over="ignore"):
+        make(oracle, np.zeros(3, native), (2,))[...] = value
+        expected = np.asarray(value).astype(native)
+
+    assert np.array_equal(stored(oracle), expected, equal_nan=False) or dtype == "<M8[ms]"
+
+
+def test_int4_has_a_range_of_its_own() -> None:
+    with pytest.raises(OverflowError, match="holds -8 to 7"):
+        as_values([8], wire.dtype_from_json("int4"))
+
+
+def test_append_returns_where_the_data_went(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros((2, 3), "<u2"), (2, 2))
+
+    assert array.append([[1, 2, 3]]) == 2
+    assert array.append(np.full((3, 2), 9, "<u2"), axis=-1) == 3
+    assert array.shape == (3, 5)
+    assert np.array_equal(stored(oracle), [[0, 0, 0, 9, 9], [0, 0, 0, 9, 9], [1, 2, 3, 9, 9]])
+
+
+def test_an_append_of_nothing_asks_for_nothing(oracle: Oracle) -> None:
+    assert make(oracle, np.zeros((2, 3)), (2, 2)).append(np.zeros((0, 3))) == 2
+    assert not oracle.calls_of("append", "POST")
+
+
+def test_a_long_append_goes_in_parts_that_follow_each_other(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros((0, 4), "<i4"), (10, 4), limits={"max_request_bytes": 400})
+    values = np.arange(400, dtype="<i4").reshape(100, 4)
+
+    assert array.append(values) == 0
+
+    calls = oracle.calls_of("append", "POST")
+    assert [call.query.get("at") for call in calls] == [None, "20", "40", "60", "80"]
+    assert len({call.headers[wire.IDEMPOTENCY_KEY] for call in calls}) == 5
+    assert np.array_equal(stored(oracle), values)
+
+
+def test_an_appender_that_comes_in_between_is_an_error(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros((0, 4), "<i4"), (10, 4), limits={"max_request_bytes": 400})
+
+    def intrude() -> None:
+        oracle.arrays["store/a"].values = np.zeros((50, 4), "<i4")
+
+    oracle.faults += [Fault(route="append", method="POST"), Fault(before=intrude, route="append", method="POST")]
+
+    with pytest.raises(errors.AppendConflict) as caught:
+        array.append(np.zeros((100, 4), "<i4"))
+    assert (caught.value.at, caught.value.length) == (20, 50)
+
+
+@pytest.mark.parametrize("data", [np.zeros((2, 4)), np.zeros(3), np.zeros((1, 2, 3))])
+def test_append_needs_the_other_axes(oracle: Oracle, data: Array) -> None:
+    with pytest.raises(ValueError, match="cannot append"):
+        make(oracle, np.zeros((2, 3)), (2, 2)).append(data)
+
+
+def test_a_field_cannot_be_appended_to(oracle: Oracle) -> None:
+    array = make(oracle, np.zeros(4, [("x", "<i4")]), (2,))
+
+    with pytest.raises(ValueError, match="whole items"):
+        array.with_field("x").append([1])
+
+
+def test_resize_takes_a_shape_or_what_changes_of_it(oracle: Oracle) -> None:
+    array = make(oracle, np.ones((4, 3)), (2, 2))
+
+    array.resize((6, None), expand_only=True)
+
+    (call,) = oracle.calls_of("metadata", "PATCH")
+    assert (call.body, call.query["expand_only"]) == (b'{"shape": [6, null]}', "true")
+    assert array.shape == (6, 3)
