@@ -1,0 +1,216 @@
+"""The schema of an array, equal to TensorStore's."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.jsontext import dump_json, parse_json
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
+from tests.conformance.vectors import Case, case_id, cases
+from tests.engine.oracles import tensorstore_open
+
+_TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
+
+
+def _document(**members: Any) -> dict[str, Any]:
+    usual = {"zarr_format": 2, "shape": [20, 30], "chunks": [10, 10], "dtype": "<u2", "compressor": None}
+    return {**usual, "fill_value": None, "order": "C", "filters": None, **members}
+
+
+def _ours(document: dict[str, Any], field: str | None = None) -> dict[str, Any]:
+    return schema_document(ArrayMetadata.from_document(document, ".zarray"), field)
+
+
+def _theirs(document: dict[str, Any], **spec: Any) -> Any:
+    return _strict(tensorstore_open(document, **spec).schema.to_json())
+
+
+def _strict(value: Any) -> Any:
+    """The value with NaN and infinities as strings."""
+    return parse_json(dump_json(value))
+
+
+def _base64(values: Any, dtype: Any) -> str:
+    item = np.zeros((), parse_dtype(dtype).numpy)
+    for name, value in values.items():
+        item[name] = value
+    return base64.b64encode(item.tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"order": "F"},
+        {"dimension_separator": "/"},
+        {"shape": [], "chunks": []},
+        {"shape": [], "chunks": [], "fill_value": 3},
+        {"shape": [], "chunks": [], "dtype": "|S3"},
+        {"shape": [0, 5], "chunks": [1, 2]},
+        {"shape": [7], "chunks": [10], "order": "F"},
+        {"shape": [2**62 - 1], "chunks": [10]},
+        {"dtype": "|b1", "fill_value": True},
+        {"dtype": "<u1", "fill_value": 255},
+        {"dtype": ">i2", "fill_value": -5},
+        {"dtype": "<u8", "fill_value": 2**64 - 1},
+        {"dtype": "<f4", "fill_value": 0.1},
+        {"dtype": "<f4", "fill_value": "NaN"},
+        {"dtype": "<f8", "fill_value": "-Infinity"},
+        {"dtype": ">f2", "fill_value": -0.0},
+        {"dtype": "<c8", "fill_value": [1, "NaN"]},
+        {"dtype": ">c16", "fill_value": ["Infinity", -0.0]},
+        {"dtype": "bfloat16", "fill_value": "Infinity"},
+        {"dtype": "float8_e4m3fn", "fill_value": 1.5},
+        {"dtype": "int4", "fill_value": -1},
+        {"dtype": "int2", "fill_value": 1},
+        {"dtype": "|S3"},
+        {"dtype": "|V3", "order": "F"},
+        {"dtype": [["x", "<i4"]], "fill_value": "AQAAAA==", "order": "F"},
+        {"dtype": [["x", "|S2", [2]]]},
+        {"dtype": [["x", ">u2", [2]]], "fill_value": "AQACAA=="},
+        {"compressor": {"id": "blosc"}},
+        {"compressor": {"id": "blosc", "cname": "zstd", "clevel": 1, "shuffle": 2, "blocksize": 10}},
+        {"compressor": {"id": "zlib"}},
+        {"compressor": {"id": "gzip", "level": 9}},
+        {"compressor": {"id": "bz2"}},
+        {"compressor": {"id": "zstd"}},
+        {"compressor": {"id": "zstd", "level": -5}},
+    ],
+    ids=str,
+)
+def test_schema_is_that_of_tensorstore(members: dict[str, Any]) -> None:
+    document = _document(**members)
+
+    assert _ours(document) == _theirs(document)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("field", ["x", "y"])
+def test_schema_of_a_field_is_that_of_the_drivers_documentation(field: str, order: str) -> None:
+    """The example of the documentation: x is [[1, 2, 3], [4, 5, 6]] and y is 10 to 14 where nothing is stored."""
+    fill = _base64({"x": [[1, 2, 3], [4, 5, 6]], "y": [10, 11, 12, 13, 14]}, _TWO_FIELDS)
+    document = _document(dtype=_TWO_FIELDS, fill_value=fill, order=order)
+
+    ours = _ours(document, field)
+
+    assert ours == _theirs(document, field=field)
+    assert ours["fill_value"] == {"x": [[1, 2, 3], [4, 5, 6]], "y": [10.0, 11.0, 12.0, 13.0, 14.0]}[field]
+    assert ours["domain"]["exclusive_max"][:2] == [[20], [30]]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_several_fields_of_which_none_is_named_are_shown_as_bytes(order: str) -> None:
+    document = _document(dtype=_TWO_FIELDS, order=order)
+
+    assert _ours(document) == _ours(document, "") == _theirs(document, open_as_void=True)
+
+
+def test_one_field_may_be_named_and_need_not() -> None:
+    document = _document(dtype=[["x", "<i4", [2]]])
+
+    assert _ours(document) == _ours(document, "x") == _theirs(document) == _theirs(document, field="x")
+
+
+@pytest.mark.parametrize("dtype", [_TWO_FIELDS, "<i4"], ids=["structured", "plain"])
+def test_field_that_there_is_not_is_a_key_error(dtype: Any) -> None:
+    with pytest.raises(KeyError):
+        _ours(_document(dtype=dtype), "z")
+
+
+_OPENED = [c for c in cases("dtypes") if c["expect"]["accept"] and c["refs"]["tensorstore"]["accept"]]
+
+
+@pytest.mark.parametrize("case", _OPENED, ids=case_id)
+def test_dtype_and_rank_of_the_vectors(case: Case) -> None:
+    """Structured dtypes are seen through their first field there."""
+    reference, dtype = case["refs"]["tensorstore"], case["dtype"]
+
+    ours = _ours(_document(dtype=dtype), dtype[0][0] if isinstance(dtype, list) else None)
+
+    assert (ours["dtype"], ours["rank"]) == (reference["dtype"], reference["rank"])
+    assert ours["chunk_layout"]["write_chunk"]["shape"] == reference["chunk_shape"]
+    assert ours["chunk_layout"]["inner_order"] == reference["inner_order"]
+
+
+_COMPRESSORS = [None, *({"id": name} for name in ("blosc", "zlib", "gzip", "bz2", "zstd"))]
+_BASES = ["|b1", "<i2", ">u4", "<f4", ">f8", "<c8", "|S2", "|V3", "bfloat16", "int4"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 20)), max_size=4),
+    st.lists(st.tuples(st.sampled_from(_BASES), st.lists(st.integers(1, 3), max_size=2)), min_size=1, max_size=3),
+    st.sampled_from("CF"),
+    st.sampled_from(_COMPRESSORS),
+)
+def test_every_field_of_every_array_has_the_schema_of_tensorstore(
+    axes: list[tuple[int, int]], bases: list[tuple[str, list[int]]], order: str, compressor: Any
+) -> None:
+    fields = {f"f{i}": [base, shape] for i, (base, shape) in enumerate(bases)}
+    shape, chunks = [size for size, _ in axes], [chunk for _, chunk in axes]
+    dtype = [[name, *rest] for name, rest in fields.items()]
+    document = _document(dtype=dtype, shape=shape, chunks=chunks, order=order, compressor=compressor)
+
+    for name in fields:
+        assert _ours(document, name) == _theirs(document, field=name)
+
+
+# --- what TensorStore has no words for -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ({"dtype": "<M8[ns]", "fill_value": "NaT"}, {"dtype": "int64", "fill_value": -(2**63), "rank": 2}),
+        ({"dtype": ">m8[10s]", "fill_value": 7}, {"dtype": "int64", "fill_value": 7}),
+        ({"dtype": ">U3", "fill_value": "é"}, {"dtype": "ustring", "fill_value": "é", "rank": 2}),
+        ({"dtype": "|S3", "fill_value": "YWJj"}, {"dtype": "char", "fill_value": [97, 98, 99], "rank": 3}),
+        ({"dtype": "|V2", "fill_value": "YWI="}, {"dtype": "byte", "fill_value": [97, 98]}),
+        ({"dtype": [["s", "|S1", [2]]], "fill_value": "YWI="}, {"fill_value": [[97], [98]], "rank": 4}),
+        ({"dtype": [["n", [["a", "<i2"], ["b", "|u1"]]]]}, {"dtype": "byte", "rank": 3}),
+        ({"dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": 0}, {"dtype": "ustring", "fill_value": ""}),
+        ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}]}, {"dtype": "string", "rank": 2}),
+        (
+            {"dtype": "|O", "filters": [{"id": "json2"}], "fill_value": {"a": 1}},
+            {"dtype": "json", "fill_value": {"a": 1}},
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_other_dtypes_are_stated_in_the_nearest_terms(members: dict[str, Any], expected: dict[str, Any]) -> None:
+    schema = _ours(_document(**members))
+
+    assert {name: schema[name] for name in expected} == expected
+
+
+def test_filters_and_other_compressors_are_given_as_stored() -> None:
+    delta, lzma = {"id": "delta", "dtype": "<u2"}, {"id": "lzma"}
+
+    assert _ours(_document(filters=[delta], compressor=lzma))["codec"] == {
+        "driver": "zarr",
+        "compressor": lzma,
+        "filters": [delta],
+    }
+
+
+def test_schema_is_strict_json_for_any_fill() -> None:
+    fields = [["a", "<f4", [3]], ["b", "<c8"]]
+    nan = np.array([0x7FC00001, 0x7F800000, 0xFF800000], np.uint32).view("<f4")
+    document = _document(dtype=fields, fill_value=_base64({"a": nan, "b": complex(math.nan, 1)}, fields))
+
+    assert _ours(document, "a")["fill_value"] == ["NaN", "Infinity", "-Infinity"]
+    assert _ours(document, "b")["fill_value"] == ["NaN", 1.0]
+
+
+def test_huge_fill_value_is_left_out() -> None:
+    assert "fill_value" not in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS + 1}", fill_value=""))
+    assert "fill_value" in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS}", fill_value=""))
