@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import email
+import itertools
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,11 @@ import yaml
 
 from hyperslab import __version__
 from hyperslab.settings import load
+from tests.architecture.sources import imports
 from tests.tools import ROOT
 
+BROUGHT_BY_OTHERS = {"starlette", "typing_extensions", "msgpack"}
+"""Imported, and firmly required by fastapi, by pydantic and by numcodecs[msgpack]."""
 DEPLOY = ROOT / "deploy"
 
 
@@ -45,17 +50,26 @@ def test_base_install_needs_numpy_and_urllib3_only(wheel: zipfile.ZipFile) -> No
     assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in needed) == ["numpy", "urllib3"]
 
 
-def test_every_extra_is_explained() -> None:
+def required_libraries() -> set[str]:
+    """What the distribution and the extras for users ask for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    explained = (ROOT / "docs" / "adr" / "0002-dependencies.md").read_text(encoding="utf-8").lower()
-    for_users = ("cli", "server", "codecs", "dask", "xarray")
-    lines = [
-        *project["dependencies"],
-        *(line for extra in for_users for line in project["optional-dependencies"][extra]),
-    ]
-    libraries = {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in lines} - {"hyperslab"}
+    extras = [project["optional-dependencies"][extra] for extra in ("cli", "server", "codecs", "dask", "xarray")]
+    lines = itertools.chain(project["dependencies"], *extras)
+    return {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in lines} - {"hyperslab"}
 
-    assert [library for library in sorted(libraries) if library not in explained] == []
+
+def test_every_library_that_is_asked_for_is_explained() -> None:
+    explained = (ROOT / "docs" / "adr" / "0002-dependencies.md").read_text(encoding="utf-8").lower()
+
+    assert [library for library in sorted(required_libraries()) if library not in explained] == []
+
+
+def test_every_library_that_is_imported_is_asked_for() -> None:
+    by_module = packages_distributions()
+    imported = {i.target.partition(".")[0] for i in imports()} - sys.stdlib_module_names - {"hyperslab"}
+    distributions = {by_module[module][0].lower() for module in imported}
+
+    assert distributions - required_libraries() == BROUGHT_BY_OTHERS
 
 
 @pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("pydantic_settings", "server")])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-import crc32c
+import google_crc32c
 
 from hyperslab.errors import BadParameter, DigestMismatch
 from hyperslab.wire import CONTENT_DIGEST
@@ -27,7 +27,7 @@ class _Crc32c:
         self._value = 0
 
     def update(self, data: bytes | memoryview, /) -> None:
-        self._value = crc32c.crc32c(data, self._value)
+        self._value = google_crc32c.extend(self._value, bytes(data))  # of bytes, bytes() makes no copy
 
     def digest(self) -> bytes:
         return self._value.to_bytes(4, "big")
