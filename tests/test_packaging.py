@@ -21,7 +21,7 @@ from hyperslab.settings import load
 from tests.architecture.sources import imports
 from tests.tools import ROOT
 
-BROUGHT_BY_OTHERS = {"starlette", "typing_extensions", "msgpack"}
+BROUGHT_BY_OTHERS = {"starlette", "typing-extensions", "msgpack"}
 """Imported, and firmly required by fastapi, by pydantic and by numcodecs[msgpack]."""
 DEPLOY = ROOT / "deploy"
 
@@ -55,7 +55,7 @@ def required_libraries() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [project["optional-dependencies"][extra] for extra in ("cli", "server", "codecs", "dask", "xarray")]
     lines = itertools.chain(project["dependencies"], *extras)
-    return {re.split(r"[<>=!~\[ ]", line)[0].lower() for line in lines} - {"hyperslab"}
+    return {re.split(r"[<>=!~\[ ]", line)[0].lower().replace("_", "-") for line in lines} - {"hyperslab"}
 
 
 def test_every_library_that_is_asked_for_is_explained() -> None:
@@ -67,7 +67,7 @@ def test_every_library_that_is_asked_for_is_explained() -> None:
 def test_every_library_that_is_imported_is_asked_for() -> None:
     by_module = packages_distributions()
     imported = {i.target.partition(".")[0] for i in imports()} - sys.stdlib_module_names - {"hyperslab"}
-    distributions = {by_module[module][0].lower() for module in imported}
+    distributions = {by_module[module][0].lower().replace("_", "-") for module in imported}
 
     assert distributions - required_libraries() == BROUGHT_BY_OTHERS
 
