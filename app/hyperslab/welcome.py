@@ -35,7 +35,6 @@ def _demo_commands(base: str) -> list[str]:
         f"  curl '{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
         f"  curl -o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
         f"  curl -o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
-        f"  hyperslab info {base}/v1/metadata/demo",
     ]
 
 
@@ -44,5 +43,4 @@ def _store_commands(settings: Settings, base: str) -> list[str]:
     return [
         f"  curl {base}/v1/metadata/{name}",
         f"  curl {base}/zarr/{name}/.zattrs",
-        f"  hyperslab info {base}/v1/metadata/{name}",
     ]
