@@ -33,11 +33,12 @@ json.dump(answers, sys.stdout)
 """
 
 
-def tensorstore_open(document: Mapping[str, Any], **spec: Any) -> Any:
-    """The array that TensorStore opens from a ``.zarray``; raises `ValueError` where it does not."""
+def tensorstore_open(document: Mapping[str, Any], chunks: Mapping[str, bytes] | None = None, **spec: Any) -> Any:
+    """The array that TensorStore opens from a ``.zarray`` and chunks; raises `ValueError` where it does not."""
     context = tensorstore.Context()
     store = tensorstore.KvStore.open({"driver": "memory"}, context=context).result()
-    store.write(".zarray", json.dumps(document).encode()).result()
+    for key, value in {".zarray": json.dumps(document).encode(), **(chunks or {})}.items():
+        store.write(key, value).result()
     return tensorstore.open(
         {"driver": "zarr", "kvstore": {"driver": "memory"}, **spec}, context=context, open=True
     ).result()
@@ -53,10 +54,12 @@ def tensorstore_created(spec: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def zarr3_open(document: Mapping[str, Any]) -> zarr.Array[Any]:
-    """The array that zarr-python 3 opens from a ``.zarray``."""
+def zarr3_open(document: Mapping[str, Any], chunks: Mapping[str, bytes] | None = None) -> zarr.Array[Any]:
+    """The array that zarr-python 3 opens from a ``.zarray`` and chunks."""
     store = MemoryStore()
-    sync(store.set(".zarray", default_buffer_prototype().buffer.from_bytes(json.dumps(document).encode())))
+    buffer = default_buffer_prototype().buffer
+    for key, value in {".zarray": json.dumps(document).encode(), **(chunks or {})}.items():
+        sync(store.set(key, buffer.from_bytes(value)))
     return zarr.open_array(store, mode="r", zarr_format=2)
 
 

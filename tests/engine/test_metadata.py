@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperslab.engine.codecs_config import CODECS
 from hyperslab.engine.fill_value import format_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -307,6 +308,39 @@ def test_hostile_document_is_refused_with_a_short_reason(document: dict[str, Any
 
     facts = caught.value.facts()
     assert len(facts.get("reason", "")) < 2000
+
+
+_JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.sampled_from([-1, 0, 1, 2, 2**31, 2**62, 2**64, -0.0, 1.5, 1e300, math.nan, math.inf])
+    | st.sampled_from(
+        ["", "C", ".", "|O", "<i4", "|S4", "<M8[s]", "bfloat16", "NaN", "AAAA", "vlen-utf8", "blosc", "é"]
+    )
+    | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "level", "dtype"]), inner),
+    max_leaves=5,
+)
+_CODEC_IDS = st.sampled_from([*CODECS, "pickle", "nope"])
+_PARAMETERS = st.sampled_from(sorted({parameter for codec in CODECS.values() for parameter in codec}))
+_CODECS = st.builds(lambda name, members: {**members, "id": name}, _CODEC_IDS, st.dictionaries(_PARAMETERS, _JUNK))
+_MEMBERS = st.dictionaries(st.sampled_from(sorted(_document())), _JUNK, max_size=3)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_MEMBERS, st.none() | _CODECS, st.lists(_CODECS, max_size=2))
+def test_junk_opens_or_is_refused_and_never_fails_otherwise(
+    members: dict[str, Any], compressor: Any, filters: list[Any]
+) -> None:
+    document = {**_document(compressor=compressor, filters=filters), **members}
+
+    try:
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+    except BrokenData as error:
+        assert error.facts()["key"] == ".zarray"  # noqa: PT017 - either outcome will do
+    else:
+        assert metadata.fill.shape == ()
+        assert ArrayMetadata.parse(metadata.to_bytes(), ".zarray").shape == metadata.shape
 
 
 def test_document_of_no_end_is_refused_unread() -> None:

@@ -1,0 +1,434 @@
+"""Documents of new arrays: defaults, refusals, what other libraries make of them; and comparing with a stored array."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.chunk_shape import guess_chunks
+from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.new_array import first_difference, new_document
+from hyperslab.errors import BadDefinition
+from tests.conformance.vectors import Case, case_id, cases
+from tests.engine import dtype_strategies as dtypes
+from tests.engine.oracles import tensorstore_open, zarr2_open, zarr3_open
+
+_BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+
+
+def _new(**members: Any) -> dict[str, Any]:
+    return new_document({"shape": [20, 30], "dtype": "<i4", **members})
+
+
+def _stored(**members: Any) -> ArrayMetadata:
+    return ArrayMetadata.from_document(_new(**members), ".zarray")
+
+
+# --- defaults ----------------------------------------------------------------------------------------------------
+
+
+def test_shape_and_dtype_are_enough() -> None:
+    assert new_document({"shape": [20, 30], "dtype": "<u2"}) == {
+        "zarr_format": 2,
+        "shape": [20, 30],
+        "chunks": [20, 30],
+        "dtype": "<u2",
+        "compressor": _BLOSC,
+        "fill_value": 0,
+        "order": "C",
+        "filters": None,
+        "dimension_separator": ".",
+    }
+
+
+def test_null_is_as_good_as_absent_but_where_it_means_none() -> None:
+    nothing = dict.fromkeys(("chunks", "chunk_elements", "chunk_aspect_ratio", "chunk_layout", "order", "filters"))
+
+    assert _new(**nothing, dimension_separator=None, zarr_format=None) == _new()
+    assert _new(compressor=None)["compressor"] is None
+    assert _new(fill_value=None)["fill_value"] is None
+
+
+_WRITTEN = [case for case in cases("created_docs") if case["id"] not in ("created-000", "created-002")]
+
+
+@pytest.mark.parametrize("case", _WRITTEN, ids=case_id)
+def test_documents_are_those_of_zarr_python_2_and_tensorstore(case: Case) -> None:
+    """But for TensorStore's null fill value and Blosc shuffle, and zarr-python 2 leaves the separator out."""
+    reference = case["refs"].get("zarr2") or case["refs"]["tensorstore"]
+    request = {"dtype": "<f8", **(case.get("kwargs") or case["metadata"])}
+    if not reference["ok"]:
+        with pytest.raises(BadDefinition):
+            new_document(request)
+        return
+    expected = {"dimension_separator": ".", **json.loads(reference["text"])}
+    if "tensorstore" in case["refs"]:
+        expected["compressor"]["shuffle"] = 1
+        expected["fill_value"] = expected["fill_value"] or 0
+
+    assert new_document(request) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "filters", "fill_value"),
+    [
+        ("|b1", None, False),
+        ("<f4", None, 0.0),
+        ("<c8", None, [0.0, 0.0]),
+        ("<M8[ns]", None, 0),
+        ("|S3", None, "AAAA"),
+        (">U3", None, ""),
+        ([["a", "<i4"], ["b", "|S2"]], None, "AAAAAAAA"),
+        ("int4", None, 0),
+        ("bfloat16", None, 0.0),
+        ("float8_e8m0fnu", None, None),
+        ("float4_e2m1fn", None, None),
+        ("|O", [{"id": "vlen-utf8"}], ""),
+        ("|O", [{"id": "vlen-bytes"}], ""),
+        ("|O", [{"id": "json2"}], None),
+    ],
+)
+def test_fill_value_defaults_to_zero_where_there_is_one(dtype: Any, filters: Any, fill_value: Any) -> None:
+    assert _new(dtype=dtype, filters=filters)["fill_value"] == fill_value
+
+
+def test_dtype_is_spelled_as_every_library_reads_it() -> None:
+    assert _new(dtype=">u1")["dtype"] == "|u1"
+    assert _new(dtype=[["a", "<S3"]], fill_value="YWJj")["dtype"] == [["a", "|S3"]]
+
+
+def test_fill_value_is_rounded_to_the_dtype() -> None:
+    assert _new(dtype="<f4", fill_value=0.1)["fill_value"] == 0.10000000149011612
+    assert _new(dtype="<f8", fill_value="NaN")["fill_value"] == "NaN"
+    assert _new(dtype="|S3", fill_value="YQ==")["fill_value"] == "YQAA"
+
+
+def test_compressor_is_completed_and_kept_readable() -> None:
+    assert _new(compressor={"id": "zlib"})["compressor"] == {"id": "zlib", "level": 1}
+    assert _new(compressor={"id": "zstd", "checksum": False})["compressor"] == {"id": "zstd", "level": 0}
+    assert _new(compressor={"id": "zstd", "checksum": True})["compressor"]["checksum"] is True
+    assert _new(filters=[])["filters"] is None
+
+
+# --- chunks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases("guess_chunks"), ids=case_id)
+def test_chunks_are_normalised_as_in_zarr_python(case: Case) -> None:
+    """Null is TensorStore's choice here; zarr-python's guess is asked for with true."""
+    if case["typesize"] > 1 << 20 or case["chunks"] is None:
+        assert list(guess_chunks(case["shape"], case["typesize"])) == case["refs"]["zarr2"]["chunks"]
+        return
+    document = new_document({"shape": case["shape"], "dtype": f"|V{case['typesize']}", "chunks": case["chunks"]})
+
+    assert document["chunks"] == case["refs"]["zarr2"]["chunks"]
+
+
+@pytest.mark.parametrize(
+    ("members", "chunks"),
+    [
+        ({"shape": [1000, 2000, 3000]}, [101, 101, 101]),
+        ({"shape": [1000, 2000, 3000], "chunk_elements": 10}, [2, 2, 2]),
+        ({"shape": [1000, 2000, 3000], "chunk_aspect_ratio": [1, 2, 2]}, [64, 128, 128]),
+        ({"shape": [1000, 2000, 3000], "chunks": [10, 0, 0], "chunk_aspect_ratio": [1, 1, 2]}, [10, 228, 457]),
+        ({"shape": [1000, 2000, 3000], "chunks": [-1, 0, 0]}, [1000, 32, 32]),
+        ({"shape": [1000, 2000, 3000], "chunks": [1]}, [1, 2000, 3000]),
+        ({"shape": [1000, 2000], "chunks": False}, [1000, 2000]),
+        ({"shape": [0, 5], "chunks": False}, [1, 5]),
+        ({"shape": [10000, 10000], "dtype": "<f8", "chunks": True}, [313, 625]),
+        ({"shape": [], "chunks": []}, []),
+        ({"shape": [20, 30], "chunks": [50, 50.0]}, [50, 50]),
+        ({"shape": [10**6], "dtype": "|V65536"}, [256]),
+        ({"shape": [10**6], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]}, [65536]),
+        (
+            {"shape": [1000, 2000, 3000], "chunk_layout": {"chunk": {"shape": [100, 0, 0], "elements": 10000}}},
+            [100, 10, 10],
+        ),
+    ],
+    ids=str,
+)
+def test_chunks_are_chosen_within_what_is_asked(members: dict[str, Any], chunks: list[int]) -> None:
+    assert _new(**members)["chunks"] == chunks
+
+
+def test_layout_decides_the_order_where_nothing_else_does() -> None:
+    assert _new(chunk_layout={"inner_order": [1, 0]})["order"] == "F"
+    assert _new(chunk_layout={"inner_order_soft_constraint": [1, 0]}, order="C")["order"] == "C"
+    assert _new(order="F")["order"] == "F"
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("member", "members"),
+    [
+        ("nope", {"nope": 1}),
+        ("attributes", {"attributes": {}}),
+        ("zarr_format", {"zarr_format": 3}),
+        ("shape", {"shape": None}),
+        ("shape", {"shape": 20}),
+        ("shape", {"shape": [-1]}),
+        ("shape", {"shape": [True]}),
+        ("dtype", {"dtype": "uint16"}),
+        ("dtype", {"dtype": "|V1048577"}),
+        ("chunks", {"chunks": [1, 2, 3]}),
+        ("chunks", {"chunks": "auto"}),
+        ("chunks", {"chunks": 0}),
+        ("chunks", {"chunks": [-2, 1]}),
+        ("chunks", {"chunks": [1.5, 1]}),
+        ("chunks", {"chunks": [2**40, 2**40]}),
+        ("chunk_elements", {"chunk_elements": -1}),
+        ("chunk_elements", {"chunk_elements": "many"}),
+        ("chunk_aspect_ratio", {"chunk_aspect_ratio": [1]}),
+        ("chunk_aspect_ratio", {"chunk_aspect_ratio": [math.nan, 1]}),
+        ("chunk_layout", {"chunk_layout": {"nope": 1}}),
+        ("chunk_layout", {"chunks": [10, 20], "chunk_layout": {"chunk": {"shape": [10, 21]}}}),
+        ("chunk_layout", {"chunk_elements": 10, "chunk_layout": {"chunk": {"elements": 11}}}),
+        ("chunk_layout", {"order": "C", "chunk_layout": {"inner_order": [1, 0]}}),
+        ("order", {"order": "K"}),
+        ("dimension_separator", {"dimension_separator": "-"}),
+        ("compressor", {"compressor": "zlib"}),
+        ("compressor", {"compressor": {}}),
+        ("compressor", {"compressor": {"id": "nope"}}),
+        ("compressor", {"compressor": {"id": "pickle"}}),
+        ("compressor", {"compressor": {"id": "zlib", "level": 10}}),
+        ("compressor", {"compressor": {"id": "zlib", "level": -1}}),
+        ("compressor", {"compressor": {"id": "gzip", "level": -1}}),
+        ("compressor", {"compressor": {"id": "bz2", "level": 0}}),
+        ("compressor", {"compressor": {"id": "zstd", "level": 23}}),
+        ("compressor", {"compressor": {"id": "zstd", "level": -131073}}),
+        ("compressor", {"compressor": {"id": "blosc", "clevel": 10}}),
+        ("compressor", {"compressor": {"id": "blosc", "shuffle": 3}}),
+        ("compressor", {"compressor": {"id": "blosc", "cname": "snappy"}}),
+        ("compressor", {"compressor": {"id": "blosc", "typesize": 4}}),
+        ("compressor", {"compressor": {"id": "zlib", "nope": 1}}),
+        ("compressor", {"shape": [2**30], "chunks": [2**30]}),
+        ("filters[0]", {"filters": [{"id": "delta"}]}),
+        ("filters", {"filters": [{"id": "pickle"}]}),
+        ("filters", {"filters": {"id": "delta"}}),
+        ("filters", {"dtype": "|O"}),
+        ("fill_value", {"fill_value": "x"}),
+        ("fill_value", {"fill_value": 2**31}),
+        ("fill_value", {"dtype": "<f4", "fill_value": "0x7fc00001"}),
+        ("fill_value", {"dtype": "<c8", "fill_value": [0, "0x7fc00001"]}),
+        ("fill_value", {"dtype": "|V3", "fill_value": 0}),
+    ],
+    ids=str,
+)
+def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str, Any]) -> None:
+    with pytest.raises(BadDefinition) as caught:
+        _new(**members)
+
+    assert caught.value.member == member
+    assert caught.value.reason
+
+
+@pytest.mark.parametrize("name", ["shape", "dtype"])
+def test_what_must_be_said_is_named(name: str) -> None:
+    request = {"shape": [1], "dtype": "|u1"}
+    del request[name]
+
+    with pytest.raises(BadDefinition, match="is missing") as caught:
+        new_document(request)
+    assert caught.value.member == name
+
+
+# --- other libraries ---------------------------------------------------------------------------------------------
+
+_RECORD = [["a", "<i4"], ["b", ">f8"]]
+_EVERYWHERE = ["|b1", "|i1", "<u2", ">i4", "<u8", "<f2", ">f4", "<f8", "<c8", ">c16", "|S3", "|V3", _RECORD]
+_ZARR_ONLY = ["<M8[ns]", ">m8[10s]", "<U3"]
+_TENSORSTORE_ONLY = ["bfloat16", "float8_e4m3fn", "int4", [["x", "<u2", [2, 3]]], [["a", "<i4"], ["b", "|S2"]]]
+_STREAMS = [{"id": name} for name in ("zlib", "gzip", "bz2", "zstd")]
+_COMPRESSORS = [_BLOSC, {"id": "blosc", "cname": "zstd", "shuffle": -1}, None, *_STREAMS]
+
+
+def _documents(spelled: list[Any]) -> list[dict[str, Any]]:
+    """Each dtype with each compressor, orders, separators and chunk forms taking turns."""
+    found = []
+    for turn, (dtype, compressor) in enumerate(itertools.product(spelled, _COMPRESSORS)):
+        order, separator, chunks = "CF"[turn % 2], "./"[turn // 2 % 2], [[2, 3], True, None, [-1, 0]][turn % 4]
+        members = {"order": order, "dimension_separator": separator, "chunks": chunks, "compressor": compressor}
+        found.append(new_document({"shape": [4, 5], "dtype": dtype, **members}))
+    return found
+
+
+def test_tensorstore_opens_what_we_write_and_reads_the_fill_value() -> None:
+    for document in _documents(_EVERYWHERE + _TENSORSTORE_ONLY):
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+        field = metadata.dtype.fields[0] if metadata.dtype.fields else None
+
+        theirs = tensorstore_open(document, field=field.name if field else "")
+
+        assert list(theirs.chunk_layout.write_chunk.shape)[:2] == document["chunks"]
+        base = field.numpy if field else metadata.dtype.numpy
+        if base.kind in "biufc":
+            items = np.asarray(theirs.read().result())
+            np.testing.assert_array_equal(items, np.zeros(items.shape, items.dtype))
+
+
+def _chunk(metadata: ArrayMetadata) -> np.ndarray:
+    """A full chunk of any bits but NaN, in the array's order."""
+    nbytes = metadata.chunk_nbytes
+    raw = np.random.default_rng(nbytes).integers(0, 120, nbytes, np.uint8)
+    chunk: np.ndarray = np.ndarray(metadata.chunks, metadata.dtype.numpy, raw, order=metadata.order)
+    return metadata.dtype.clean(chunk)
+
+
+def test_tensorstore_and_zarr_python_3_read_the_chunks_that_our_codecs_write() -> None:
+    for document in _documents(["|b1", ">i4", "<u8", ">f4", "<c16"]):
+        metadata = ArrayMetadata.from_document({**document, "shape": document["chunks"]}, ".zarray")
+        chunk = _chunk(metadata)
+        stored = {metadata.grid.key((0, 0)): metadata.codec.encode(chunk)}
+
+        for theirs in (
+            np.asarray(tensorstore_open(metadata.document, stored).read().result()),
+            np.asarray(zarr3_open(metadata.document, stored)[...]),
+        ):
+            np.testing.assert_array_equal(theirs, chunk)
+
+
+def test_zarr_python_3_opens_what_we_write_and_reads_the_fill_value() -> None:
+    for document in _documents(_EVERYWHERE + _ZARR_ONLY):
+        theirs = zarr3_open(document)
+
+        fill = ArrayMetadata.from_document(document, ".zarray").fill
+        assert (list(theirs.shape), list(theirs.chunks)) == (document["shape"], document["chunks"])
+        assert np.asarray(theirs[...]).astype(fill.dtype).tobytes() == fill.tobytes() * 20
+
+
+def test_zarr_python_2_opens_what_we_write_and_reads_the_fill_value() -> None:
+    nested = [[["x", "<u2", [2]]], [["n", [["a", "|b1"], ["b", "<i2"]]]], [["a", "|u1"], ["", "|V3"], ["b", "<i4"]]]
+    strings = new_document({"shape": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": "é"})
+    documents = _documents(_EVERYWHERE + _ZARR_ONLY + nested)
+
+    *answers, objects = zarr2_open([(document, True) for document in [*documents, strings]])
+
+    assert objects["items"] == ["é", "é"]
+    for document, answer in zip(documents, answers, strict=True):
+        fill = ArrayMetadata.from_document(document, ".zarray").fill
+        assert answer.get("error") is None, document
+        assert (answer["chunks"], answer["order"]) == (document["chunks"], document["order"])
+        assert answer["items"] == fill.tobytes().hex() * 20
+
+
+@settings(deadline=None)
+@given(dtypes.simple_dtypes | dtypes.structured_dtypes, st.lists(st.integers(0, 1000), max_size=4))
+def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shape: list[int]) -> None:
+    request = {"shape": shape, "dtype": dtype, "order": "F"}
+
+    document = new_document(request)
+
+    stored = ArrayMetadata.from_document(document, ".zarray")
+    assert stored.dtype.numpy == parse_dtype(dtype).numpy
+    assert first_difference(request, stored) is None
+    assert first_difference(document, stored) is None
+    assert new_document(document) == document
+
+
+# --- comparing with a stored array -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "asked"),
+    [
+        ({}, {}),
+        ({"dtype": "|u1"}, {"dtype": ">u1"}),
+        ({"dtype": "<M8[s]"}, {"dtype": "<M8[1s]"}),
+        ({"compressor": {"id": "zlib", "level": 1}}, {"compressor": {"id": "zlib"}}),
+        ({"compressor": {"id": "zstd"}}, {"compressor": {"checksum": False, "level": 0, "id": "zstd"}}),
+        (
+            {"filters": [{"id": "delta", "dtype": "<i4"}]},
+            {"filters": [{"id": "delta", "dtype": "<i4", "astype": "<i4"}]},
+        ),
+        ({}, {"filters": []}),
+        ({"fill_value": 5}, {"fill_value": 5.0}),
+        ({"dtype": "<f4", "fill_value": 0.1}, {"fill_value": 0.1}),
+        ({"dtype": "<f4", "fill_value": "NaN"}, {"fill_value": "NaN"}),
+        ({"dtype": "|S3", "fill_value": "YQAA"}, {"fill_value": "YQ=="}),
+        ({"dtype": "|O", "filters": [{"id": "json2"}], "fill_value": {"a": [1]}}, {"fill_value": {"a": [1]}}),
+        ({"chunks": [5, 7]}, {"chunks": [0, 7]}),
+        ({"chunks": [20, 7]}, {"chunks": [-1, 7]}),
+        ({"chunks": [20, 30]}, {"chunks": False}),
+        ({"chunks": [5, 7]}, {"chunks": True}),
+        ({"chunks": [5, 7]}, {"chunks": None, "chunk_elements": 3, "chunk_aspect_ratio": [1, 9], "chunk_layout": {}}),
+        ({"order": "F"}, {"order": None, "shape": None}),
+        ({"dimension_separator": "/"}, {"dimension_separator": "/"}),
+    ],
+    ids=str,
+)
+def test_what_means_the_same_or_leaves_a_choice_fits(made: dict[str, Any], asked: dict[str, Any]) -> None:
+    assert first_difference(asked, _stored(**made)) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "difference"),
+    [
+        ({}, {"shape": [20, 31]}, ("shape", [20, 31], [20, 30])),
+        ({}, {"shape": [20]}, ("shape", [20], [20, 30])),
+        ({"chunks": [5, 7]}, {"chunks": [5, 8]}, ("chunks", [5, 8], [5, 7])),
+        ({}, {"dtype": "<u4"}, ("dtype", "<u4", "<i4")),
+        ({}, {"dtype": ">i4"}, ("dtype", ">i4", "<i4")),
+        ({}, {"order": "F"}, ("order", "F", "C")),
+        ({"compressor": None}, {"compressor": {"id": "zlib"}}, ("compressor", {"id": "zlib"}, None)),
+        ({}, {"compressor": None}, ("compressor", None, _BLOSC)),
+        ({}, {"filters": [{"id": "packbits"}]}, ("filters", [{"id": "packbits"}], None)),
+        ({"fill_value": 5}, {"fill_value": 6}, ("fill_value", 6, 5)),
+        ({"fill_value": 0}, {"fill_value": None}, ("fill_value", None, 0)),
+        ({"dtype": "<f4", "fill_value": 0.0}, {"fill_value": -0.0}, ("fill_value", -0.0, 0.0)),
+        ({}, {"dimension_separator": "/"}, ("dimension_separator", "/", ".")),
+        ({}, {"shape": [1, 1], "dtype": "<u4", "order": "F"}, ("shape", [1, 1], [20, 30])),
+    ],
+    ids=str,
+)
+def test_first_member_that_differs_is_named_with_both_values(
+    made: dict[str, Any], asked: dict[str, Any], difference: tuple[str, Any, Any]
+) -> None:
+    assert first_difference(asked, _stored(**made)) == difference
+
+
+@pytest.mark.parametrize(
+    "asked", [{"nope": 1}, {"dtype": "nope"}, {"chunks": "x"}, {"fill_value": "x"}, {"compressor": {}}], ids=str
+)
+def test_constraint_that_no_array_could_have_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(BadDefinition):
+        first_difference(asked, _stored())
+
+
+def test_separator_in_effect_counts_where_the_document_has_none() -> None:
+    document = {name: value for name, value in _new().items() if name != "dimension_separator"}
+    flat = ArrayMetadata.from_document(document, ".zarray")
+    nested = ArrayMetadata.from_document(document, ".zarray", default_separator="/")
+
+    assert first_difference({"dimension_separator": "/"}, flat) == ("dimension_separator", "/", ".")
+    assert first_difference({"dimension_separator": "/"}, nested) is None
+
+
+_CONSTRAINTS = [
+    case
+    for case in cases("tensorstore")
+    if case["topic"] == "open" and "metadata" in case["steps"][0] and not case["steps"][0].get("create")
+]
+
+
+@pytest.mark.parametrize("case", _CONSTRAINTS, ids=case_id)
+def test_constraints_are_checked_as_in_tensorstore(case: Case) -> None:
+    stored = ArrayMetadata.from_document(case["files"][".zarray"], ".zarray")
+    asked, reference = case["steps"][0]["metadata"], case["log"][0]
+
+    difference = first_difference(asked, stored)
+
+    if reference["ok"] or case["name"] == "constraint on fill_value without dtype":
+        assert difference is None
+    else:
+        assert difference is not None
+        assert f'Expected "{difference[0]}" of' in reference["error"]["message"]
