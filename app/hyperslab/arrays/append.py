@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, data_id
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.lease import Lease
+from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -20,7 +19,6 @@ from hyperslab.arrays.write import node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadParameter, WriteConflict
-from hyperslab.storage.base import WritersSafe
 
 _MOST_TRIES = 32
 _MOST_REMEMBERED = 64
@@ -66,7 +64,7 @@ class Appender:
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix), self._alone(path):
+        with node_lock(mount, prefix), alone(mount, prefix):
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
                 if check is not None:
@@ -81,16 +79,6 @@ class Appender:
                 if appended is not None:
                     return appended
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
-
-    @contextmanager
-    def _alone(self, path: str) -> Iterator[None]:
-        """Keep appenders of other replicas away, where locks do not reach them."""
-        array = self._catalog.open_array(path, fresh=True)
-        if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-            yield
-            return
-        with Lease(array).held():
-            yield
 
     def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
         """One attempt; None where the metadata has changed before the shape could be published."""

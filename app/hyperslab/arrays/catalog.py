@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from hyperslab.arrays import listing
@@ -62,6 +62,20 @@ class Catalog:
         if not (mount.store.capabilities.cheap_stat or self.versions.knows_all(mount, keys)):
             return None
         return self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, keys)))
+
+    def unchanged(self, nodes: Sequence[Node], *, may_block: bool) -> bool:
+        """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.
+
+        False also where that cannot be told so cheaply, or only by blocking unless that ``may_block``.
+        """
+        mount = nodes[0].mount
+        if mount is None or any(node.mount is not mount for node in nodes):
+            return False
+        keys = [key for node in nodes for key in _document_keys(mount, node.prefix)]
+        if not (may_block or mount.store.capabilities.cheap_stat or self.versions.knows_all(mount, keys)):
+            return False
+        found = self.versions.versions(mount, "", keys)
+        return all(_joined(found[3 * i : 3 * i + 3]) == node.version for i, node in enumerate(nodes))
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""

@@ -1,4 +1,4 @@
-"""One appender at a time among replicas that share nothing but an object store.
+"""One writer at a time among replicas that share nothing but an object store, for what one put cannot do.
 
 A lease is an object made with a conditional put, so only one replica can hold it. It is renewed while it is held; one
 that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. A holder that was only slow is
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import dump_json, parse_json
 from hyperslab.errors import Overloaded, StoreError
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 
 _TERM = 20.0
 _RENEWALS = 4
@@ -26,14 +26,24 @@ _PAUSE = 0.02
 _LONGEST_WAIT = 60.0
 
 
-class Lease:
-    """The right to append to one array, held across replicas."""
+@contextmanager
+def alone(mount: MountedStore, prefix: str) -> Iterator[None]:
+    """Keep appenders, and writers of several chunks on one condition, from each other where locks do not reach."""
+    if mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+        yield
+        return
+    with Lease(mount, prefix).held():
+        yield
 
-    def __init__(self, array: ArrayNode) -> None:
-        digest = hashlib.blake2b(array.prefix.encode(), digest_size=12).hexdigest()
-        self._key = f".hyperslab/append/{digest}.json"
-        self._array = array
-        self._store = array.mount.store
+
+class Lease:
+    """The right to append to one array, or to write several of its chunks on one condition; held across replicas."""
+
+    def __init__(self, mount: MountedStore, prefix: str) -> None:
+        digest = hashlib.blake2b(prefix.encode(), digest_size=12).hexdigest()
+        self._key = f".hyperslab/lease/{digest}.json"
+        self._document = prefix + mount.metadata_key
+        self._store = mount.store
         self._holder = uuid.uuid4().hex
         self._version = ""
 
@@ -65,7 +75,7 @@ class Lease:
                     self._fence()
                     return
             time.sleep(_PAUSE)
-        raise Overloaded(f"other appenders have kept {self._array.path!r} for {_LONGEST_WAIT:.0f} s", 5)
+        raise Overloaded(f"other writers have kept {self._document!r} for {_LONGEST_WAIT:.0f} s", 5)
 
     def _try(self, expected: str | Absent) -> bool:
         try:
@@ -76,7 +86,7 @@ class Lease:
 
     def _text(self) -> bytes:
         """Another text at each renewal: on most object stores the version is a digest of the content."""
-        return dump_json({"holder": self._holder, "renewed": time.time_ns(), "path": self._array.path})
+        return dump_json({"holder": self._holder, "renewed": time.time_ns(), "for": self._document})
 
     def _renew_until(self, ended: Event) -> None:
         while not ended.wait(_TERM / _RENEWALS):
@@ -93,14 +103,13 @@ class Lease:
 
     def _fence(self) -> None:
         """Make the publication of the holder we took over from fail."""
-        key = self._array.prefix + self._array.mount.metadata_key
-        stored = self._store.get(key)
+        stored = self._store.get(self._document)
         if stored is None:
             return
         document = parse_json(stored.data)
         own = document.get("hyperslab")
         document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
         try:
-            self._store.put(key, dump_json(document), if_version=stored.version)
+            self._store.put(self._document, dump_json(document), if_version=stored.version)
         except VersionConflict:
             return  # it was changed this moment, which fences just as well

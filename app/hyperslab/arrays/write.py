@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, normalise, project, project_points
+from hyperslab.engine.indexing import Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
 from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import SelectionItem
@@ -77,7 +78,7 @@ class Writer:
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix, shared=check is None):
+        with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check):
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
@@ -129,6 +130,21 @@ class Writer:
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
             return self._stored_writer(array, coords, check).delete(coords)
+
+    @contextmanager
+    def _undivided(
+        self, mount: MountedStore, path: str, items: Sequence[SelectionItem], check: Precondition | None
+    ) -> Iterator[None]:
+        """Let one condition hold for all chunks of a write; for a single chunk the conditional put does."""
+        if check is None:
+            yield
+            return
+        array = self._catalog.open_array(path)
+        if touched(normalise(items, array.metadata.shape), array.metadata.grid) <= 1:
+            yield
+            return
+        with alone(mount, array.prefix):
+            yield
 
     def _writable(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)

@@ -1,0 +1,34 @@
+"""Two replicas of eight worker processes each, over the same folder and the same bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.s3 import S3Server, s3_server
+from tests.server import Server, running_server
+
+__all__ = ["s3_server"]
+
+WORKERS = 8
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that both replicas serve as ``disk``."""
+    return tmp_path_factory.mktemp("disk")
+
+
+@pytest.fixture(scope="session")
+def replicas(disk: Path, s3_server: S3Server) -> Iterator[list[Server]]:
+    """Both serve the stores ``disk`` and ``bucket``; nothing else connects them."""
+    s3_bucket = s3_server.new_bucket()
+    stores = {
+        "disk": {"url": str(disk), "writable": True, "durability": "rename"},
+        "bucket": {"url": s3_bucket.url, "writable": True, "options": dict(s3_bucket.options)},
+    }
+    settings = {"workers": WORKERS, "request_threads": 4, "cache_bytes": 8 << 20}
+    with running_server(stores, **settings) as first, running_server(stores, **settings) as second:
+        yield [first, second]
