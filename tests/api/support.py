@@ -26,23 +26,32 @@ from tests.server import served
 
 
 class HookedStore(CountingStore):
-    """Counts, and calls ``before_get`` with each key whose value is about to be read, which may block or raise."""
+    """Counts, and calls ``before_chunk`` with each chunk's key whose value is about to be read, which may block or
+    raise."""
 
-    before_get: Callable[[str], None] = staticmethod(lambda _: None)
+    before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
 
     def get(self, key: str) -> Stored | None:
-        self.before_get(key)
+        self._meet(key)
         return super().get(key)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:
-        self.before_get(key)
+        self._meet(key)
         return super().get_ranges(key, ranges, version)
+
+    def _meet(self, key: str) -> None:
+        if not _is_document(key):
+            self.before_chunk(key)
 
     def chunk_gets(self) -> list[str]:
         """The keys read so far that are no metadata."""
-        return [key for key in self.gets if not key.rpartition("/")[2].startswith(".z")]
+        return [key for key in self.gets if not _is_document(key)]
+
+
+def _is_document(key: str) -> bool:
+    return key.rpartition("/")[2].startswith(".z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,17 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path, options: ApiOptions | None = None, *, mount: Mapping[str, Any] | None = None, **sizes: int
+    folder: Path,
+    options: ApiOptions | None = None,
+    *,
+    mount: Mapping[str, Any] | None = None,
+    root_path: str = "",
+    **sizes: int,
 ) -> Iterator[Running]:
     """A folder served as the store ``data``; ``mount`` holds further members of `MountedStore`."""
     store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))))
     service = build([MountedStore("data", store, **(mount or {}))], **sizes)
-    with served(create_app(service, options)) as url:
+    with served(create_app(service, options), root_path=root_path) as url:
         yield Running(url, store, service)
 
 
@@ -91,11 +105,15 @@ def request(url: str, target: str, method: str = "GET", headers: Mapping[str, st
 
 
 @contextmanager
-def open_request(url: str, target: str) -> Iterator[socket.socket]:
-    """A GET whose answer is read, or not, by the test."""
+def open_request(url: str, target: str, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
+    """A GET whose answer is read, or not, by the test; ``receive_buffer`` is the socket's, in bytes."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=30) as connection:
+    with socket.socket() as connection:
+        connection.settimeout(30)
+        if receive_buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.connect((parts.hostname, parts.port or 80))
         connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
         yield connection
 

@@ -44,7 +44,8 @@ class Admission:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((nbytes, turn))
         try:
-            await asyncio.wait_for(asyncio.shield(turn), self._patience)
+            async with asyncio.timeout(self._patience):
+                await asyncio.shield(turn)
         except TimeoutError as error:
             self._leave(nbytes, turn)
             raise Overloaded("all memory for answers is in use", retry_after=max(1, round(self._patience))) from error

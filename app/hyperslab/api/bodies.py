@@ -21,10 +21,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Pieces that block while they are read; ``headers`` is asked when the first one is in hand.
-
-    A piece may be overwritten once the next two have been asked for.
-    """
+    """Pieces that block while they are read; ``headers`` is asked when the first one is in hand."""
 
     pieces: Iterator[Buffer]
     headers: Callable[[], Headers] = field(default=tuple)

@@ -71,4 +71,5 @@ def _safe(source: DType) -> DType:
         return np.dtype("<i8")
     if source.itemsize == 8:
         return np.dtype("<f8")
-    return {"b": np.dtype("|u1"), "f": np.dtype("<f4")}.get(source.kind, source.newbyteorder("<"))
+    wider: dict[str, DType] = {"b": np.dtype("|u1"), "f": np.dtype("<f4")}
+    return wider.get(source.kind, source.newbyteorder("<"))

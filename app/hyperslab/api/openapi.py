@@ -108,5 +108,15 @@ def describe(app: FastAPI, endpoints: Iterable[Endpoint]) -> Members:
             operation_id = path.strip("/").replace("/", "_").replace("{", "").replace("}", "").replace(".", "_")
             tagged = {**described, "tags": [endpoint.name], "operationId": f"get_{operation_id}"}
             document["paths"].setdefault(path, {}).setdefault("get", tagged)
+    for path, methods in document["paths"].items():
+        for described in methods.values():
+            _explain_path(path, described)
     document["paths"] = dict(sorted(document["paths"].items()))
     return document
+
+
+def _explain_path(path: str, described: Members) -> None:
+    """FastAPI does not know of the path of a node, which our routes read undecoded."""
+    parameters = described.setdefault("parameters", [])
+    if "{path}" in path and not any(parameter["in"] == "path" for parameter in parameters):
+        described["parameters"] = [PATH, *parameters]

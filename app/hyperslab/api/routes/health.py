@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
-from hyperslab.api.problems import status_of
+from hyperslab.api.problems import RouteNotFound, status_of
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import HyperslabError, NodeNotFound, StoreError, all_errors
+from hyperslab.errors import HyperslabError, StoreError, all_errors
 from hyperslab.wire import JSON
 
 _READY_SECONDS = 10.0
@@ -25,12 +25,12 @@ def router(context: Context) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.head("/healthz", include_in_schema=False)
-    @routes.get("/healthz", summary="Is the process alive?")
+    @routes.get("/healthz", summary="Say that the process is alive")
     async def healthz() -> Response:
         return _json({"status": "ok"})
 
     @routes.head("/readyz", include_in_schema=False)
-    @routes.get("/readyz", summary="Can it work? Asks every store, through the threads")
+    @routes.get("/readyz", summary="Ask every store, through the threads, whether there can be answers")
     async def readyz() -> Response:
         checks = await asyncio.gather(*[_check(context, mount) for mount in context.service.catalog.mounts.values()])
         ready = all(check["ready"] for check in checks)
@@ -41,12 +41,12 @@ def router(context: Context) -> APIRouter:
         return _json(document, 200 if ready else 503)
 
     @routes.head("/metrics", include_in_schema=False)
-    @routes.get("/metrics", summary="Counters for Prometheus")
+    @routes.get("/metrics", summary="Show counters to Prometheus")
     async def metrics() -> Response:
         return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE})
 
     @routes.head("/problems/{code}", include_in_schema=False)
-    @routes.get("/problems/{code}", summary="What a problem's code means")
+    @routes.get("/problems/{code}", summary="Explain the code of a problem")
     async def problem_code(code: str) -> Response:
         return _json(_explain(code))
 
@@ -71,7 +71,7 @@ async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:
 def _explain(code: str) -> dict[str, Any]:
     cls = next((cls for cls in all_errors() if cls.code == code and cls is not HyperslabError), None)
     if cls is None:
-        raise NodeNotFound(f"problems/{code}")
+        raise RouteNotFound(f"/problems/{code}")
     return {"code": code, "title": cls.title, "status": status_of(cls), "members": [f.name for f in fields(cls)]}
 
 

@@ -1,0 +1,263 @@
+"""Bad requests and broken stores: each has a code and a status of its own; none is a 500, none a wrong 404."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab.api.options import ApiOptions
+from hyperslab.errors import StoreError, StoreTimeout
+from tests.api.support import RawAnswer, Running, request, running, write_array
+
+
+def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(answer.body)
+    assert (answer.status, document["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert document["status"] == status
+    assert document["title"]
+    assert document["detail"]
+    assert b"Traceback" not in answer.body
+    return document
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "code", "facts"),
+    [
+        ("/nowhere", 404, "route-not-found", {"path": "/nowhere"}),
+        ("/v1/nothing/data", 404, "route-not-found", {}),
+        ("/problems/no-such-code", 404, "route-not-found", {}),
+        ("/v1/metadata/data/nothing", 404, "node-not-found", {"path": "data/nothing"}),
+        ("/v1/metadata/nostore", 404, "node-not-found", {"path": "nostore"}),
+        ("/v1/slice/data/nothing", 404, "node-not-found", {}),
+        ("/v1/slice/data/group", 422, "wrong-kind", {"kind": "group", "wanted": "array"}),
+        ("/v1/slice/", 422, "wrong-kind", {}),
+        ("/v1/chunk/data/group/0.0", 422, "wrong-kind", {}),
+        ("/v1/plan/data/group", 422, "wrong-kind", {}),
+        ("/v1/slice/data/cube?select=0:10,foo", 400, "bad-selection", {"part": "foo", "position": 5}),
+        ("/v1/slice/data/cube?select=0,,1", 400, "bad-selection", {"position": 2}),
+        ("/v1/slice/data/cube?select=[1,2", 400, "bad-selection", {}),
+        ("/v1/slice/data/cube?select=::0", 400, "bad-selection", {}),
+        ("/v1/slice/data/cube?select=...,...", 400, "bad-selection", {}),
+        ("/v1/slice/data/cube?select=1:2:3:4", 400, "bad-selection", {}),
+        ("/v1/slice/data/cube?select=0,99", 422, "index-out-of-range", {"axis": 1, "index": 99, "size": 30}),
+        ("/v1/slice/data/cube?select=-21", 422, "index-out-of-range", {"axis": 0, "index": -21, "size": 20}),
+        ("/v1/slice/data/cube?select=[0,40]", 422, "index-out-of-range", {"index": 40}),
+        ("/v1/slice/data/cube?select=9999999999999999999", 422, "index-out-of-range", {}),
+        ("/v1/slice/data/cube?select=-9999999999999999999", 422, "index-out-of-range", {}),
+        ("/v1/slice/data/cube?select=0,0,0,0", 422, "too-many-indices", {"given": 4, "rank": 3}),
+        ("/v1/slice/data/cube?format=tiff", 400, "bad-parameter", {"name": "format", "value": "tiff"}),
+        ("/v1/slice/data/cube?dtype=nonsense", 400, "bad-parameter", {"name": "dtype"}),
+        ("/v1/slice/data/cube?slect=0", 400, "bad-parameter", {"name": "slect"}),
+        ("/v1/slice/data/cube?select=0&select=1", 400, "bad-parameter", {"name": "select"}),
+        ("/v1/slice/data/cube?select=%ff", 400, "bad-parameter", {}),
+        ("/v1/slice/data/group/floats?dtype=%3Ci4", 422, "not-representable", {}),
+        ("/v1/slice/data/cube?format=csv", 422, "not-representable", {}),
+        ("/v1/slice/data/cube?field=x", 422, "field-unknown", {"field": "x", "fields": []}),
+        ("/v1/slice/data/table?field=nope", 422, "field-unknown", {"fields": ["id", "pos", "name"]}),
+        ("/v1/metadata/data/table?field=nope", 422, "field-unknown", {}),
+        ("/v1/metadata/data?limit=x", 400, "bad-parameter", {"name": "limit"}),
+        ("/v1/metadata/data?limit=-1", 400, "bad-parameter", {}),
+        ("/v1/metadata/data/../../etc/passwd", 400, "bad-path", {}),
+        ("/v1/metadata/data/%2e%2e/x", 400, "bad-path", {}),
+        ("/zarr/data/..%2f..%2fetc/passwd", 400, "bad-path", {}),
+        ("/zarr/data/a%2Fb", 400, "bad-path", {"reason": "an encoded slash (%2F) is never part of a name"}),
+        ("/zarr/data/a%5C..%5Cb", 400, "bad-path", {}),
+        ("/zarr/data/a%00b", 400, "bad-path", {}),
+        ("/zarr/data/%ff", 400, "bad-path", {}),
+        ("/zarr/data/" + "a" * 1100, 400, "bad-path", {}),
+    ],
+)
+def test_a_bad_request_has_a_problem_of_its_own(
+    example: Running, target: str, status: int, code: str, facts: Mapping[str, Any]
+) -> None:
+    document = check_problem(request(example.url, target), status, code)
+
+    assert {name: document[name] for name in facts} == facts
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Accept": "image/png"}, 406, "not-acceptable"),
+        ({"If-Match": '"other"'}, 412, "precondition-failed"),
+        ({"If-Match": "no quotes"}, 400, "bad-parameter"),
+        ({"Range": "bytes=9999999999-"}, 416, "range-not-satisfiable"),
+    ],
+)
+def test_bad_headers_have_problems_too(example: Running, headers: Mapping[str, str], status: int, code: str) -> None:
+    check_problem(request(example.url, "/v1/slice/data/cube", headers=headers), status, code)
+
+
+@pytest.mark.parametrize("method", ["PATCH", "POST"])
+def test_a_method_that_is_not_served_is_405_and_names_those_that_are(example: Running, method: str) -> None:
+    answer = request(example.url, "/v1/slice/data/cube", method, {"Content-Length": "0"})
+
+    document = check_problem(answer, 405, "method-not-allowed")
+    assert {"GET", "HEAD"} <= set(document["allowed"])
+    assert answer.headers["allow"] == ", ".join(document["allowed"])
+
+
+def test_a_problem_of_head_has_no_body(example: Running) -> None:
+    get, head = (request(example.url, "/v1/slice/data/cube?select=x", method) for method in ("GET", "HEAD"))
+
+    assert (head.status, head.body) == (400, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+def test_the_page_of_a_problem_explains_its_code(example: Running) -> None:
+    problem = json.loads(request(example.url, "/v1/slice/data/cube?select=x").body)
+
+    explained = json.loads(request(example.url, problem["type"]).body)
+
+    assert explained["code"] == "bad-selection"
+    assert explained["status"] == 400
+    assert {"select", "part", "position", "reason"} <= set(explained["members"])
+
+
+GOOD = {
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [2],
+    "dtype": "<i4",
+    "compressor": None,
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "member"),
+    [
+        (b"this is not JSON", "bad-metadata", None),
+        (b"[]", "bad-metadata", None),
+        (b"", "bad-metadata", None),
+        ({**GOOD, "zarr_format": 3}, "bad-metadata", "zarr_format"),
+        ({**GOOD, "shape": "4"}, "bad-metadata", "shape"),
+        ({**GOOD, "chunks": [0]}, "bad-metadata", "chunks"),
+        ({**GOOD, "dtype": "<i3"}, "bad-metadata", "dtype"),
+        ({**GOOD, "order": "K"}, "bad-metadata", "order"),
+        ({name: value for name, value in GOOD.items() if name != "shape"}, "bad-metadata", "shape"),
+        ({**GOOD, "compressor": {"id": "nonesuch"}}, "codec-refused", None),
+        ({**GOOD, "dtype": "|O", "filters": [{"id": "pickle"}]}, "codec-refused", None),
+    ],
+)
+def test_a_broken_document_is_a_bad_gateway_that_names_the_member(
+    tmp_path: Path, document: bytes | dict[str, Any], code: str, member: str | None
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".zarray").write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+
+    with running(tmp_path) as found:
+        for target in ("/v1/metadata/data/a", "/v1/slice/data/a", "/v1/chunk/data/a/0", "/v1/plan/data/a"):
+            problem = check_problem(request(found.url, target), 502, code)
+            assert problem["key"] == "a/.zarray"
+            assert member is None or problem["member"] == member
+        raw = request(found.url, "/zarr/data/a/.zarray")
+
+    assert raw.status == 200, "a plain Zarr client may still read what is there"
+
+
+@pytest.mark.parametrize(
+    ("compressors", "spoil"),
+    [
+        ("auto", lambda chunk: chunk[: len(chunk) // 2]),
+        ("auto", lambda chunk: b"\x00" * len(chunk)),
+        ("auto", lambda _: b""),
+        (None, lambda chunk: chunk[:-1]),
+        (None, lambda chunk: chunk + b"x"),
+    ],
+    ids=["truncated", "corrupt", "empty", "short", "long"],
+)
+def test_a_broken_chunk_is_a_bad_gateway_that_names_the_key(
+    tmp_path: Path, compressors: Any, spoil: Callable[[bytes], bytes]
+) -> None:
+    write_array(tmp_path, "a", np.arange(100, dtype="<i4"), (50,), compressors=compressors)
+    chunk = tmp_path / "a" / "1"
+    chunk.write_bytes(spoil(chunk.read_bytes()))
+
+    with running(tmp_path) as found:
+        for target in ("/v1/slice/data/a", "/v1/slice/data/a?format=json", "/v1/chunk/data/a/1"):
+            assert check_problem(request(found.url, target), 502, "chunk-corrupt")["key"] == "a/1"
+        assert request(found.url, "/v1/slice/data/a?select=:50").status == 200
+
+
+@pytest.fixture
+def failing(example_store: Path) -> Iterator[Running]:
+    with running(example_store) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"), [(StoreError, 502, "store-failed"), (StoreTimeout, 504, "store-timeout")]
+)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/zarr/data/cube/0.0.0",
+        "/v1/slice/data/cube",
+        "/v1/chunk/data/cube/0.0.0?format=stored",
+        "/v1/slice/data/cube?format=csv&select=0",
+    ],
+)
+def test_a_store_that_cannot_answer_is_never_404(
+    failing: Running, target: str, error: type[StoreError], status: int, code: str
+) -> None:
+    def before_chunk(key: str) -> None:
+        raise error("data", key, "no answer")
+
+    failing.store.before_chunk = before_chunk
+
+    document = check_problem(request(failing.url, target), status, code)
+
+    assert document["store"] == "data"
+
+
+def test_a_missing_chunk_is_an_error_where_the_operator_wants_it_so(example_store: Path) -> None:
+    with running(example_store, mount={"fill_missing": False}) as found:
+        document = check_problem(request(found.url, "/v1/slice/data/sparse?select=0,0"), 404, "chunk-not-found")
+
+    assert document["key"] == "sparse/0.0"
+
+
+def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    (store / "link").symlink_to(tmp_path / "secret")
+    (store / "folder").symlink_to(tmp_path)
+
+    with running(store) as found:
+        for target in ("/zarr/data/link", "/zarr/data/folder/secret"):
+            answer = request(found.url, target)
+            assert answer.status in (400, 403, 404)
+            assert b'"secret"' not in answer.body
+
+
+def test_a_fault_of_ours_is_a_500_that_tells_nothing_but_an_id(
+    failing: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    def before_chunk(_: str) -> None:
+        raise ZeroDivisionError("inner secret")
+
+    failing.store.before_chunk = before_chunk
+
+    document = check_problem(request(failing.url, "/zarr/data/cube/0.0.0"), 500, "internal-error")
+
+    assert "secret" not in json.dumps(document)
+    assert document["id"] in caplog.text
+
+
+def test_the_cap_on_a_text_answer_is_told_with_a_split(example_store: Path) -> None:
+    with running(example_store, ApiOptions(max_csv_bytes=100)) as found:
+        document = check_problem(request(found.url, "/v1/slice/data/cube?select=0&format=csv"), 413, "too-large")
+
+    assert document["limit"] == 100
+    assert document["boxes"]

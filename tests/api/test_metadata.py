@@ -1,0 +1,159 @@
+"""``/v1/metadata``: the documents of arrays and groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zarr
+
+from hyperslab.api.options import ApiOptions
+from tests.api.conftest import CUBE
+from tests.api.support import Running, running
+
+
+@pytest.fixture(scope="module")
+def client(example: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=example.url) as found:
+        yield found
+
+
+def test_an_array_has_all_members_of_the_contract(client: httpx.Client, example_store: Path) -> None:
+    stored = json.loads((example_store / "cube" / ".zarray").read_bytes())
+
+    document = client.get("/v1/metadata/data/cube").json()
+
+    assert document["kind"] == "array"
+    assert document["path"] == "data/cube"
+    assert {
+        name: document[name] for name in ("dtype", "fill_value", "compressor", "filters", "order", "shape", "chunks")
+    } == {name: stored[name] for name in ("dtype", "fill_value", "compressor", "filters", "order", "shape", "chunks")}
+    assert document["zarr_format"] == 2
+    assert document["dimension_separator"] == "."
+    assert document["dimension_names"] is None
+    assert document["attributes"] == {}
+    assert document["fields"] is None
+    assert document["nbytes"] == CUBE.nbytes
+    assert document["chunk_grid"] == [3, 2, 3]
+    assert document["schema"]["dtype"] == "uint16"
+    assert document["schema"]["domain"]["exclusive_max"] == [[20], [30], [40]]
+    assert document["limits"]["max_request_bytes"] == 256 << 20
+
+
+def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
+    links = client.get("/v1/metadata/data/group/floats").json()["links"]
+
+    assert {"self", "slice", "chunk", "plan", "points", "tile", "zarr", "view"} == set(links)
+    assert client.get(links["self"]).json()["path"] == "data/group/floats"
+    assert client.get(links["slice"]).status_code == 200
+    assert client.get(links["chunk"] + "/0.0").status_code == 200
+    assert client.get(links["zarr"] + "/.zarray").status_code == 200
+    assert client.get(links["view"]).status_code == 200
+
+
+def test_fields_are_listed_and_the_schema_is_that_of_the_one_named(client: httpx.Client) -> None:
+    whole = client.get("/v1/metadata/data/table").json()
+    named = client.get("/v1/metadata/data/table?field=pos").json()
+
+    assert whole["fields"] == [
+        {"name": "id", "dtype": "<i4", "shape": [], "offset": 0},
+        {"name": "pos", "dtype": "<f8", "shape": [3], "offset": 4},
+        {"name": "name", "dtype": "|S4", "shape": [], "offset": 28},
+    ]
+    assert named["schema"]["rank"] == 2
+    assert named["schema"]["dtype"] == "float64"
+
+
+def test_a_group_lists_its_children(client: httpx.Client) -> None:
+    document = client.get("/v1/metadata/data").json()
+
+    assert document["kind"] == "group"
+    assert document["attributes"] == {"title": "example"}
+    assert {"name": "cube", "kind": "array"} in document["children"]
+    assert {"name": "group", "kind": "group"} in document["children"]
+    assert document["next_cursor"] is None
+
+
+def test_the_stores_are_the_children_of_the_root(client: httpx.Client) -> None:
+    for target in ("/v1/metadata", "/v1/metadata/"):
+        document = client.get(target).json()
+        assert document["path"] == ""
+        assert document["children"] == [{"name": "data", "kind": "group"}]
+
+
+def test_children_come_in_pages(client: httpx.Client) -> None:
+    everything = client.get("/v1/metadata/data").json()["children"]
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        page = client.get(f"/v1/metadata/data?limit=2{cursor}").json()
+        assert len(page["children"]) <= 2
+        found += page["children"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+
+    assert found == everything
+
+
+def test_no_page_is_longer_than_the_operator_allows(example_store: Path) -> None:
+    with running(example_store, ApiOptions(max_listed=3)) as found:
+        assert len(httpx.get(f"{found.url}/v1/metadata/data").json()["children"]) == 3
+        assert httpx.get(f"{found.url}/v1/metadata/data?limit=4").status_code == 400
+
+
+def test_head_and_conditions_work_on_documents(client: httpx.Client) -> None:
+    get, head = client.get("/v1/metadata/data/cube"), client.head("/v1/metadata/data/cube")
+
+    assert head.headers["content-length"] == str(len(get.content))
+    assert head.headers["etag"] == get.headers["etag"]
+    again = client.get("/v1/metadata/data/cube", headers={"If-None-Match": get.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_tag_follows_attributes_and_children(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path, mode="w", zarr_format=2)
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as fresh:
+
+        def tag() -> str:
+            return str(fresh.head("/v1/metadata/data").headers["etag"])
+
+        first = tag()
+        group.attrs["a"] = 1
+        second = tag()
+        group.create_group("child")
+        third = tag()
+
+    assert len({first, second, third}) == 3
+
+
+def test_multiscales_of_an_ome_image_are_parsed(tmp_path: Path) -> None:
+    axes: list[Any] = [{"name": "y", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space"}]
+    transformation = {"type": "scale", "scale": [0.5, 0.5]}
+    dataset: dict[str, Any] = {"path": "0", "coordinateTransformations": [transformation]}
+    group = zarr.open_group(tmp_path, mode="w", zarr_format=2)
+    group.attrs["multiscales"] = [{"version": "0.4", "name": "image", "axes": axes, "datasets": [dataset]}]
+    group.create_array("0", shape=(4, 4), dtype="u1")
+
+    with running(tmp_path) as found:
+        (multiscale,) = httpx.get(f"{found.url}/v1/metadata/data").json()["multiscales"]
+
+    assert [axis["name"] for axis in multiscale["axes"]] == ["y", "x"]
+    assert multiscale["datasets"] == [{"path": "0", "scale": [0.5, 0.5], "translation": None}]
+
+
+def test_names_of_any_kind_are_quoted_in_links(tmp_path: Path) -> None:
+    (tmp_path / "größe #1").mkdir()
+    (tmp_path / "größe #1" / ".zgroup").write_text('{"zarr_format": 2}')
+
+    with running(tmp_path) as found:
+        child = httpx.get(f"{found.url}/v1/metadata/data").json()["children"][0]["name"]
+        document = httpx.get(f"{found.url}/v1/metadata/data/gr%C3%B6%C3%9Fe%20%231").json()
+        again = httpx.get(found.url + document["links"]["self"]).json()
+
+    assert child == "größe #1"
+    assert again == document

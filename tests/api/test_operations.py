@@ -1,0 +1,192 @@
+"""Health, metrics, descriptions and pages: what operators and newcomers look at."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openapi_spec_validator import validate
+
+from hyperslab.api.options import ApiOptions
+from hyperslab.errors import StoreError
+from tests.api.support import Running, request, running
+
+
+@pytest.fixture(scope="module")
+def client(example: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=example.url) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "target", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems/bad-path", "/"]
+)
+def test_get_and_head_answer_alike(example: Running, target: str) -> None:
+    get, head = request(example.url, target), request(example.url, target, "HEAD")
+
+    assert get.status == head.status == 200
+    assert head.body == b""
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+def test_readiness_shows_each_store_and_what_it_can_do(client: httpx.Client) -> None:
+    document = client.get("/readyz").json()
+
+    assert document["status"] == "ready"
+    store = document["stores"]["data"]
+    assert store["ready"] is True
+    assert {"writable", "listable", "conditional_put", "writers_safe", "width"} <= store["capabilities"].keys()
+
+
+def test_a_store_that_cannot_be_reached_makes_the_service_unready_and_leaves_it_alive(
+    example_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(example_store) as found:
+
+        def check() -> None:
+            raise StoreError("data", "", "nobody answers")
+
+        monkeypatch.setattr(found.store, "check", check)
+        ready, alive = httpx.get(f"{found.url}/readyz"), httpx.get(f"{found.url}/healthz")
+
+    assert ready.status_code == 503
+    assert ready.json()["stores"]["data"]["problem"] == "store-failed"
+    assert "nobody answers" in ready.json()["stores"]["data"]["detail"]
+    assert alive.status_code == 200
+
+
+def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None:
+    with running(example_store) as found:
+        for _ in range(3):
+            request(found.url, "/v1/slice/data/cube?select=0,0")
+        request(found.url, "/v1/slice/data/nothing")
+        request(found.url, "/zarr/data/cube/.zarray", "HEAD")
+        text = request(found.url, "/metrics").body.decode()
+
+    def value(pattern: str) -> float:
+        match = re.search(rf"^{pattern} (\S+)$", text, re.MULTILINE)
+        assert match is not None, pattern
+        return float(match[1])
+
+    assert value(r'hyperslab_requests_total\{method="GET",route="slice",status="200"\}') == 3
+    assert value(r'hyperslab_requests_total\{method="GET",route="slice",status="404"\}') == 1
+    assert value(r'hyperslab_requests_total\{method="HEAD",route="zarr",status="200"\}') == 1
+    assert value(r'hyperslab_request_seconds_count\{route="slice"\}') == 4
+    assert value(r'hyperslab_sent_bytes_total\{route="slice"\}') > 3 * 80
+    assert value("hyperslab_chunk_cache_hits_total") > 0
+    assert value("hyperslab_chunk_cache_bytes") > 0
+    assert value("hyperslab_in_flight_bytes") == 0
+
+
+def test_the_description_is_valid_and_has_the_hot_routes(client: httpx.Client) -> None:
+    document: Any = client.get("/openapi.json").json()
+
+    validate(document)
+    paths = document["paths"]
+    assert {"/v1/slice/{path}", "/v1/chunk/{path}/{chunk}", "/v1/metadata/{path}", "/zarr/{path}"} <= paths.keys()
+    assert {p["name"] for p in paths["/v1/slice/{path}"]["get"]["parameters"]} == {
+        "path",
+        "select",
+        "field",
+        "format",
+        "dtype",
+    }
+
+
+def test_every_documented_parameter_is_taken_and_no_other(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    values = {
+        "select": "0",
+        "field": "",
+        "format": "json",
+        "dtype": "<f4",
+        "limit": "1",
+        "cursor": "a",
+        "box_bytes": "100",
+    }
+
+    for name in ("slice", "plan", "metadata"):
+        known = [p["name"] for p in paths[f"/v1/{name}/{{path}}"]["get"]["parameters"] if p["in"] == "query"]
+        target = f"/v1/{name}/data/cube"
+        assert client.get(target, params={key: values[key] for key in known}).status_code == 200
+        assert client.get(target, params={"unknown": "1"}).status_code == 400
+
+
+def test_the_documentation_is_one_page_that_needs_nothing_else(client: httpx.Client) -> None:
+    answer = client.get("/docs")
+
+    assert "/v1/slice/{path}" in answer.text
+    assert "<script" not in answer.text
+    assert not re.search(r'(src|href)="(https?:)?//', answer.text)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_the_documentation_can_be_left_out(example_store: Path) -> None:
+    with running(example_store, ApiOptions(docs=False)) as found:
+        assert request(found.url, "/docs").status == 404
+        assert request(found.url, "/openapi.json").status == 404
+        assert request(found.url, "/x", "OPTIONS").status == 204
+
+
+def test_links_and_pages_know_the_path_that_a_proxy_has_cut_off(example_store: Path) -> None:
+    with running(example_store, root_path="/api") as found:
+        document = json.loads(request(found.url, "/v1/metadata/data/cube").body)
+        problem = json.loads(request(found.url, "/v1/metadata/data/none").body)
+        page = request(found.url, "/docs").body.decode()
+
+    assert document["links"]["slice"] == "/api/v1/slice/data/cube"
+    assert problem["type"] == "/api/problems/node-not-found"
+    assert 'href="/api/openapi.json"' in page
+
+
+def test_only_listed_origins_are_let_in_where_there_is_a_list(example_store: Path) -> None:
+    options = ApiOptions(cors_origins=("https://good.example",))
+    with running(example_store, options) as found:
+        good, bad = (
+            request(found.url, "/zarr/data/.zgroup", headers={"Origin": origin})
+            for origin in ("https://good.example", "https://bad.example")
+        )
+
+    assert good.headers["access-control-allow-origin"] == "https://good.example"
+    assert "access-control-allow-origin" not in bad.headers
+    assert good.headers["vary"] == bad.headers["vary"] == "Origin"
+
+
+TOKENS = ApiOptions(read_tokens=("r1", "r2"), write_tokens=("w1",))
+
+
+@pytest.mark.parametrize(
+    ("header", "method", "status"),
+    [
+        (None, "GET", 401),
+        ("Bearer r2", "GET", 200),
+        ("bearer w1", "HEAD", 200),
+        ("Bearer nope", "GET", 401),
+        ("Basic cjE6", "GET", 401),
+        ("Bearer r1", "PUT", 403),
+        ("Bearer w1", "PATCH", 405),
+        (None, "PUT", 401),
+        (None, "OPTIONS", 204),
+    ],
+)
+def test_tokens_let_in_those_who_carry_them(example_store: Path, header: str | None, method: str, status: int) -> None:
+    with running(example_store, TOKENS) as found:
+        headers = {} if header is None else {"Authorization": header}
+        answer = request(found.url, "/zarr/data/.zgroup", method, {**headers, "Content-Length": "0"})
+        probe = request(found.url, "/readyz")
+
+    assert answer.status == status
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert (answer.headers.get("www-authenticate") == "Bearer") == (status == 401)
+    assert probe.status == 200
+
+
+def test_where_only_writers_need_tokens_all_may_read(example_store: Path) -> None:
+    with running(example_store, ApiOptions(write_tokens=("w",))) as found:
+        assert request(found.url, "/zarr/data/.zgroup").status == 200
+        assert request(found.url, "/zarr/data/.zgroup", "PUT", {"Content-Length": "0"}).status == 401

@@ -1,0 +1,48 @@
+"""``/v1/plan``: what a slice would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+
+from hyperslab.api.options import ApiOptions
+from tests.api.conftest import CUBE
+from tests.api.support import running
+
+
+def test_a_plan_tells_size_and_chunks_and_reads_none(example_store: Path) -> None:
+    with running(example_store) as found:
+        cold = httpx.get(f"{found.url}/v1/plan/data/cube?select=2:5,::2&dtype=%3Cf4").json()
+        reads = found.store.chunk_gets()
+        slice_ = httpx.get(f"{found.url}/v1/slice/data/cube?select=2:5,::2&dtype=%3Cf4")
+        warm = httpx.get(f"{found.url}/v1/plan/data/cube?select=2:5,::2&dtype=%3Cf4").json()
+
+    assert cold["shape"] == [3, 15, 40]
+    assert cold["dtype"] == "<f4"
+    assert cold["nbytes"] == 3 * 15 * 40 * 4
+    assert cold["chunks"] == {"touched": 6, "cached": 0}
+    assert reads == []
+    assert warm["chunks"] == {"touched": 6, "cached": 6}
+    assert cold["etag"] == slice_.headers["etag"]
+
+
+def test_the_boxes_of_a_plan_make_up_the_slice(example_store: Path) -> None:
+    with running(example_store) as found:
+        plan = httpx.get(f"{found.url}/v1/plan/data/cube?box_bytes=12000").json()
+        parts = [httpx.get(f"{found.url}/v1/slice/data/cube?select={quote(box)}").content for box in plan["boxes"]]
+
+    assert all(len(part) <= 12_000 for part in parts)
+    values = np.concatenate([np.frombuffer(part, "<u2") for part in parts])
+    np.testing.assert_array_equal(np.sort(values), CUBE.reshape(-1))
+
+
+def test_a_plan_is_made_for_what_would_be_refused(example_store: Path) -> None:
+    with running(example_store, ApiOptions(max_read_bytes=5000)) as found:
+        plan = httpx.get(f"{found.url}/v1/plan/data/cube").json()
+        refused = httpx.get(f"{found.url}/v1/slice/data/cube").json()
+
+    assert plan["limit"] == refused["limit"] == 5000
+    assert plan["boxes"] == refused["boxes"]

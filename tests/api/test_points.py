@@ -1,0 +1,132 @@
+"""``/v1/points``: scattered points."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hyperslab.api.options import ApiOptions
+from tests.api.conftest import CUBE, TABLE
+from tests.api.support import Running, npy, running
+
+NPY = {"Content-Type": "application/x-npy"}
+
+
+def body(points: NDArray[Any]) -> bytes:
+    out = io.BytesIO()
+    np.save(out, points)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def client(example: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=example.url) as found:
+        yield found
+
+
+@given(st.lists(st.tuples(*[st.integers(-size, size - 1) for size in CUBE.shape]), max_size=30))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_points_equal_numpy(client: httpx.Client, points: list[tuple[int, ...]]) -> None:
+    wanted = np.array(points, np.int64).reshape(len(points), 3)
+
+    answer = client.post("/v1/points/data/cube?format=npy", content=body(wanted), headers=NPY)
+
+    assert answer.status_code == 200
+    np.testing.assert_array_equal(npy(answer.content), CUBE[tuple(wanted.T)])
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i4", "|i1", "<u2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_of_any_integer_dtype_are_taken(client: httpx.Client, dtype: str, order: Any) -> None:
+    points = np.asarray([[0, 1, 2], [19, 29, 39]], dtype, order=order)
+
+    answer = client.post("/v1/points/data/cube?format=json", content=body(points), headers=NPY)
+
+    assert answer.json() == [int(CUBE[0, 1, 2]), int(CUBE[19, 29, 39])]
+    assert answer.headers["array-shape"] == "[2]"
+    assert answer.headers["array-chunks"].startswith("touched=2")
+
+
+def test_coordinates_may_be_json(client: httpx.Client) -> None:
+    answer = client.post("/v1/points/data/cube", json={"coordinates": [[0, 0, 1], [-1, -1, -1]]})
+
+    assert np.frombuffer(answer.content, "<u2").tolist() == [1, int(CUBE[-1, -1, -1])]
+
+
+def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
+    answer = client.post("/v1/points/data/table?field=pos&format=npy", json={"coordinates": [[9], [0], [9]]})
+
+    np.testing.assert_array_equal(npy(answer.content), TABLE["pos"][[9, 0, 9]])
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "code"),
+    [
+        (b"not npy", "application/x-npy", 400, "bad-body"),
+        (b"", "application/x-npy", 400, "bad-body"),
+        (body(np.zeros((2, 3), np.int64))[:-1], "application/x-npy", 400, "bad-body"),
+        (body(np.zeros((2, 2), np.int64)), "application/x-npy", 400, "bad-body"),
+        (body(np.zeros(3, np.int64)), "application/x-npy", 400, "bad-body"),
+        (body(np.zeros((2, 3))), "application/x-npy", 400, "bad-body"),
+        (body(np.full((1, 3), 2**63, np.uint64)), "application/x-npy", 400, "bad-body"),
+        (body(np.full((1, 3), 99)), "application/x-npy", 422, "index-out-of-range"),
+        (b"{", "application/json", 400, "bad-body"),
+        (b"[[0,0,0]]", "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[0, 0], [1]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[0, 0, 0.5]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[0, 0, "a"]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[0, 0, 99999999999999999999999]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": {"a": 1}}', "application/json", 400, "bad-body"),
+        (b"0,0,0", "text/csv", 415, "unsupported-media-type"),
+    ],
+)
+def test_bad_coordinates_are_refused(client: httpx.Client, content: bytes, kind: str, status: int, code: str) -> None:
+    answer = client.post("/v1/points/data/cube", content=content, headers={"Content-Type": kind})
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_npy_with_objects_runs_nothing(client: httpx.Client) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("code from a request was run",))
+
+    out = io.BytesIO()
+    np.save(out, np.array([Bomb()], object), allow_pickle=True)
+
+    assert client.post("/v1/points/data/cube", content=out.getvalue(), headers=NPY).json()["code"] == "bad-body"
+
+
+def test_too_many_points_and_too_long_a_body_are_refused(example_store: Path) -> None:
+    with running(example_store, ApiOptions(max_points=10)) as found:
+        url = f"{found.url}/v1/points/data/cube"
+        many = httpx.post(url, content=body(np.zeros((11, 3), np.int64)), headers=NPY)
+        long = httpx.post(url, content=b"x" * 100_000, headers=NPY)
+        endless = httpx.post(url, content=iter([b"x" * 1000] * 100), headers=NPY)
+
+    assert (many.status_code, many.json()["unit"], many.json()["limit"]) == (413, "points", 10)
+    assert (long.status_code, long.json()["unit"]) == (413, "bytes")
+    assert endless.status_code == 413
+
+
+def test_a_body_is_checked_against_its_digest(client: httpx.Client) -> None:
+    content = json.dumps({"coordinates": [[0, 0, 0]]}).encode()
+    wrong = {"Content-Type": "application/json", "Content-Digest": "sha-256=:AAAA:"}
+
+    answer = client.post("/v1/points/data/cube", content=content, headers=wrong)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "digest-mismatch")
+
+
+def test_points_of_a_group_are_refused(client: httpx.Client) -> None:
+    assert client.post("/v1/points/data/group", json={"coordinates": []}).json()["code"] == "wrong-kind"

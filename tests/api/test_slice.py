@@ -1,0 +1,306 @@
+"""``/v1/slice``: numpy's answers over HTTP, with the manners of RFC 9110."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hyperslab.api.options import ApiOptions
+from hyperslab.wire import format_selection, parse_dtype
+from tests.api.conftest import CUBE, FLOATS, TABLE
+from tests.api.support import Running, npy, running, write_array
+
+
+@pytest.fixture(scope="module")
+def client(example: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=example.url, timeout=30) as found:
+        yield found
+
+
+def indices(size: int) -> st.SearchStrategy[Any]:
+    bound = st.none() | st.integers(-size - 3, size + 3)
+    step = st.none() | st.integers(-7, 7).filter(bool)
+    lists = st.lists(st.integers(-size, size - 1), max_size=4)
+    return st.integers(-size, size - 1) | st.builds(slice, bound, bound, step) | lists
+
+
+@given(items=st.tuples(*[indices(size) for size in CUBE.shape]), form=st.sampled_from(["raw", "npy"]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...], form: str) -> None:
+    expected = CUBE
+    for axis, item in reversed(list(enumerate(items))):
+        expected = expected[(slice(None),) * axis + (np.array(item, int) if isinstance(item, list) else item,)]
+
+    answer = client.get(f"/v1/slice/data/cube?select={quote(format_selection(items))}&format={form}")
+
+    assert answer.status_code == 200
+    shape = tuple(json.loads(answer.headers["array-shape"]))
+    dtype = parse_dtype(answer.headers["array-dtype"])
+    found = npy(answer.content) if form == "npy" else np.frombuffer(answer.content, dtype).reshape(shape)
+    assert found.dtype == CUBE.dtype
+    assert found.shape == shape
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("cube?select=0,1,:3&format=json", CUBE[0, 1, :3].tolist()),
+        ("cube?select=-1,-1,-1&format=json", int(CUBE[-1, -1, -1])),
+        ("scalar?format=json", 42),
+        ("empty?format=json", []),
+        ("sparse?select=0,:2&format=json", [7.5, 7.5]),
+        ("group/floats?select=3,2:5&format=json", [float(FLOATS[3, 2]), "NaN", float(FLOATS[3, 4])]),
+        ("table?select=1:3&field=id&format=json", [1, 2]),
+        ("table?select=2&field=pos&format=json", [6.0, 7.0, 8.0]),
+        ("table?select=3&format=json", {"id": 3, "pos": [9.0, 10.0, 11.0], "name": "abc"}),
+    ],
+)
+def test_json_is_nested_lists(client: httpx.Client, target: str, expected: Any) -> None:
+    answer = client.get(f"/v1/slice/data/{target}")
+
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == pytest.approx(expected) if isinstance(expected, list) and "NaN" not in expected else True
+    assert json.dumps(answer.json()) == json.dumps(expected) or answer.json() == pytest.approx(expected)
+
+
+def test_csv_of_records_has_a_header(client: httpx.Client) -> None:
+    lines = client.get("/v1/slice/data/table?format=csv").text.splitlines()
+
+    assert lines[0] == "id,pos[0],pos[1],pos[2],name"
+    assert lines[4] == "3,9.0,10.0,11.0,abc"
+
+
+def test_whole_records_travel_as_npy(client: httpx.Client) -> None:
+    found = npy(client.get("/v1/slice/data/table?select=2:9:3&format=npy").content)
+
+    np.testing.assert_array_equal(found, TABLE[2:9:3])
+
+
+def test_stored_byte_order_is_kept_unless_another_dtype_is_asked_for(client: httpx.Client) -> None:
+    kept = client.get("/v1/slice/data/group/floats")
+    safe = client.get("/v1/slice/data/group/floats?dtype=safe")
+    wide = client.get("/v1/slice/data/group/floats?dtype=float64&format=npy")
+
+    assert kept.headers["array-dtype"] == '">f4"'
+    assert kept.content == FLOATS.tobytes()
+    assert safe.headers["array-dtype"] == '"<f4"'
+    assert safe.content == FLOATS.astype("<f4").tobytes()
+    np.testing.assert_array_equal(npy(wide.content), FLOATS.astype("f8"))
+    assert len({kept.headers["etag"], safe.headers["etag"], wide.headers["etag"]}) == 3
+
+
+def test_numbers_too_large_for_the_dtype_asked_for_become_infinite(tmp_path: Path) -> None:
+    write_array(tmp_path, "a", np.array([1e300, -1e300, 1]), (2,))
+
+    with running(tmp_path) as found:
+        values = np.frombuffer(httpx.get(f"{found.url}/v1/slice/data/a?dtype=%3Cf4").content, "<f4")
+
+    assert values.tolist() == [np.inf, -np.inf, 1]
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("application/x-npy", "application/x-npy"),
+        ("text/csv;q=0.5, application/json", "application/json"),
+        ("text/html, */*;q=0.5", "application/octet-stream"),
+    ],
+)
+def test_the_accept_header_chooses_where_no_format_is_given(client: httpx.Client, accept: str, media_type: str) -> None:
+    answer = client.get("/v1/slice/data/cube?select=0,0", headers={"Accept": accept})
+
+    assert answer.headers["content-type"] == media_type
+    assert answer.headers["vary"] == "Accept"
+
+
+def test_every_data_answer_carries_the_headers_of_the_contract(client: httpx.Client) -> None:
+    answer = client.get("/v1/slice/data/cube?select=2:5,0,::2")
+
+    assert answer.headers["content-length"] == str(3 * 20 * 2)
+    assert answer.headers["array-shape"] == "[3,20]"
+    assert answer.headers["array-dtype"] == '"<u2"'
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["array-chunks"].startswith("touched=3, cached=")
+    assert "plan;dur=" in answer.headers["server-timing"]
+
+
+def test_server_timing_and_array_chunks_tell_a_cold_read_from_a_warm_one(example_store: Path) -> None:
+    with running(example_store) as found, httpx.Client(base_url=found.url) as fresh:
+        cold = fresh.get("/v1/slice/data/cube?select=0")
+        warm = fresh.get("/v1/slice/data/cube?select=0")
+
+    assert cold.headers["array-chunks"].startswith("touched=6, cached=0, bytes=")
+    assert not cold.headers["array-chunks"].endswith("bytes=0")
+    assert {"plan", "fetch", "decode"} <= {part.split(";")[0] for part in cold.headers["server-timing"].split(", ")}
+    assert warm.headers["array-chunks"] == "touched=6, cached=6, bytes=0"
+
+
+@pytest.mark.parametrize("form", ["raw", "npy", "json", "csv"])
+def test_head_is_get_without_a_body_and_reads_no_chunk(example_store: Path, form: str) -> None:
+    target = f"/v1/slice/data/cube?select=3,:,5&format={form}"
+    with running(example_store) as found, httpx.Client(base_url=found.url) as fresh:
+        head = fresh.head(target)
+        reads = found.store.chunk_gets()
+        get = fresh.get(target)
+
+    unknown = {"content-length"} if form in ("json", "csv") else set()
+    varying = {"date", "server-timing", "array-chunks", *unknown}
+    assert head.status_code == 200
+    assert {k: v for k, v in head.headers.items() if k not in varying} == {
+        k: v for k, v in get.headers.items() if k not in varying
+    }
+    assert reads == []
+    assert head.content == b""
+
+
+def test_a_304_reads_and_decodes_no_chunk(example_store: Path) -> None:
+    target = "/v1/slice/data/cube?select=3&format=npy"
+    with running(example_store) as found, httpx.Client(base_url=found.url) as fresh:
+        etag = fresh.head(target).headers["etag"]
+        answer = fresh.get(target, headers={"If-None-Match": f'"other", {etag}'})
+
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
+        assert answer.headers["cache-control"] == "no-cache"
+        assert found.store.chunk_gets() == []
+        assert found.service.cache.stats().entries == 0
+
+
+def test_the_tag_changes_with_what_is_asked_for_and_with_what_is_stored(tmp_path: Path) -> None:
+    values = write_array(tmp_path, "a", np.arange(20, dtype="<i4"), (5,))
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as fresh:
+
+        def tag(query: str) -> str:
+            return str(fresh.head(f"/v1/slice/data/a?{query}").headers["etag"])
+
+        before = {
+            query: tag(query)
+            for query in ("select=0:5", "select=5:10", "select=0:5&format=npy", "select=0:5&format=json")
+        }
+        again = tag("select=0:5")
+        (tmp_path / "a" / "0").write_bytes((tmp_path / "a" / "1").read_bytes())
+        after = {query: tag(query) for query in before}
+        body = fresh.get("/v1/slice/data/a?select=0:5&format=json").json()
+
+    assert len(set(before.values())) == 4
+    assert again == before["select=0:5"]
+    assert after["select=5:10"] == before["select=5:10"]
+    assert after["select=0:5"] != before["select=0:5"]
+    assert body == values[5:10].tolist()
+
+
+@pytest.mark.parametrize("form", ["raw", "npy", "json", "csv"])
+@pytest.mark.parametrize("spec", ["0-9", "100-", "-33", "7-7", "0-", "127-200"])
+def test_ranges_of_computed_bytes(client: httpx.Client, form: str, spec: str) -> None:
+    target = f"/v1/slice/data/cube?select=0,3:19:2,::3&format={form}"
+    whole = client.get(target)
+
+    part = client.get(target, headers={"Range": f"bytes={spec}", "If-Range": whole.headers["etag"]})
+
+    first, _, last = spec.partition("-")
+    expected = whole.content[int(first) : int(last) + 1 if last else None] if first else whole.content[-int(last) :]
+    assert part.status_code == 206
+    assert part.content == expected
+    assert part.headers["content-range"].endswith(f"/{len(whole.content)}")
+    assert part.headers["etag"] == whole.headers["etag"]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_range_of_a_large_slice_in_small_slabs(tiny_slabs: httpx.Client, data: st.DataObject) -> None:
+    whole = CUBE[::-1, 3:].tobytes()
+    start = data.draw(st.integers(0, len(whole) - 1))
+    stop = data.draw(st.integers(start + 1, len(whole)))
+
+    answer = tiny_slabs.get("/v1/slice/data/cube?select=::-1,3:", headers={"Range": f"bytes={start}-{stop - 1}"})
+
+    assert answer.status_code == 206
+    assert answer.content == whole[start:stop]
+
+
+@pytest.fixture(scope="module")
+def tiny_slabs(example_store: Path) -> Iterator[httpx.Client]:
+    """Nothing is cached and a slab holds a few rows, so that every answer is a stream of many."""
+    with running(example_store, cache_bytes=0, slab_bytes=500) as found, httpx.Client(base_url=found.url) as fresh:
+        yield fresh
+
+
+@pytest.mark.parametrize("fixture", ["client", "tiny_slabs"])
+def test_several_ranges_come_as_multipart(request: pytest.FixtureRequest, fixture: str) -> None:
+    asked: httpx.Client = request.getfixturevalue(fixture)
+    whole = npy_bytes = asked.get("/v1/slice/data/cube?format=npy").content
+
+    answer = asked.get("/v1/slice/data/cube?format=npy", headers={"Range": "bytes=0-99,5000-5999,-10"})
+
+    assert answer.status_code == 206
+    assert answer.headers["content-length"] == str(len(answer.content))
+    message = message_from_bytes(f"Content-Type: {answer.headers['content-type']}\r\n\r\n".encode() + answer.content)
+    parts: Any = message.get_payload()
+    assert [part.get_payload(decode=True) for part in parts] == [whole[:100], whole[5000:6000], npy_bytes[-10:]]
+    assert [part["Content-Type"] for part in parts] == ["application/x-npy"] * 3
+
+
+@pytest.mark.parametrize("header", ["items=0-5", "bytes=abc", "bytes=9-1", "bytes"])
+def test_a_range_that_is_none_is_ignored(client: httpx.Client, header: str) -> None:
+    assert client.get("/v1/slice/data/cube?select=0", headers={"Range": header}).status_code == 200
+
+
+@pytest.mark.parametrize("etag", ['"other"', 'W/"x"', "Sun, 06 Nov 1994 08:49:37 GMT"])
+def test_if_range_of_another_state_sends_all(client: httpx.Client, etag: str) -> None:
+    answer = client.get("/v1/slice/data/cube?select=0", headers={"Range": "bytes=0-1", "If-Range": etag})
+
+    assert answer.status_code == 200
+    assert answer.content == CUBE[0].tobytes()
+
+
+def test_a_range_is_not_looked_at_before_the_conditions(client: httpx.Client) -> None:
+    etag = client.head("/v1/slice/data/cube?select=0").headers["etag"]
+    beyond = {"Range": "bytes=99999999-"}
+
+    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-None-Match": etag}).status_code == 304
+    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-Match": '"x"'}).status_code == 412
+    assert client.get("/v1/slice/data/cube?select=0", headers=beyond).status_code == 416
+    assert client.head("/v1/slice/data/cube?select=0", headers=beyond).status_code == 200
+
+
+def test_an_answer_over_a_cap_is_refused_with_a_split_that_fits(example_store: Path) -> None:
+    options = ApiOptions(max_read_bytes=10_000, max_json_bytes=2_000)
+    with running(example_store, options) as found, httpx.Client(base_url=found.url) as fresh:
+        refused = fresh.get("/v1/slice/data/cube?select=2:18,::2&format=npy")
+        as_json = fresh.get("/v1/slice/data/cube?select=0&format=json")
+        parts = [
+            np.frombuffer(fresh.get(f"/v1/slice/data/cube?select={quote(box)}").content, "<u2")
+            for box in refused.json()["boxes"]
+        ]
+        reads_before = len(found.store.chunk_gets())
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+    assert (refused.json()["limit"], refused.json()["requested"]) == (10_000, CUBE[2:18, ::2].nbytes)
+    assert as_json.json()["limit"] == 2_000
+    assert sum(part.nbytes for part in parts) == CUBE[2:18, ::2].nbytes
+    assert all(part.nbytes <= 10_000 for part in parts)
+    assert reads_before > 0
+
+
+def test_a_refusal_reads_nothing(example_store: Path) -> None:
+    with running(example_store, ApiOptions(max_read_bytes=10)) as found:
+        assert httpx.get(f"{found.url}/v1/slice/data/cube").status_code == 413
+        assert found.store.chunk_gets() == []
+
+
+def test_an_immutable_store_is_kept_by_caches(example_store: Path) -> None:
+    with running(example_store, mount={"recheck": "never"}) as found:
+        answer = httpx.get(f"{found.url}/v1/slice/data/cube?select=0")
+
+    assert answer.headers["cache-control"] == "public, max-age=86400, immutable"

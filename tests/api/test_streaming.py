@@ -1,0 +1,226 @@
+"""Answers larger than a slab: bounded, resumable, cut where reading fails, given up where the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.errors import StoreError
+from tests.api.support import Running, open_request, request, running, write_array
+
+VALUES = np.random.default_rng(7).integers(0, 2**16, (64, 128, 512), dtype="<u2")
+"""8 MiB in 64 chunks of 128 KiB, one a plane."""
+SLAB = 256 << 10
+TARGET = "/v1/slice/data/a"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("large")
+    write_array(found, "a", VALUES, (1, 128, 512), compressors=None)
+    return found
+
+
+@pytest.fixture
+def large(folder: Path) -> Iterator[Running]:
+    """Nothing is cached, two chunks a slab."""
+    with running(folder, cache_bytes=0, slab_bytes=SLAB) as found:
+        yield found
+
+
+def fail_at(key: str, times: int = 1) -> Callable[[str], None]:
+    """A store that cannot answer for ``key``, so many times."""
+    left = [times]
+
+    def before_chunk(asked: str) -> None:
+        if asked == key and left[0]:
+            left[0] -= 1
+            raise StoreError("data", asked, "the disk is on fire")
+
+    return before_chunk
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def metric(running_: Running, name: str) -> float:
+    lines = request(running_.url, "/metrics").body.decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
+
+
+def test_a_large_slice_arrives_whole(large: Running) -> None:
+    answer = httpx.get(large.url + TARGET + "?select=::-1")
+
+    assert answer.content == VALUES[::-1].tobytes()
+    assert sorted(large.store.chunk_gets()) == sorted(f"a/{i}.0.0" for i in range(64))
+
+
+def test_a_failure_before_the_first_slab_is_a_problem(large: Running) -> None:
+    large.store.before_chunk = fail_at("a/0.0.0")
+
+    answer = httpx.get(large.url + TARGET)
+
+    assert (answer.status_code, answer.json()["code"]) == (502, "store-failed")
+    assert answer.json()["key"] == "a/0.0.0"
+
+
+def test_a_failure_after_the_first_slab_cuts_the_connection(large: Running) -> None:
+    large.store.before_chunk = fail_at("a/40.0.0")
+
+    with httpx.stream("GET", large.url + TARGET) as answer:
+        received = bytearray()
+        with pytest.raises(httpx.RemoteProtocolError):
+            received.extend(b"".join(answer.iter_raw()))
+
+    assert answer.status_code == 200
+    assert answer.headers["content-length"] == str(VALUES.nbytes)
+    assert metric(large, "hyperslab_cut_total") == 1
+
+
+def test_curl_resumes_a_cut_download(large: Running, tmp_path: Path) -> None:
+    large.store.before_chunk = fail_at("a/40.0.0")
+    out = tmp_path / "a.npy"
+    command = ["curl", "-sS", "-C", "-", "-o", str(out), f"{large.url}{TARGET}?format=npy"]
+
+    first = subprocess.run(command, capture_output=True, check=False)
+    cut_at = out.stat().st_size
+    second = subprocess.run(command, capture_output=True, check=False)
+
+    assert first.returncode == 18, first.stderr  # "partial file"
+    assert 0 < cut_at < VALUES.nbytes
+    assert second.returncode == 0, second.stderr
+    np.testing.assert_array_equal(np.load(out), VALUES)
+
+
+def test_a_resume_reads_only_what_is_missing(large: Running) -> None:
+    start = 60 * VALUES[0].nbytes + 5
+
+    answer = httpx.get(large.url + TARGET, headers={"Range": f"bytes={start}-"})
+
+    assert answer.content == VALUES.tobytes()[start:]
+    assert set(large.store.chunk_gets()) == {f"a/{i}.0.0" for i in range(60, 64)}
+
+
+def test_the_work_ends_when_the_client_leaves_in_the_middle(large: Running) -> None:
+    with open_request(large.url, TARGET) as connection:
+        connection.recv(1000)
+
+    wait_until(lambda: metric(large, "hyperslab_abandoned_total") == 1)
+    assert len(large.store.chunk_gets()) < 64
+    assert large.service.in_flight.held == 0
+
+
+def test_the_work_ends_when_the_client_leaves_before_the_first_byte(large: Running) -> None:
+    left, reached = threading.Event(), threading.Event()
+
+    def before_chunk(_: str) -> None:
+        reached.set()
+        left.wait(30)
+
+    large.store.before_chunk = before_chunk
+    with open_request(large.url, TARGET + "?format=npy"):
+        assert reached.wait(30)
+    wait_until(lambda: metric(large, "hyperslab_requests_total") >= 0)  # the loop has seen the connection close
+    time.sleep(0.1)
+    left.set()
+
+    wait_until(lambda: metric(large, "hyperslab_abandoned_total") == 1)
+    assert len(large.store.chunk_gets()) <= 2 * large.store.capabilities.width + 2
+
+
+def test_no_more_is_read_than_the_client_takes(large: Running) -> None:
+    """A client that does not read holds a few slabs and not the whole answer."""
+    with open_request(large.url, TARGET + "?select=:,:,::-1"):
+        wait_until(lambda: len(large.store.chunk_gets()) > 4)
+        before = -1
+        while before != (before := len(large.store.chunk_gets())):
+            time.sleep(0.3)
+
+        assert before < 64
+
+
+def test_others_are_answered_while_the_store_hangs(large: Running) -> None:
+    go_on, reached = threading.Event(), threading.Event()
+
+    def before_chunk(_: str) -> None:
+        reached.set()
+        go_on.wait(30)
+
+    large.store.before_chunk = before_chunk
+    with open_request(large.url, TARGET):
+        assert reached.wait(30)
+        try:
+            assert request(large.url, "/healthz").status == 200
+            assert request(large.url, "/v1/metadata/data/a").status == 200
+        finally:
+            go_on.set()
+
+
+def test_all_memory_in_use_is_503_and_says_when_to_come_back(folder: Path) -> None:
+    options = ApiOptions(queue_seconds=0.05)
+    with running(folder, options, cache_bytes=0, slab_bytes=1 << 20, bytes_in_flight=4 << 20) as found:
+        with open_request(found.url, TARGET + "?select=::1"), open_request(found.url, TARGET):
+            wait_until(lambda: found.service.in_flight.held > 0)
+            refused = request(found.url, TARGET)
+            small = request(found.url, TARGET + "?select=0,0")
+
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert small.status == 200
+        wait_until(lambda: found.service.in_flight.held == 0)
+
+
+def test_slabs_are_not_overwritten_while_a_server_still_holds_them(folder: Path) -> None:
+    """This transport keeps every piece until the end, which no flow control forbids."""
+    with running(folder, cache_bytes=0, slab_bytes=SLAB) as found:
+        app = create_app(found.service)
+
+        async def get() -> bytes:
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return (await client.get(TARGET)).content
+
+        assert asyncio.run(get()) == VALUES.tobytes()
+
+
+def test_many_slow_readers_get_what_is_theirs(large: Running) -> None:
+    """Small receive buffers and small bites: the transport holds on to slabs for as long as it may."""
+
+    def read(plane: int) -> bytes:
+        with open_request(large.url, f"{TARGET}?select={plane}:,::2", receive_buffer=4096) as connection:
+            return read_slowly(connection)
+
+    planes = (40, 44, 48, 52)
+    with ThreadPoolExecutor(len(planes)) as pool:
+        found = list(pool.map(read, planes))
+
+    assert found == [VALUES[plane:, ::2].tobytes() for plane in planes]
+
+
+def read_slowly(connection: socket.socket) -> bytes:
+    """The body of an answer, a few thousand bytes at a time."""
+    received = bytearray()
+    while b"\r\n\r\n" not in received:
+        received += connection.recv(3000)
+    head, _, rest = bytes(received).partition(b"\r\n\r\n")
+    body = bytearray(rest)
+    size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+    while len(body) < size:
+        body += connection.recv(3000)
+        time.sleep(0.0001)
+    return bytes(body)

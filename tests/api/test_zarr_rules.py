@@ -1,0 +1,333 @@
+"""The sixteen rules that real Zarr clients need, each with the client that breaks without it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.support import Running, request, running
+
+ORIGIN = {"Origin": "https://viewer.example"}
+VARYING = {"date", "server-timing", "array-chunks"}
+
+
+def steady(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in VARYING}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/zarr/data/cube/9.9.9",
+        "/zarr/data/sparse/0.0",
+        "/zarr/data/cube/.zgroup",
+        "/zarr/data/nothing/.zarray",
+        "/zarr/data/nothing/here/at/all",
+        "/zarr/nostore/.zgroup",
+        "/zarr/data/cube/.zmetadata",
+        "/zarr/data/group/floats/0",
+        "/zarr/data/group/floats",
+    ],
+)
+def test_01_a_missing_key_is_404_and_nothing_else(example: Running, target: str) -> None:
+    """Every client but two fails on 403, 500, HTML or a redirect."""
+    accept = {"Accept": "application/json"}
+
+    answer = request(example.url, target, headers=accept)
+
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert json.loads(answer.body)["code"] in ("key-not-found", "node-not-found")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/zarr/data/.zattrs",
+        "/zarr/data/cube/.zarray",
+        "/zarr/data/cube/0.0.0",
+        "/zarr/data/.zmetadata",
+        "/zarr/data/",
+        "/zarr/data/cube/8.8.8",
+    ],
+)
+def test_02_head_has_the_status_and_the_headers_of_get(example: Running, target: str) -> None:
+    """zarr.js, TensorStore and obstore ask with HEAD first."""
+    get, head = request(example.url, target), request(example.url, target, "HEAD")
+
+    assert head.status == get.status
+    assert steady(head.headers) == steady(get.headers)
+    assert head.body == b""
+
+
+def test_03_every_answer_has_a_content_length(example: Running, example_store: Path) -> None:
+    """obstore and GDAL refuse chunked answers."""
+    stored = (example_store / "cube" / "0.0.0").read_bytes()
+
+    answer = request(example.url, "/zarr/data/cube/0.0.0")
+
+    assert answer.headers["content-length"] == str(len(stored))
+    assert "transfer-encoding" not in answer.headers
+    assert answer.body == stored
+
+
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [("5-9", slice(5, 10)), ("5-", slice(5, None)), ("-7", slice(-7, None)), ("0-99999999", slice(None))],
+)
+def test_04_ranges_of_stored_keys(example: Running, example_store: Path, spec: str, part: slice) -> None:
+    """Without, zarrita and fsspec silently hand back the whole object."""
+    stored = (example_store / "cube" / "0.0.0").read_bytes()
+
+    answer = request(example.url, "/zarr/data/cube/0.0.0", headers={"Range": f"bytes={spec}"})
+
+    start, stop, _ = part.indices(len(stored))
+    assert answer.status == 206
+    assert answer.body == stored[part]
+    assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(stored)}"
+    assert answer.headers["accept-ranges"] == "bytes"
+
+
+def test_04_a_range_beyond_the_end_is_416_with_the_size(example: Running, example_store: Path) -> None:
+    size = (example_store / "cube" / "0.0.0").stat().st_size
+
+    answer = request(example.url, "/zarr/data/cube/0.0.0", headers={"Range": f"bytes={size}-"})
+
+    assert answer.status == 416
+    assert answer.headers["content-range"] == f"bytes */{size}"
+
+
+@pytest.mark.parametrize("target", ["/zarr/data/cube/0.0.0", "/zarr/data/cube/.zarray", "/zarr/data/.zmetadata"])
+def test_05_nothing_is_ever_content_encoded(example: Running, target: str) -> None:
+    """zarrita's ranges do not fit the lengths of compressed answers."""
+    plain = request(example.url, target)
+
+    answer = request(example.url, target, headers={"Accept-Encoding": "gzip, deflate, br, zstd"})
+
+    assert "content-encoding" not in answer.headers
+    assert answer.body == plain.body
+
+
+@pytest.mark.parametrize(
+    "target", ["/zarr/data/cube/0.0.0", "/zarr/data/cube/.zarray", "/zarr/data/.zmetadata", "/zarr/data/"]
+)
+def test_06_tags_are_strong_and_spare_the_body(example: Running, target: str) -> None:
+    """TensorStore throws weak tags away and then never revalidates."""
+    first = request(example.url, target)
+    etag = first.headers["etag"]
+
+    again = request(example.url, target, headers={"If-None-Match": etag})
+    other = request(example.url, target, headers={"If-Match": '"other"'})
+
+    assert re.fullmatch(r'"[\x21\x23-\x7e]+"', etag)
+    assert (again.status, again.body) == (304, b"")
+    assert again.headers["etag"] == etag
+    assert other.status == 412
+    assert other.headers["etag"] == etag
+    assert parsedate_to_datetime(first.headers["date"]).timestamp() <= time.time() + 1
+
+
+def test_06_a_stored_key_tells_when_it_was_written(example: Running, example_store: Path) -> None:
+    written = (example_store / "cube" / "0.0.0").stat().st_mtime
+
+    answer = request(example.url, "/zarr/data/cube/0.0.0")
+    again = request(
+        example.url, "/zarr/data/cube/0.0.0", headers={"If-Modified-Since": answer.headers["last-modified"]}
+    )
+
+    assert parsedate_to_datetime(answer.headers["last-modified"]).timestamp() == int(written)
+    assert again.status == 304
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "headers", "status"),
+    [
+        ("/zarr/data/cube/0.0.0", "GET", {}, 200),
+        ("/zarr/data/cube/7.7.7", "GET", {}, 404),
+        ("/nowhere", "GET", {}, 404),
+        ("/zarr/data/cube/0.0.0", "GET", {"If-None-Match": "*"}, 304),
+        ("/zarr/data/cube/0.0.0", "GET", {"Range": "bytes=9999999-"}, 416),
+        ("/zarr/data/cube/0.0.0", "GET", {"If-Match": '"x"'}, 412),
+        ("/zarr/data/cube/0.0.0", "PATCH", {}, 405),
+        ("/healthz", "DELETE", {}, 405),
+        ("/v1/slice/data/cube?select=99", "GET", {}, 422),
+        ("/v1/slice/data/cube?select=x", "HEAD", {}, 400),
+    ],
+)
+def test_07_every_status_carries_cors(
+    example: Running, target: str, method: str, headers: Mapping[str, str], status: int
+) -> None:
+    """To a browser an answer without is a network error, and a missing chunk breaks the picture."""
+    answer = request(example.url, target, method, {**ORIGIN, **headers})
+
+    assert answer.status == status
+    assert answer.headers["access-control-allow-origin"] == "*"
+    exposed = {name.strip() for name in answer.headers["access-control-expose-headers"].split(",")}
+    assert exposed >= {"Content-Length", "Content-Range", "Content-Encoding", "ETag", "Accept-Ranges", "Last-Modified"}
+
+
+def test_07_a_preflight_is_answered_with_the_methods_there_are_and_the_headers_asked_for(example: Running) -> None:
+    asked = {**ORIGIN, "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "range, x-token"}
+
+    answer = request(example.url, "/zarr/data/cube/0.0.0", "OPTIONS", asked)
+
+    assert answer.status == 204
+    assert answer.headers["access-control-allow-headers"] == "range, x-token"
+    methods = answer.headers["access-control-allow-methods"].split(", ")
+    assert {"GET", "HEAD", "POST", "OPTIONS"} <= set(methods)
+
+
+@pytest.mark.parametrize(
+    "target", ["/zarr/data//cube///.zarray", "/zarr//data/cube/.zarray", "/zarr/data/cube/.zarray/"]
+)
+def test_08_repeated_and_trailing_slashes_do_not_matter(example: Running, target: str) -> None:
+    """itk-vtk-viewer asks for ``x.zarr//.zattrs``."""
+    assert request(example.url, target).body == request(example.url, "/zarr/data/cube/.zarray").body
+
+
+def test_08_a_node_keeps_zarr_in_its_name(tmp_path: Path) -> None:
+    """itk-vtk-viewer takes nothing else for Zarr."""
+    (tmp_path / "image.zarr").mkdir()
+    (tmp_path / "image.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+
+    with running(tmp_path) as found:
+        assert request(found.url, "/zarr/data/image.zarr/.zgroup").status == 200
+
+
+@pytest.mark.parametrize(
+    "target", ["/zarr/data", "/zarr/data/group", "/zarr", "/v1/metadata/data/", "/v1/slice/data/cube/?select=0,0,0"]
+)
+def test_09_nothing_is_ever_redirected(example: Running, target: str) -> None:
+    """neuroglancer takes a redirect to a directory for a missing key."""
+    assert request(example.url, target).status == 200
+
+
+def test_10_there_is_no_v3_face_beside_v2(tmp_path: Path) -> None:
+    """neuroglancer refuses a node with both."""
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "zarr.json").write_text("{}")
+
+    with running(tmp_path) as found:
+        assert request(found.url, "/zarr/data/zarr.json").status == 404
+
+
+def test_11_every_group_has_consolidated_metadata(example: Running) -> None:
+    """Without, xarray shows an empty dataset and says nothing."""
+    root = json.loads(request(example.url, "/zarr/data/.zmetadata").body)
+    below = json.loads(request(example.url, "/zarr/data/group/.zmetadata").body)
+
+    assert root["zarr_consolidated_format"] == 1
+    expected = {".zgroup", ".zattrs", "cube/.zarray", "group/.zgroup", "group/floats/.zarray", "table/.zarray"}
+    assert expected <= root["metadata"].keys()
+    assert root["metadata"]["cube/.zarray"] == json.loads(request(example.url, "/zarr/data/cube/.zarray").body)
+    assert set(below["metadata"]) == {".zgroup", "floats/.zarray"}
+
+
+def test_11_stored_consolidated_metadata_is_passed_through(tmp_path: Path) -> None:
+    stored = b'{"metadata": {".zgroup": {"zarr_format": 2}},  "zarr_consolidated_format": 1}'
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / ".zmetadata").write_bytes(stored)
+
+    with running(tmp_path) as found:
+        assert request(found.url, "/zarr/data/.zmetadata").body == stored
+
+
+@pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml", "*/*", None])
+def test_12_the_path_of_a_group_is_an_index_of_links(example: Running, accept: str | None) -> None:
+    """fsspec and GDAL list directories that way; GDAL wants the title."""
+    answer = request(example.url, "/zarr/data/", headers={} if accept is None else {"Accept": accept})
+
+    page = answer.body.decode()
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<title>Index of /data</title>" in page
+    links = re.findall(r'<a href="([^"]+)"', page)
+    assert {".zgroup", ".zattrs", ".zmetadata", "cube/", "group/", "table/"} <= set(links)
+
+
+def test_12_an_index_counts_no_chunks(example: Running) -> None:
+    page = request(example.url, "/zarr/data/cube/").body.decode()
+
+    assert re.findall(r'<a href="([^"]+)"', page) == [".zarray"]
+
+
+def test_12_links_hold_where_the_address_has_no_slash_at_its_end(example: Running) -> None:
+    page = request(example.url, "/zarr/data/group").body.decode()
+
+    assert '<base href="/zarr/data/group/">' in page
+
+
+def test_12_the_stores_are_an_index_too(example: Running) -> None:
+    assert '<a href="data/"' in request(example.url, "/zarr/").body.decode()
+
+
+def test_14_percent_escapes_are_decoded_and_the_query_is_not_looked_at(tmp_path: Path) -> None:
+    """zarrita has a fixture called so, and copies its query onto every key."""
+    group = tmp_path / "my group with spaces"
+    group.mkdir()
+    (group / ".zgroup").write_text('{"zarr_format": 2}')
+
+    with running(tmp_path) as found:
+        answer = request(found.url, "/zarr/data/my%20group%20with%20spaces/.zgroup?token=a%ZZb&token=c&x")
+
+    assert answer.status == 200
+
+
+def test_15_metadata_passes_through_unchanged_and_is_read_leniently(example: Running, example_store: Path) -> None:
+    """Python writes NaN into ``.zattrs``."""
+    stored = (example_store / "empty" / ".zattrs").read_bytes()
+
+    raw = request(example.url, "/zarr/data/empty/.zattrs")
+    document = request(example.url, "/v1/metadata/data/empty")
+    consolidated = request(example.url, "/zarr/data/.zmetadata")
+
+    assert b"NaN" in stored
+    assert raw.body == stored
+    for made in (document.body, consolidated.body):
+        json.loads(made, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert json.loads(document.body)["dimension_names"] == ["t", "x"]
+
+
+def test_the_media_type_tells_metadata_from_chunks(example: Running) -> None:
+    assert request(example.url, "/zarr/data/cube/.zarray").headers["content-type"] == "application/json"
+    assert request(example.url, "/zarr/data/cube/0.0.0").headers["content-type"] == "application/octet-stream"
+
+
+def test_an_immutable_store_may_be_kept_by_caches(example_store: Path) -> None:
+    with running(example_store, mount={"recheck": "never"}) as found:
+        kept = request(found.url, "/zarr/data/cube/0.0.0").headers["cache-control"]
+    assert kept == "public, max-age=86400, immutable"
+
+
+def test_a_mutable_store_is_asked_each_time(example: Running) -> None:
+    assert request(example.url, "/zarr/data/cube/0.0.0").headers["cache-control"] == "no-cache"
+
+
+def test_files_that_a_listing_would_hide_are_not_served(tmp_path: Path) -> None:
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / ".env").write_text("SECRET=1")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("[core]")
+
+    with running(tmp_path) as found:
+        assert request(found.url, "/zarr/data/.env").status == 404
+        assert request(found.url, "/zarr/data/.git/config").status == 404
+        assert request(found.url, "/zarr/data/.hyperslab/x").status == 400
+
+
+def test_a_key_written_by_others_is_seen_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as client:
+        before = client.get("/zarr/data/.zattrs")
+        (tmp_path / ".zattrs").write_text('{"a": 1}')
+        after = client.get("/zarr/data/.zattrs")
+        (tmp_path / ".zattrs").write_text('{"a": 22}')
+        later = client.get("/zarr/data/.zattrs", headers={"If-None-Match": after.headers["etag"]})
+
+    assert (before.status_code, after.json(), later.json()) == (404, {"a": 1}, {"a": 22})

@@ -1,0 +1,189 @@
+"""A store's own keys, and those that are made for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from hyperslab.arrays.keys import KeyReader, MadeKey, StoredKey
+from hyperslab.errors import BadPath, KeyNotFound, NodeNotFound, Overloaded
+from tests.arrays.support import service_on, zarr_array
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An implicit group (no ``.zgroup`` anywhere) with two arrays, one of them deeper."""
+    zarr_array(tmp_path, np.arange(6, dtype="<i4"), (2,))
+    zarr_array(tmp_path / "deep", np.arange(4.0), (4,), name="b", attributes={"unit": "m"})
+    return tmp_path
+
+
+def made(keys: KeyReader, path: str) -> Any:
+    found = keys.find(path)
+    assert isinstance(found, MadeKey)
+    return json.loads(found.data)
+
+
+def test_a_stored_key_is_found_with_size_and_time_and_read_as_it_is(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+        found = keys.find("data/a/.zarray")
+
+        assert isinstance(found, StoredKey)
+        assert found.size == (folder / "a" / ".zarray").stat().st_size
+        assert found.modified == pytest.approx((folder / "a" / ".zarray").stat().st_mtime)
+        assert bytes(keys.read(found).data) == (folder / "a" / ".zarray").read_bytes()
+        assert bytes(keys.read_range(found, 1, 5)) == (folder / "a" / ".zarray").read_bytes()[1:5]
+
+
+def test_documents_are_made_for_groups_that_only_their_children_show(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+
+        assert made(keys, "data/.zgroup") == {"zarr_format": 2}
+        assert made(keys, "data/deep/.zgroup") == {"zarr_format": 2}
+        documents = made(keys, "data/.zmetadata")["metadata"]
+        assert set(documents) == {".zgroup", "a/.zarray", "deep/.zgroup", "deep/b/.zarray", "deep/b/.zattrs"}
+        assert documents["deep/b/.zattrs"] == {"unit": "m"}
+        assert set(made(keys, "data/deep/.zmetadata")["metadata"]) == {".zgroup", "b/.zarray", "b/.zattrs"}
+
+
+def test_zarr_python_opens_a_hierarchy_by_what_was_made(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy = tmp_path_factory.mktemp("copy")
+    with service_on(folder) as service:
+        found = KeyReader(service.catalog).find("data/.zmetadata")
+        assert isinstance(found, MadeKey)
+        (copy / ".zmetadata").write_bytes(found.data)
+    (copy / ".zgroup").write_text('{"zarr_format": 2}')
+
+    group = zarr.open_consolidated(str(copy), zarr_format=2)
+
+    assert sorted(name for name, _ in group.members(max_depth=None)) == ["a", "deep", "deep/b"]
+
+
+def test_the_root_of_all_stores_is_a_group(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+
+        assert made(keys, ".zgroup") == {"zarr_format": 2}
+        assert "data/a/.zarray" in made(keys, ".zmetadata")["metadata"]
+        assert keys.index("").names == (".zgroup", ".zmetadata", "data/")
+
+
+def test_the_version_of_a_made_document_follows_its_contents(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+        before = keys.find("data/.zmetadata").version
+        again = keys.find("data/.zmetadata").version
+        zarr_array(folder, np.zeros(3), (3,), name="new")
+        after = keys.find("data/.zmetadata").version
+
+    assert before == again != after
+
+
+def test_hierarchies_beyond_the_limit_have_no_made_document(folder: Path) -> None:
+    with service_on(folder) as service, pytest.raises(KeyNotFound):
+        KeyReader(service.catalog, most_nodes=2).find("data/.zmetadata")
+
+
+def test_a_broken_node_is_left_out_of_what_is_made(folder: Path) -> None:
+    (folder / "a" / ".zarray").write_text("{}")
+
+    with service_on(folder) as service:
+        documents = made(KeyReader(service.catalog), "data/.zmetadata")["metadata"]
+
+    assert "deep/b/.zarray" in documents
+    assert "a/.zarray" not in documents
+
+
+def test_arrays_known_from_consolidated_metadata_alone_have_documents(folder: Path) -> None:
+    with service_on(folder) as service:
+        found = KeyReader(service.catalog).find("data/.zmetadata")
+        assert isinstance(found, MadeKey)
+    (folder / ".zmetadata").write_bytes(found.data)
+    stored = json.loads((folder / "deep" / "b" / ".zarray").read_bytes())
+    for name in (".zarray", ".zattrs"):
+        (folder / "deep" / "b" / name).unlink()
+
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+        assert made(keys, "data/deep/b/.zarray") == stored
+        assert made(keys, "data/deep/b/.zattrs") == {"unit": "m"}
+
+
+def test_assumed_metadata_and_renamed_keys_are_found_under_the_usual_name(folder: Path) -> None:
+    document = json.loads((folder / "a" / ".zarray").read_bytes())
+    (folder / "a" / ".zarray").rename(folder / "a" / "zarray")
+    with service_on(folder / "a", mount={"metadata_key": "zarray"}) as service:
+        found = KeyReader(service.catalog).find("data/.zarray")
+        assert isinstance(found, StoredKey)
+        assert found.key == "zarray"
+    (folder / "a" / "zarray").unlink()
+    with service_on(folder / "a", mount={"assume_metadata": {"": document}}) as service:
+        assert made(KeyReader(service.catalog), "data/.zarray") == document
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "data/a/9",
+        "data/a/.zgroup",
+        "data/deep/.zattrs",
+        "data/a/.zmetadata",
+        "data/zarr.json",
+        "none/.zgroup",
+        "data",
+        "",
+        "data/.zarray",
+    ],
+)
+def test_what_is_not_there_is_not_found(folder: Path, path: str) -> None:
+    with service_on(folder) as service, pytest.raises(KeyNotFound):
+        KeyReader(service.catalog).find(path)
+
+
+def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None:
+    zarr_array(folder, np.arange(4), (2,), name=".odd")
+    (folder / ".env").write_text("secret")
+    (folder / ".odd" / ".env").write_text("secret")
+
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+        assert isinstance(keys.find("data/.odd/0"), StoredKey)
+        assert isinstance(keys.find("data/.odd/.zarray"), StoredKey)
+        for path in ("data/.env", "data/.odd/.env"):
+            with pytest.raises(KeyNotFound):
+                keys.find(path)
+
+
+def test_paths_that_leave_the_store_are_refused(folder: Path) -> None:
+    with service_on(folder) as service, pytest.raises(BadPath):
+        KeyReader(service.catalog).find("data/../x")
+
+
+def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+        found = keys.find("data/a/0")
+        assert isinstance(found, StoredKey)
+        (folder / "a" / "0").write_bytes(b"something else")
+        with pytest.raises(Overloaded):
+            keys.read_range(found, 0, 5)
+        (folder / "a" / "0").unlink()
+        with pytest.raises(KeyNotFound):
+            keys.read(found)
+
+
+def test_an_index_names_documents_and_children_and_no_chunks(folder: Path) -> None:
+    with service_on(folder) as service:
+        keys = KeyReader(service.catalog)
+
+        assert keys.index("data").names == (".zgroup", ".zmetadata", "a/", "deep/")
+        assert keys.index("data/deep/b").names == (".zarray", ".zattrs")
+        with pytest.raises(NodeNotFound):
+            keys.index("data/a/0")
