@@ -23,8 +23,8 @@ TABLE["name"] = b"abc"
 
 @pytest.fixture(scope="session")
 def example_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``cube`` (3-D), ``group/floats`` (big endian, nested keys), ``table`` (records), ``scalar``, ``sparse``, ``empty``
-    below a group with an attribute."""
+    """``cube`` (3-D), ``group/floats`` (big endian, nested keys), ``table`` (records), ``scalar``, ``sparse``,
+    ``empty``, below a group with an attribute."""
     folder = tmp_path_factory.mktemp("example")
     zarr.open_group(folder, mode="w", zarr_format=2).attrs["title"] = "example"
     write_array(folder, "cube", CUBE, (8, 16, 16))
