@@ -213,26 +213,28 @@ def test_shrinking_and_growing_shows_fill_values_only(tmp_path: Path, service: S
 
 
 def test_a_shrink_that_was_killed_is_finished_before_the_array_grows(tmp_path: Path, service: Service) -> None:
-    """The journal is there and the shape is published, but nothing was cleared: growing must not bring data back."""
+    """The shape is published, with the extent of what it cut off, but nothing was cleared yet."""
     make(service, (10,), (4,))
     service.writer.write(A, (), np.arange(1, 11, dtype="<i4"))
-    chunks = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
-    service.resizer.resize(A, [5])
-    journal = {"path": A, "from": [10]}
-    key = next(iter(_journal_keys(service)))
-    service.catalog.mounts["data"].store.put(key, json.dumps(journal).encode())
-    for name in ("1", "2"):
-        (tmp_path / "a" / name).write_bytes(chunks[name])
+    document = json.loads((tmp_path / "a" / ".zarray").read_text())
+    killed = {**document, "shape": [5], "hyperslab": {"extent": [10]}}
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(killed))
 
     service.resizer.resize(A, [10])
 
     assert read_all(service).tolist() == [1, 2, 3, 4, 5, 0, 0, 0, 0, 0]
+    assert json.loads((tmp_path / "a" / ".zarray").read_text()) == document
 
 
-def _journal_keys(service: Service) -> list[str]:
-    from hyperslab.arrays.resize import _journal_key
+def test_what_an_append_that_failed_has_written_never_shows(tmp_path: Path, service: Service) -> None:
+    make(service, (3,), (4,))
+    service.appender.append(A, np.array([4], "<i4"))
+    (tmp_path / "a" / "0").write_bytes(open_array(service).metadata.codec.encode(np.array([1, 2, 3, 4], "<i4")))
+    (tmp_path / "a" / "1").write_bytes(open_array(service).metadata.codec.encode(np.array([5, 6, 7, 8], "<i4")))
 
-    return [_journal_key(open_array(service))]
+    service.resizer.resize(A, [8])
+
+    assert read_all(service).tolist() == [1, 2, 3, 4, 0, 0, 0, 0]
 
 
 def test_a_resize_may_be_kept_to_one_direction(service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,6 @@ def replicas(disk: Path, s3_server: S3Server) -> Iterator[list[Server]]:
         "disk": {"url": str(disk), "writable": True, "durability": "rename"},
         "bucket": {"url": s3_bucket.url, "writable": True, "options": dict(s3_bucket.options)},
     }
-    settings = {"workers": WORKERS, "request_threads": 4, "cache_bytes": 8 << 20}
-    with running_server(stores, **settings) as first, running_server(stores, **settings) as second:
+    start = partial(running_server, stores, workers=WORKERS, request_threads=4, cache_bytes=8 << 20)
+    with start() as first, start() as second:
         yield [first, second]

@@ -40,12 +40,13 @@ class Client:
         return operations
 
     def _write(self, value: int) -> None:
+        where: tuple[slice, slice]
         if self._random.random() < 0.5:
             row, column = self._random.randrange(SHAPE[0]), self._number + 8 * self._random.randrange(SHAPE[1] // 8)
-            text, where = f"{row},{column}", np.s_[row : row + 1, column : column + 1]
+            text, where = f"{row},{column}", (slice(row, row + 1), slice(column, column + 1))
         else:
             start, stop = sorted(self._random.sample(range(SHAPE[0] + 1), 2))
-            text, where = f"{start}:{stop},{self._number}::8", np.s_[start:stop, self._number :: 8]
+            text, where = f"{start}:{stop},{self._number}::8", (slice(start, stop), slice(self._number, None, 8))
         answer = self._http.request(
             "PUT",
             f"{self._random.choice(self._urls)}?select={text}",

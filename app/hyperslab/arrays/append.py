@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, data_id
 from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.extent import extent, larger, remember, remembered, with_extent
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.resize import Resizer, publish_metadata
+from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
@@ -21,9 +21,7 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadParameter, WriteConflict
 
 _MOST_TRIES = 32
-_MOST_REMEMBERED = 64
-_MEMBER = "hyperslab"
-"""Our own member of ``.zarray``; readers ignore members they do not know (CONFORMANCE 13)."""
+_ANNOUNCED_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,9 @@ class Appended:
 class Appender:
     """Appends to arrays. Appenders of one array come one after the other and get disjoint regions."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, resizer: Resizer) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
         self._reader = reader
-        self._resizer = resizer
 
     def append(
         self,
@@ -81,16 +78,22 @@ class Appender:
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
     def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
-        """One attempt; None where the metadata has changed before the shape could be published."""
+        """One attempt; None where the metadata has changed, or was changed here, before the shape could be
+        published."""
         offset = array.metadata.shape[axis]
         longer = _longer(array, values, axis)
-        self._resizer.finish_shrink(array)
-        self._write(array, longer, values, _new_region(longer.shape, axis, offset))
         length = longer.shape[axis] - offset
-        if key is not None:
-            longer = _remember(longer, {"key": key, "axis": axis, "offset": offset, "length": length})
         if length == 0 and key is None:
             return Appended(array, axis, offset, 0, repeated=False)
+        reserved = extent(array.metadata)
+        if reserved is None or any(n > r for n, r in zip(longer.shape, reserved, strict=True)):
+            publish_metadata(self._reader, array, with_extent(array.metadata, _ahead(longer.shape, axis, length)))
+            return None
+        self._write(array, longer, values, _new_region(longer.shape, axis, offset))
+        if longer.shape[axis] + length > reserved[axis]:
+            longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
+        if key is not None:
+            longer = remember(longer, {"key": key, "axis": axis, "offset": offset, "length": length})
         if not publish_metadata(self._reader, array, longer):
             return None
         return Appended(self._catalog.open_array(array.path, fresh=True), axis, offset, length, repeated=False)
@@ -143,22 +146,13 @@ def _new_region(shape: tuple[int, ...], axis: int, offset: int) -> Selection:
     return normalise([slice(offset, None) if a == axis else slice(None) for a in range(len(shape))], shape)
 
 
+def _ahead(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    """An extent that also covers the next appends of this length, so that only some of them have to announce one."""
+    return (*shape[:axis], shape[axis] + _ANNOUNCED_AHEAD * length, *shape[axis + 1 :])
+
+
 def _remembered(array: ArrayNode, key: str | None) -> Appended | None:
-    for entry in _entries(array.metadata.document):
+    for entry in remembered(array.metadata):
         if key is not None and entry.get("key") == key:
             return Appended(array, entry["axis"], entry["offset"], entry["length"], repeated=True)
     return None
-
-
-def _entries(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    member = document.get(_MEMBER)
-    entries = member.get("appends") if isinstance(member, dict) else None
-    return entries if isinstance(entries, list) else []
-
-
-def _remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
-    """Put the key where the shape is: both are published in one step, so neither can be there without the other."""
-    kept = [*_entries(metadata.document), entry][-_MOST_REMEMBERED:]
-    own = metadata.document.get(_MEMBER)
-    member = {**(own if isinstance(own, dict) else {}), "appends": kept}
-    return ArrayMetadata.from_document({**metadata.document, _MEMBER: member}, ".zarray")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.clear import clear_outside
+from hyperslab.arrays.extent import extent, larger, with_extent
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
-from hyperslab.engine.metadata import ArrayMetadata, dump_json, parse_json
+from hyperslab.engine.metadata import ArrayMetadata, parse_json
 from hyperslab.errors import BadDefinition, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
@@ -23,8 +23,8 @@ _LARGEST = (1 << 62) - 1
 class Resizer:
     """Grows and shrinks arrays: the shape is published first, then what it cut off is cleared.
 
-    A journal under ``.hyperslab/shrink/`` is there while a shrink is under way. Whoever grows an array next finishes
-    what a killed process left, so that the old data cannot come back.
+    While cells beyond the shape may hold data, ``.zarray`` says so (see `extent.py`), in the same step as the shape.
+    Whoever grows the array clears them first: what a killed process left cannot come back.
     """
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
@@ -57,28 +57,27 @@ class Resizer:
                     return self._catalog.open_array(path, fresh=True)
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
-    def finish_shrink(self, array: ArrayNode) -> None:
-        """Clear what a shrink that never ended has left behind; costs one look where there is none."""
-        key = _journal_key(array)
-        stored = array.mount.store.get(key)
-        if stored is None:
-            return
-        clear_outside(self._reader, array, tuple(parse_json(stored.data)["from"]))
-        array.mount.store.delete(key)
-
     def publish(self, array: ArrayNode, metadata: ArrayMetadata) -> bool:
         """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
         meanwhile. The caller holds the node lock."""
-        before = array.metadata.shape
-        self.finish_shrink(array)
-        shrinks = any(now < was for now, was in zip(metadata.shape, before, strict=True))
-        if shrinks:
-            array.mount.store.put(_journal_key(array), dump_json({"path": array.path, "from": list(before)}))
-        if not publish_metadata(self._reader, array, metadata):
+        before, now = array.metadata.shape, metadata.shape
+        left = extent(array.metadata)
+        if left is not None and any(n > b for n, b in zip(now, before, strict=True)):
+            clear_outside(self._reader, array, left)
+        if all(n >= b for n, b in zip(now, before, strict=True)):
+            return publish_metadata(self._reader, array, with_extent(metadata, None))
+        if not publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))):
             return False
-        if shrinks:
-            self.finish_shrink(self._catalog.open_array(array.path, fresh=True))
+        self._clear(array.path)
         return True
+
+    def _clear(self, path: str) -> None:
+        """Clear what a shrink has cut off and say so; where others change the metadata, the next who grows will."""
+        array = self._catalog.open_array(path, fresh=True)
+        left = extent(array.metadata)
+        if left is not None:
+            clear_outside(self._reader, array, left)
+            publish_metadata(self._reader, array, with_extent(array.metadata, None))
 
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> bool:
@@ -120,7 +119,3 @@ def _wanted(
         if shrink_only and now > was:
             raise BadDefinition("shape", f"axis {axis} would grow from {was} to {now}, and shrink_only was asked for")
     return wanted
-
-
-def _journal_key(array: ArrayNode) -> str:
-    return f".hyperslab/shrink/{hashlib.blake2b(array.prefix.encode(), digest_size=12).hexdigest()}.json"

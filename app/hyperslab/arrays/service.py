@@ -62,7 +62,7 @@ def build(
         writer=writer,
         creator=Creator(catalog),
         resizer=resizer,
-        appender=Appender(catalog, reader, resizer),
+        appender=Appender(catalog, reader),
         key_writer=KeyWriter(catalog, writer, resizer),
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),

@@ -1,0 +1,64 @@
+"""Our own member of ``.zarray``: ``"hyperslab": {"extent": [...], "appends": [...]}``.
+
+``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
+an append has written and not yet published. All such cells lie inside the extent. ``appends`` are the last appends that
+had an idempotency key. Readers ignore members they do not know (CONFORMANCE 13); a writer that drops ours drops these
+two promises with it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hyperslab.engine.metadata import ArrayMetadata
+
+_MEMBER = "hyperslab"
+_MOST_REMEMBERED = 64
+
+Shape = tuple[int, ...]
+
+
+def extent(metadata: ArrayMetadata) -> Shape | None:
+    """The shape that holds all data, where that may be more than the array's; None where nothing lies beyond."""
+    sizes = _own(metadata.document).get("extent")
+    if not isinstance(sizes, list) or len(sizes) != len(metadata.shape):
+        return None
+    if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
+        return None
+    return larger(metadata.shape, tuple(sizes))
+
+
+def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
+    """The same metadata with another extent, or without one."""
+    own = {name: value for name, value in _own(metadata.document).items() if name != "extent"}
+    return _with_own(metadata, own if sizes is None else {**own, "extent": list(sizes)})
+
+
+def larger(first: Shape, second: Shape | None) -> Shape:
+    """The smallest shape that holds both."""
+    return first if second is None else tuple(map(max, first, second))
+
+
+def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
+    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``; oldest first."""
+    entries = _own(metadata.document).get("appends")
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
+    """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
+    entries = [*remembered(metadata), entry][-_MOST_REMEMBERED:]
+    return _with_own(metadata, {**_own(metadata.document), "appends": entries})
+
+
+def _own(document: Mapping[str, Any]) -> dict[str, Any]:
+    member = document.get(_MEMBER)
+    return dict(member) if isinstance(member, dict) else {}
+
+
+def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
+    if own == _own(metadata.document):
+        return metadata
+    document = {name: value for name, value in metadata.document.items() if name != _MEMBER}
+    return ArrayMetadata.from_document({**document, _MEMBER: own} if own else document, ".zarray")
