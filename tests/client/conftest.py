@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hyperslab.client import session
+from tests.client.hosts import Host, OracleHost, server_host
 from tests.client.oracle_server import Oracle, serve
 
 
@@ -17,16 +17,20 @@ def oracle() -> Iterator[Oracle]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def shared_oracle() -> Iterator[Oracle]:
-    """One oracle server for the tests of a module that only add arrays."""
-    with serve(Oracle()) as running:
-        yield running
+@pytest.fixture(scope="module", params=["oracle", "server"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """Where arrays live, for the tests of a module: the oracle, and then the real server."""
+    if request.param == "oracle":
+        with serve(Oracle()) as running:
+            yield OracleHost(running)
+    else:
+        with server_host(tmp_path_factory.mktemp("stores") / "store") as running_server:
+            yield running_server
 
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Retries that do not sleep: the seconds that they would have waited."""
     waited: list[float] = []
-    monkeypatch.setattr(session.time, "sleep", waited.append)
+    monkeypatch.setattr("hyperslab.client.session.time.sleep", waited.append)
     return waited

@@ -8,12 +8,9 @@ from typing import Any
 import dask.array
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hyperslab import RemoteArray, errors
 from tests.client.oracle_server import Oracle
-from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,38 +31,6 @@ def assert_same(found: Any, expected: Any) -> None:
 
 def open_copy(oracle: Oracle, values: Array, chunks: tuple[int, ...], **members: Any) -> RemoteArray:
     return RemoteArray(oracle.add(f"store/a{len(oracle.arrays)}", values, chunks, **members))
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_reads_equal_numpys(shared_oracle: Oracle, data: st.DataObject) -> None:
-    values = np.arange(1000, dtype=data.draw(st.sampled_from(["<u2", ">f8", "|i1"])))
-    shape = data.draw(full_shapes)
-    values = np.resize(values, shape)
-    array = RemoteArray(shared_oracle.add("store/x", values, data.draw(chunk_shapes(shape))))
-    for _ in range(5):
-        key = data.draw(keys(shape))
-        try:
-            expected = values[key]
-        except IndexError:
-            with pytest.raises(IndexError):
-                array[key]
-        else:
-            assert_same(array[key], expected)
-    shared_oracle.calls.clear()
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_orthogonal_reads_equal_an_open_mesh(shared_oracle: Oracle, data: st.DataObject) -> None:
-    array = RemoteArray(shared_oracle.add("store/x", CUBE, (3, 4, 5)))
-    key = data.draw(orthogonal_keys(CUBE.shape))
-    filled = [*key, *[slice(None)] * (CUBE.ndim - len(key))]
-    columns = [np.atleast_1d(np.arange(n)[part]) for n, part in zip(CUBE.shape, filled, strict=True)]
-    kept = [len(c) for c, part in zip(columns, filled, strict=True) if not isinstance(part, int)]
-    expected = CUBE[np.ix_(*columns)].reshape(kept)
-
-    assert_same(array.oindex[key], expected if kept else expected[()])
 
 
 def test_points_are_gathered_in_one_request_for_many(oracle: Oracle) -> None:

@@ -44,17 +44,17 @@ def _as_objects(value: Any) -> AnyArray:
 
 
 def _is_integer(dtype: DType) -> bool:
-    return dtype.kind in "biu" or (_is_extension(dtype) and "int" in dtype.name)
+    return dtype.kind in "biu" or (is_extension(dtype) and "int" in dtype.name)
 
 
-def _is_extension(dtype: DType) -> bool:
+def is_extension(dtype: DType) -> bool:
     """Whether it is one of ml_dtypes' numbers, which to numpy are void."""
     return dtype.kind == "V" and dtype.type is not np.void
 
 
 def _may_become(source: DType, target: DType) -> bool:
-    if _is_extension(target) or _is_extension(source):
-        return source.kind in "biuf" or _is_extension(source)
+    if is_extension(target) or is_extension(source):
+        return source.kind in "biuf" or is_extension(source)
     return bool(np.can_cast(source, target, "same_kind"))
 
 
@@ -70,7 +70,7 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
 def _range(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "b":
         return 0, 1
-    if _is_extension(dtype):
+    if is_extension(dtype):
         bits = int(dtype.name.lstrip("uint"))
         return (0, 2**bits - 1) if dtype.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     limits = np.iinfo(dtype)

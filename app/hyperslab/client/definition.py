@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab import wire
+from hyperslab.client.casting import is_extension
 from hyperslab.client.indexing import AnyArray
 
 
@@ -36,9 +37,12 @@ def format_fill_value(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind in "mM":
             return int(value.astype(np.int64))
-        if value.dtype.kind == "V" and value.dtype.type is np.void:
+        if is_extension(value.dtype):
+            value = int(value) if "int" in value.dtype.name else float(value)
+        elif value.dtype.kind == "V":
             return base64.b64encode(value.tobytes()).decode()
-        value = value.item() if value.dtype.kind != "V" else float(value)
+        else:
+            value = value.item()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, complex):

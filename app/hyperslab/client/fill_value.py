@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hyperslab.client.casting import is_extension
+
 _NAT = np.iinfo(np.int64).min
 
 
@@ -18,18 +20,13 @@ def parse_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.kind == "O":
         return value
-    if dtype.kind in "SUV" and not _is_extension(dtype):
+    if dtype.kind in "SUV" and not is_extension(dtype):
         return _text_or_bytes(value, dtype)
     if dtype.kind == "c":
         return _complex(value, dtype)
     if dtype.kind in "mM":
         return np.asarray(_NAT if value == "NaT" else int(value), "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
     return _number(value, dtype) if isinstance(value, str) else np.asarray(value).astype(dtype)[()]
-
-
-def _is_extension(dtype: np.dtype[Any]) -> bool:
-    """Whether this is a number of ml_dtypes, some of which numpy takes for raw bytes."""
-    return dtype.type is not np.void and dtype.kind == "V"
 
 
 def _text_or_bytes(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -15,6 +15,8 @@ from hyperslab import wire
 from hyperslab.client import objects
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Box, Cutter, relative, whole_box
+from hyperslab.client.casting import is_extension
+from hyperslab.client.definition import format_fill_value
 from hyperslab.client.indexing import AnyArray, Axis, Selection
 from hyperslab.client.npy import encode_npy
 from hyperslab.client.points import coordinates
@@ -117,13 +119,13 @@ def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview,
 
 
 def _encode_scalar(value: AnyArray, source: Source) -> tuple[bytes, str]:
-    """JSON where a number survives it, else npy with no axes."""
+    """JSON for numbers, npy without axes for what JSON lacks."""
     dtype = source.document.dtype
     if dtype.hasobject:
         return bytes(encode_values(source, value)[0]), wire.JSON
     item = value.astype(dtype)
-    if dtype.kind in "biuf" and (dtype.kind != "f" or np.isfinite(item)):
-        return json.dumps(item.item()).encode(), wire.JSON
+    if dtype.kind in "biuf" or is_extension(dtype):
+        return json.dumps(format_fill_value(item)).encode(), wire.JSON
     return encode_npy(item), wire.NPY
 
 

@@ -1,0 +1,135 @@
+"""Any key, on any array, reads and writes what numpy would: over the oracle, and over the real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab import RemoteArray
+from tests.client.hosts import Host
+from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+DTYPES = ["<u2", ">f8", "|i1", "<c8", "|b1", "<M8[s]"]
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal in type, shape, dtype and values."""
+    assert type(found) is type(expected)
+    assert np.shape(found) == np.shape(expected)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, host: Host) -> tuple[RemoteArray, Array]:
+    """An array behind the host, and its values."""
+    shape = draw(full_shapes)
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    values = (np.arange(int(np.prod(shape))).reshape(shape) % 120).astype(dtype)
+    return host.add(values, draw(chunk_shapes(shape))), values
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_reads_equal_numpys(host: Host, data: st.DataObject) -> None:
+    array, values = data.draw(arrays(host))
+    with array:
+        for _ in range(10):
+            key = data.draw(keys(values.shape))
+            try:
+                expected = values[key]
+            except IndexError:
+                with pytest.raises(IndexError):
+                    array[key]
+                continue
+            try:
+                found = array[key]
+            except IndexError:  # numpy does not look at all indices where there is nothing to take
+                assert np.size(expected) == 0
+            else:
+                assert_same(found, expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_orthogonal_reads_equal_an_open_mesh(host: Host, data: st.DataObject) -> None:
+    array, values = data.draw(arrays(host))
+    key = data.draw(orthogonal_keys(values.shape))
+    filled = [*key, *[slice(None)] * (values.ndim - len(key))]
+    columns = [np.atleast_1d(np.arange(n)[part]) for n, part in zip(values.shape, filled, strict=True)]
+    kept = [len(c) for c, part in zip(columns, filled, strict=True) if not isinstance(part, int)]
+    expected = values[np.ix_(*columns)].reshape(kept) if columns else values
+
+    with array:
+        found = array.oindex[key]
+
+    assert_same(found, expected if kept else expected[()])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_writes_equal_numpys(host: Host, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    expected = np.zeros(shape, "<i4")
+    with host.add(expected, data.draw(chunk_shapes(shape))) as array:
+        for value in range(1, 5):
+            key = data.draw(keys(shape))
+            try:
+                taken = np.asarray(expected[key])
+            except IndexError:
+                continue
+            if not taken.size:
+                continue
+            whole = np.arange(taken.size, dtype="<i4").reshape(taken.shape) + 100 * value
+            row = whole[:1] if whole.ndim and len(whole) else whole
+            surplus = whole[None] if whole.ndim else whole
+            written = data.draw(st.sampled_from([value, whole, row, np.int16(value), surplus]))
+            try:
+                expected[key] = written
+            except TypeError:  # for masks, numpy does not take surplus axes of length 1
+                continue
+            array[key] = written
+
+    assert_same(host.stored(array), expected)
+
+
+def test_big_selections_are_cut_and_put_together(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("read", "write"):
+        monkeypatch.setattr(f"hyperslab.client.{module}.SMALLEST_BOX", 10_000)
+        monkeypatch.setattr(f"hyperslab.client.{module}.LARGEST_BOX", 20_000)
+    values = np.random.default_rng(0).integers(0, 60_000, (40, 50, 60)).astype("<u2")
+    array = host.add(np.zeros_like(values), (16, 16, 16))
+
+    array[...] = values
+
+    assert_same(host.stored(array), values)
+    for key in [..., np.s_[3:, ::-2], np.s_[:, 7], np.s_[..., 5], np.s_[::3, [4, 40, 41], 10:50]]:
+        assert_same(array[key], values[key])
+
+
+def test_thousands_of_points_and_dense_masks(host: Host) -> None:
+    values = np.arange(300 * 400, dtype="<u4").reshape(300, 400)
+    array = host.add(values, (37, 53))
+    rows, columns = np.random.default_rng(0).integers(-300, 300, (2, 20_000))
+    mask = np.random.default_rng(1).random(values.shape) < 0.3
+
+    assert_same(array[rows, columns], values[rows, columns])
+    assert_same(array[mask], values[mask])
+    assert_same(array.vindex[rows[:4].reshape(2, 2), 5], values[rows[:4].reshape(2, 2), 5])
+
+
+def test_a_written_mask_changes_only_its_cells(host: Host) -> None:
+    values = np.arange(60 * 70, dtype="<i2").reshape(60, 70)
+    array = host.add(values, (16, 32))
+    mask = np.random.default_rng(1).random(values.shape) < 0.3
+
+    array[mask] = -1
+
+    expected = np.where(mask, -1, values).astype("<i2")
+    assert_same(host.stored(array), expected)
