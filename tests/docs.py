@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 import hyperslab.asgi  # noqa: F401  all errors are known once everything is imported
 from hyperslab.api.problems import status_of
 from hyperslab.cli import app
+from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
 from hyperslab.settings import Settings, StoreSettings
 
@@ -109,10 +111,29 @@ failed and 2 when the command or the settings could not be understood.
 {chr(10).join(sections)}"""
 
 
+def python_page() -> str:
+    return f"""# Python client
+
+{NOTE}
+
+```python
+from hyperslab import RemoteArray, RemoteGroup
+```
+
+Needs numpy and urllib3. Indexing has numpy's rules and returns numpy arrays: integers, slices with any step, `...`,
+`newaxis`, lists, masks and field names. Big reads are cut on chunk edges over a few connections, read straight into the
+result, resumed and retried. Nodes can be pickled, used from many threads, and given to `numpy.asarray` and
+`dask.array.from_array`. Exceptions are [those of the server](problems.md).
+
+{_class_section(RemoteArray)}
+{_class_section(RemoteGroup)}"""
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "problems.md": problems_page,
     "command-line.md": commands_page,
+    "python.md": python_page,
 }
 
 
@@ -175,6 +196,35 @@ def _spelling(parameter: Any) -> str:
         return str(parameter.metavar or parameter.name.upper())
     takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
     return ", ".join(parameter.opts) + takes
+
+
+def _class_section(cls: type) -> str:
+    rows = [_member_row(cls, name) for name in _public_members(cls)]
+    table = "\n".join(["| | |", "|---|---|", *rows])
+    return f"## {cls.__name__}\n\n```\n{cls.__name__}{_parameters(cls)}\n```\n\n{_prose(cls)}\n\n{table}\n"
+
+
+def _public_members(cls: type) -> list[str]:
+    """What the class and our own classes below it define, in order, and no constructors that are for us."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("hyperslab.")]
+    names = dict.fromkeys(name for base in ours for name in vars(base) if not name.startswith("_"))
+    return [name for name in names if name != "from_parts"]
+
+
+def _member_row(cls: type, name: str) -> str:
+    member = inspect.getattr_static(cls, name)
+    call = "" if isinstance(member, property) else _parameters(member)
+    return f"| `.{name}{call}` | {_prose(getattr(cls, name)).replace(chr(10), ' ')} |"
+
+
+def _prose(item: Any) -> str:
+    return (inspect.getdoc(item) or "").replace("``", "`")
+
+
+def _parameters(function: Any) -> str:
+    signature = inspect.signature(function)
+    parameters = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty)).replace("Ellipsis", "...")
 
 
 def stale() -> Iterator[str]:
