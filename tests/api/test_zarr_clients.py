@@ -1,0 +1,170 @@
+"""Other people's Zarr libraries open what is served under ``/zarr``, and read the bytes that numpy wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+import numpy as np
+import obstore.store
+import pytest
+import tensorstore
+import xarray
+import zarr
+from zarr.storage import ObjectStore
+
+from tests.api.conftest import CUBE, FLOATS, TABLE
+from tests.api.support import Running, running, write_array
+from tests.server import ServerFactory
+from tests.tools import zarr2_python
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An xarray dataset that nobody has consolidated."""
+    folder = tmp_path_factory.mktemp("dataset")
+    temperature = xarray.DataArray(np.arange(24.0).reshape(4, 6), dims=("time", "x"), coords={"time": np.arange(4)})
+    xarray.Dataset({"temperature": temperature}).to_zarr(folder, mode="w", zarr_format=2, consolidated=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(example_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The example without its table: zarr-python 3.1 opens no group that holds records with subarrays (issue 3582)."""
+    folder = tmp_path_factory.mktemp("plain")
+    shutil.copytree(example_store, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("table"))
+    with running(folder) as found:
+        yield found
+
+
+def test_zarr_3_through_fsspec_reads_arrays_and_finds_members(plain: Running) -> None:
+    group = zarr.open_group(f"{plain.url}/zarr/data", mode="r")
+
+    members = dict(group.members(max_depth=None))
+    assert {"cube", "group", "group/floats", "scalar", "sparse", "empty"} <= members.keys()
+    np.testing.assert_array_equal(group["cube"][...], CUBE)  # type: ignore[index]
+    np.testing.assert_array_equal(group["group/floats"][2:5, ::2], FLOATS[2:5, ::2])  # type: ignore[index]
+    assert float(group["sparse"][50, 50]) == 7.5  # type: ignore[index, arg-type]
+    assert group.attrs["title"] == "example"
+
+
+def test_zarr_3_finds_members_by_listing_where_it_is_told_not_to_use_consolidated_metadata(plain: Running) -> None:
+    group = zarr.open_group(f"{plain.url}/zarr/data/", mode="r", zarr_format=2, use_consolidated=False)
+
+    assert {"cube", "group", "scalar", "sparse", "empty"} == {name for name, _ in group.members()}
+
+
+def test_the_whole_service_is_one_hierarchy(plain: Running) -> None:
+    group = zarr.open_group(f"{plain.url}/zarr", mode="r", zarr_format=2)
+
+    np.testing.assert_array_equal(group["data/cube"][3], CUBE[3])  # type: ignore[index]
+
+
+def test_zarr_3_through_obstore(plain: Running) -> None:
+    remote = obstore.store.HTTPStore.from_url(f"{plain.url}/zarr/data", client_options={"allow_http": True})
+    group = zarr.open_group(ObjectStore(remote, read_only=True), mode="r", zarr_format=2)
+
+    np.testing.assert_array_equal(group["cube"][5:9], CUBE[5:9])  # type: ignore[index]
+
+
+def test_zarr_2_reads_arrays_and_finds_members(example: Running) -> None:
+    program = f"""
+import json, zarr
+group = zarr.open_group(zarr.storage.FSStore({example.url + "/zarr/data"!r}, mode="r"), mode="r")
+table = group["table"][...]
+consolidated = zarr.open_consolidated({example.url + "/zarr/data"!r})
+line = consolidated["cube"][4, 4]
+print(json.dumps([sorted(group), group["cube"][3].tolist(), table["pos"].tolist(), line.tolist()]))
+"""
+    done = subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
+
+    names, plane, positions, line = json.loads(done.stdout)
+    assert {"cube", "group", "table"} <= set(names)
+    assert plane == CUBE[3].tolist()
+    assert positions == TABLE["pos"].tolist()
+    assert line == CUBE[4, 4].tolist()
+
+
+@pytest.mark.parametrize("name", ["cube", "group/floats", "sparse", "scalar"])
+def test_tensorstore(example: Running, name: str) -> None:
+    kvstore = {"driver": "http", "base_url": f"{example.url}/zarr/data/{name}/"}
+    array = tensorstore.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
+    local = zarr.open_array(f"{example.url}/zarr/data/{name}", mode="r")
+
+    np.testing.assert_array_equal(array.read().result(), local[...])
+
+
+def test_tensorstore_recognises_an_array_by_its_address_alone(example: Running) -> None:
+    array = tensorstore.open(f"{example.url}/zarr/data/cube/").result()
+
+    np.testing.assert_array_equal(array[2].read().result(), CUBE[2])
+
+
+def test_tensorstore_reads_again_without_a_byte_of_data(example_store: Path) -> None:
+    with running(example_store) as found:
+        spec = {
+            "driver": "zarr",
+            "kvstore": {"driver": "http", "base_url": f"{found.url}/zarr/data/cube/"},
+            "context": {"cache_pool": {"total_bytes_limit": 100_000_000}},
+            "recheck_cached_data": True,
+        }
+        array = tensorstore.open(spec, read=True).result()
+        first = array.read().result()
+        reads = len(found.store.chunk_gets())
+        second = array.read().result()
+
+        np.testing.assert_array_equal(first, second)
+        assert reads == 18
+        assert len(found.store.chunk_gets()) == reads, "a 304 reads nothing"
+
+
+@pytest.mark.parametrize("consolidated", [None, True, False])
+def test_xarray_finds_the_variables_of_a_dataset(dataset: Path, consolidated: bool | None) -> None:
+    """Without a listing and without consolidated metadata it shows none and says nothing."""
+    with running(dataset) as found, xarray.open_zarr(f"{found.url}/zarr/data", consolidated=consolidated) as opened:
+        assert set(opened.variables) == {"temperature", "time"}
+        np.testing.assert_array_equal(opened["temperature"].values, np.arange(24.0).reshape(4, 6))
+
+
+def test_fsspec_lists_and_reads(example: Running) -> None:
+    web = fsspec.filesystem("http")
+    names = {entry.rstrip("/").rpartition("/")[2] for entry in web.ls(f"{example.url}/zarr/data/", detail=False)}
+
+    assert {"cube", "group", ".zgroup", ".zattrs"} <= names
+    assert not web.exists(f"{example.url}/zarr/data/cube/7.7.7")
+    assert web.size(f"{example.url}/zarr/data/cube/.zarray") == len(web.cat(f"{example.url}/zarr/data/cube/.zarray"))
+    assert web.cat_file(f"{example.url}/zarr/data/cube/.zarray", start=0, end=1) == b"{"
+
+
+def test_yaozarrs_validates_an_ome_image_over_http(tmp_path: Path) -> None:
+    import yaozarrs
+
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    datasets: list[Any] = []
+    image = zarr.open_group(tmp_path, mode="w", zarr_format=2)
+    for level in range(2):
+        write_array(tmp_path, str(level), np.zeros((64 >> level,) * 2, "u1"), (16, 16))
+        scale = {"type": "scale", "scale": [0.5 * 2**level] * 2}
+        datasets.append({"path": str(level), "coordinateTransformations": [scale]})
+    image.attrs["multiscales"] = [{"version": "0.4", "name": "i", "axes": axes, "datasets": datasets}]
+
+    with running(tmp_path) as found, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the validator's own libraries
+        yaozarrs.validate_zarr_store(f"{found.url}/zarr/data")
+
+
+@pytest.fixture
+def served(server: ServerFactory, example_store: Path) -> str:
+    return server({"data": example_store}).url
+
+
+def test_the_command_line_serves_the_same(served: str) -> None:
+    array = zarr.open_array(f"{served}/zarr/data/cube", mode="r")
+
+    np.testing.assert_array_equal(array[...], CUBE)
