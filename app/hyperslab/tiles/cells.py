@@ -116,10 +116,17 @@ def _items(frame: Frame, level: Level, rows: Edges, columns: Edges) -> list[Sele
         elif axis == frame.plane[1]:
             items.append(_extent(columns, size))
         elif axis == frame.channel_axis:
-            items.append(list(frame.channels) if len(frame.channels) > 1 else frame.channels[0])
+            items.append(_channel_item(frame.channels))
         else:
             items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
     return items
+
+
+def _channel_item(channels: tuple[int, ...]) -> SelectionItem:
+    first, last = channels[0], channels[-1]
+    if len(channels) == 1:
+        return first
+    return slice(first, last + 1) if channels == tuple(range(first, last + 1)) else list(channels)
 
 
 def _extent(edges: Edges, size: int) -> slice:

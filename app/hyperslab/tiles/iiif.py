@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
+from hyperslab.tiles.raster import Raster, greyscale, mirror, rotate
 
 FORMATS: Final = ("png", "jpg", "webp")
 QUALITIES: Final = ("default", "color", "gray")
@@ -27,13 +28,36 @@ _TURN: Final = re.compile(r"(!)?([0-9]{1,3})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """A picture of ``region``, then mirrored, turned clockwise by ``quarters`` right angles, and made grey."""
+    """A part of an image in some size, then mirrored, turned clockwise by ``quarters`` right angles, and made grey."""
 
-    region: Region
+    part: str
+    size: str
     mirrored: bool
     quarters: int
     gray: bool
     fmt: str
+
+    def region(self, grid: TileGrid) -> Region:
+        """The part and the size in cells and pixels of an image; raises `BadParameter` and `TooLarge`."""
+        left, top, width, height = _parse_region(grid, self.part)
+        columns, rows = _parse_size(self.size, width, height)
+        if columns > width or rows > height:
+            raise BadParameter("size", self.size, f"no more than the {width} by {height} pixels there are")
+        if columns * rows > MOST_PIXELS:
+            raise TooLarge("an image", columns * rows, MOST_PIXELS, unit="pixels")
+        down, across = _steps((height, width), (rows, columns))
+        return Region(Span(top, down, rows), Span(left, across, columns))
+
+    def finished(self, raster: Raster) -> Raster:
+        """What is done to the picture of the region."""
+        raster = mirror(raster) if self.mirrored else raster
+        raster = rotate(raster, self.quarters) if self.quarters else raster
+        return greyscale(raster) if self.gray else raster
+
+    @property
+    def finish(self) -> str:
+        """Tells apart what `finished` does."""
+        return f"{self.mirrored}|{self.quarters}|{self.gray}"
 
 
 def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
@@ -59,23 +83,18 @@ def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
     }
 
 
-def parse_request(grid: TileGrid, region: str, size: str, rotation: str, file: str) -> ImageRequest:
-    """The four segments of an image request; raises `BadParameter` and `TooLarge`."""
-    left, top, width, height = _parse_region(grid, region)
-    out_width, out_height = _parse_size(size, width, height)
-    if out_width > width or out_height > height:
-        raise BadParameter("size", size, f"no more than the {width} by {height} pixels there are")
-    if out_width * out_height > MOST_PIXELS:
-        raise TooLarge("an image", out_width * out_height, MOST_PIXELS, unit="pixels")
+def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequest:
+    """The four segments of an image request, as far as they can be understood without the image.
+
+    Raises `BadParameter`.
+    """
     mirrored, quarters = _parse_rotation(rotation)
     quality, _, fmt = file.rpartition(".")
     if quality not in QUALITIES:
         raise BadParameter("quality", quality, f"one of {', '.join(QUALITIES)}")
     if fmt not in FORMATS:
         raise BadParameter("format", fmt, f"one of {', '.join(FORMATS)}")
-    down, across = _steps((height, width), (out_height, out_width))
-    shown = Region(Span(top, down, out_height), Span(left, across, out_width))
-    return ImageRequest(shown, mirrored, quarters, quality == "gray", fmt)
+    return ImageRequest(region, size, mirrored, quarters, quality == "gray", fmt)
 
 
 def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
@@ -32,6 +34,7 @@ from hyperslab.tiles.pyramid import axis_factor
 _CHILDREN_TRIED = 100
 _CELLS_TRIED = 8
 _PARSED_BYTES = 8 << 20
+_MOST_OPENED = 4096
 _UNREADABLE = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """What makes a part of an image unusable. A store that fails is none of them: that is never taken for absence."""
 
@@ -43,6 +46,8 @@ class Pictures:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self._opened: OrderedDict[tuple[str, str | None], tuple[Picture, Sequence[Node]]] = OrderedDict()
+        self._lock = Lock()
         self._parsed: VersionedCache[Ome] = VersionedCache(_PARSED_BYTES)
 
     def open(self, path: str, field: str | None = None) -> Picture:
@@ -51,16 +56,31 @@ class Pictures:
         Raises `NodeNotFound`, `WrongKind` (a group that is no image), `FieldUnknown`, `NotRepresentable` (values that
         have no brightness), and whatever `Catalog.open_node` raises.
         """
+        picture = self.known(path, field, may_block=True)
+        return picture if picture is not None else self._open(path, field)
+
+    def known(self, path: str, field: str | None, *, may_block: bool = False) -> Picture | None:
+        """A picture that was opened before and has not changed; None elsewhere, and where only blocking could tell."""
+        with self._lock:
+            found = self._opened.get((path, field))
+        if found is None or not self.catalog.unchanged(found[1], may_block=may_block):
+            return None
+        return found[0]
+
+    def _open(self, path: str, field: str | None) -> Picture:
         node = self.catalog.open_node(path)
         if isinstance(node, ArrayNode):
-            return _plain(node, field)
+            return self._remember(path, field, _plain(node, field), [node])
         ome = self._read_ome(node)
         if ome.is_empty:
             raise WrongKind(node.path, "group", "array")
         if ome.plate is not None or ome.well is not None:
             return self._assembled(node, field, ome)
         if ome.multiscale is not None:
-            return self._image(node, field, ome, ome.multiscale)
+            picture = self._image(node, field, ome, ome.multiscale)
+            nodes: list[Node] = [node, *(level.array for level in picture.levels)]
+            complete = len(picture.levels) == len(ome.multiscale.datasets)  # what is missing may come
+            return self._remember(path, field, picture, nodes) if complete else picture
         return self._collection(node, field) if ome.is_collection else self._salvaged(node, field, ome.problems)
 
     def open_cell(self, path: str, field: str | None) -> Picture | None:
@@ -82,6 +102,14 @@ class Pictures:
         except ValueError as error:
             return (), (str(error),)
         return tuple((name, f"{group.path}/{name}") for name in names), ()
+
+    def _remember(self, path: str, field: str | None, picture: Picture, nodes: Sequence[Node]) -> Picture:
+        with self._lock:
+            self._opened[path, field] = (picture, nodes)
+            self._opened.move_to_end((path, field))
+            while len(self._opened) > _MOST_OPENED:
+                self._opened.popitem(last=False)
+        return picture
 
     def _read_ome(self, group: GroupNode) -> Ome:
         ome = self._parsed.get(group.path, group.version)

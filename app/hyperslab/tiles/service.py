@@ -25,11 +25,13 @@ from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
 from hyperslab.tiles.source import Reading, RegionPlan, Source
 from hyperslab.tiles.statistics import Statistics, one_component
 from hyperslab.tiles.style import Stylist, draw
+from hyperslab.tiles.views import View, Views
 
 MIB: Final = 1 << 20
 
 _RENDERING: Final = f"1-{png.ENCODER}"
 """Part of every tag: to be counted up whenever the same numbers come to look different."""
+_MOST_CHUNKS_AT_ONCE: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
 """What lies under a pixel is read in strips: more than this is never held at once."""
 
@@ -68,6 +70,7 @@ class Tiles:
         self.source = Source(self.pictures, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.pictures, reader)
         self.stylist = Stylist(self.statistics)
+        self._views = Views(self.pictures, self.stylist)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
     def cache_stats(self) -> CacheStats:
@@ -83,58 +86,39 @@ class Tiles:
 
         Raises `TileNotFound` outside the picture, `TooLarge`, and `BadParameter`.
         """
-        z, x, y = place
-        frame = self.frame(path, asked)
-        grid = frame.grid
-        if not 0 <= z <= grid.maxzoom:
-            raise TileNotFound(path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
-        rows, columns = grid.counts(z)
-        row = rows - 1 - y if asked.scheme == "tms" else y
-        if not (0 <= x < columns and 0 <= row < rows):
-            raise TileNotFound(path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
-        region = grid.region(z, row, x)
         if fmt in NUMBER_FORMATS:
-            return self.numbers(frame, region, asked, fmt)
-        return self.picture(frame, region, asked, fmt, after=lambda raster: pad(raster, grid.size, grid.size))
+            frame = self.frame(path, asked)
+            return self._numbers(frame, _tile_region(frame, asked, place), asked, fmt)
+        view = self._views.open(path, asked)
+        return self._tile(view, asked, place, fmt)
 
-    def picture(
-        self, frame: Frame, region: Region, asked: Asked, fmt: str,
+    def tile_at_once(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering | None:
+        """As `tile`, where a picture was drawn with this query a moment ago and nothing blocks; None elsewhere."""
+        view = None if fmt in NUMBER_FORMATS else self._views.known(path, asked)
+        if view is None or view.frame.cell_pitch is not None:
+            return None
+        if self.source.touched(view.frame, _tile_region(view.frame, asked, place)) > _MOST_CHUNKS_AT_ONCE:
+            return None
+        return self._tile(view, asked, place, fmt)
+
+    def region(
+        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region],
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
-        """A picture of any region; ``after`` is done to it before it is encoded, and ``label`` tells what that is."""
-        style = self.stylist.style(frame, asked)
-        plan = self.source.plan(frame, region)
-
-        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
-            raster = after(draw(values, hidden, style))
-            if style.background is not None:
-                raster = flatten(raster, style.background)
-            return Encoded(encode_picture(raster, fmt, quality=asked.quality))
-
-        identity = f"{style.identity}|{fmt}|{asked.quality if fmt != 'png' else ''}|{label}"
-        return self._rendering(plan, region, identity, fmt, render)
-
-    def numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str) -> Rendering:
-        """The values of a region: ``(height, width)``, with the channels before them where there are several."""
-        as_labels = self._is_labels(frame, asked)
-        plan = self.source.plan(frame, region)
-
-        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, _ = self.source.read(plan, Reading(as_labels, None, cancel, cost))
-            values = _as_asked(values, frame, asked)
-            return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
-
-        return self._rendering(plan, region, f"{as_labels}|{asked.component}|{fmt}", fmt, render)
+        """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
+        view = self._views.open(path, asked)
+        return self._picture(view, choose(view.frame), asked, fmt, after=after, label=label)
 
     def thumbnail(self, path: str, asked: Asked, fmt: str) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
-        frame = self.frame(path, asked)
-        height, width = frame.grid.height, frame.grid.width
-        scale = max(1.0, max(height, width) / asked.size)
-        rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
-        region = Region(Span(0, max(height, 1) / rows, rows), Span(0, max(width, 1) / columns, columns))
-        return self.picture(frame, region, asked, fmt)
+
+        def whole(frame: Frame) -> Region:
+            height, width = max(frame.grid.height, 1), max(frame.grid.width, 1)
+            scale = max(1.0, max(height, width) / asked.size)
+            rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
+            return Region(Span(0, height / rows, rows), Span(0, width / columns, columns))
+
+        return self.region(path, asked, fmt, whole)
 
     def nothing(self, asked: Asked, fmt: str) -> Encoded:
         """A tile in which nothing is seen (in jpg: of the background's colour)."""
@@ -145,15 +129,44 @@ class Tiles:
             raster = flatten(raster, asked.bg)
         return Encoded(encode_picture(raster, fmt, quality=asked.quality))
 
-    @staticmethod
-    def _is_labels(frame: Frame, asked: Asked) -> bool:
-        return frame.picture.image_label is not None if asked.labels is None else asked.labels
+    def _tile(self, view: View, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
+        size = view.frame.grid.size
+        region = _tile_region(view.frame, asked, place)
+        return self._picture(view, region, asked, fmt, after=lambda raster: pad(raster, size, size), label="tile")
+
+    def _picture(
+        self, view: View, region: Region, asked: Asked, fmt: str, *, after: Callable[[Raster], Raster], label: str
+    ) -> Rendering:
+        style = view.style
+        plan = self.source.plan(view.frame, region)
+
+        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
+            raster = after(draw(values, hidden, style))
+            if style.background is not None:
+                raster = flatten(raster, style.background)
+            return Encoded(encode_picture(raster, fmt, quality=asked.quality))
+
+        quality = "" if fmt == "png" else asked.quality
+        return self._rendering(plan, region, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
+
+    def _numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str) -> Rendering:
+        """The values of a region: ``(height, width)``, with the channels before them where there are several."""
+        as_labels = frame.picture.image_label is not None if asked.labels is None else asked.labels
+        plan = self.source.plan(frame, region)
+
+        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            values, _ = self.source.read(plan, Reading(as_labels, None, cancel, cost))
+            values = _as_asked(values, frame, asked)
+            return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
+
+        return self._rendering(plan, region, f"{frame.identity}|{as_labels}|{asked.component}|{fmt}", fmt, render)
 
     def _rendering(
         self, plan: RegionPlan, region: Region, identity: str, fmt: str,
         render: Callable[[Cancel | None, ReadCost], Encoded],
     ) -> Rendering:  # fmt: skip
-        key = (plan.frame.picture.path, f"{plan.frame.identity}|{region}|{identity}")
+        key = (plan.frame.picture.path, f"{region}|{identity}")
         digest = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12)
         tag = digest.hexdigest()
 
@@ -169,11 +182,33 @@ class Tiles:
         return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached)
 
 
+def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Region:
+    """What a tile shows; raises `TileNotFound` where there is none."""
+    z, x, y = place
+    grid, path = frame.grid, frame.picture.path
+    if not 0 <= z <= grid.maxzoom:
+        raise TileNotFound(path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
+    rows, columns = grid.counts(z)
+    row = rows - 1 - y if asked.scheme == "tms" else y
+    if not (0 <= x < columns and 0 <= row < rows):
+        raise TileNotFound(path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
+    return grid.region(z, row, x)
+
+
 def _as_asked(values: np.ndarray[Any, np.dtype[Any]], frame: Frame, asked: Asked) -> np.ndarray[Any, np.dtype[Any]]:
     """One component of complex values where one is named, and means of integers rounded back to integers."""
     if asked.component is not None:
         values = one_component(values, asked.component)
     dtype = frame.picture.dtype
-    if dtype.kind in "biu" and values.dtype.kind == "f":
-        values = np.rint(values).astype(dtype)
+    if dtype.kind in "biumM" and values.dtype.kind == "f":
+        values = _rounded(values, dtype if dtype.kind in "biu" else np.dtype(np.int64))
     return values if len(frame.channels) > 1 else values[0]
+
+
+def _rounded(values: np.ndarray[Any, np.dtype[Any]], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """The nearest integers, also at the ends of the largest ones, where a float has no such number."""
+    whole = np.rint(values)
+    if dtype.itemsize == 8:
+        info = np.iinfo(dtype)
+        whole = np.clip(whole, info.min, np.nextafter(float(info.max), 0))
+    return np.asarray(whole.astype(dtype))

@@ -17,11 +17,12 @@ import numpy as np
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.read import Reader
+from hyperslab.engine.indexing import touched
 from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.cells import Block, arranged, level_shape, plain_numbers, selection, stacked, strips
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.opening import Pictures
-from hyperslab.tiles.picture import Cell, Picture
+from hyperslab.tiles.picture import Cell, Level, Picture
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level
 from hyperslab.tiles.resample import Mask, NDArray, mean, nearest
 
@@ -74,6 +75,12 @@ class Source:
             digest.update(f"{block.read.tag}|{block.place}\n".encode())
         return RegionPlan(frame, tuple(blocks), region.shape, sum(b.read.nbytes for b in blocks), digest.hexdigest())
 
+    def touched(self, frame: Frame, region: Region) -> int:
+        """How many chunks a region of a single image touches; from arithmetic alone."""
+        level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))
+        edges = _edges(frame, frame.picture, level, region)
+        return touched(selection(frame, level, *edges), level.array.metadata.grid)
+
     def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
         """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
         if not plan.blocks:
@@ -104,11 +111,7 @@ class Source:
 
     def _block(self, frame: Frame, picture: Picture, region: Region, place: tuple[int, int]) -> Block:
         level = choose_level(picture.levels, frame.plane, (region.rows.step, region.columns.step))
-        shape = level_shape(picture, level)
-        rows, columns = (
-            box_edges(span, level.factors[axis], shape[axis])
-            for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
-        )
+        rows, columns = _edges(frame, picture, level, region)
         read = self.reader.plan(level.array, selection(frame, level, rows, columns), picture.field)
         return Block(level, frame.plane[0], read, rows, columns, place)
 
@@ -130,6 +133,14 @@ class Source:
         out = np.empty(part.shape + plan.inner_shape, plan.dtype)
         self.reader.fill_slab(plan, part, out, cost=how.cost, cancel=how.cancel)
         return arranged(frame, block, out, rows)
+
+
+def _edges(frame: Frame, picture: Picture, level: Level, region: Region) -> tuple[Edges, Edges]:
+    """Which rows and columns of a level lie under each pixel of a region."""
+    shape = level_shape(picture, level)
+    vertical, horizontal = frame.plane
+    rows = box_edges(region.rows, level.factors[vertical], shape[vertical])
+    return rows, box_edges(region.columns, level.factors[horizontal], shape[horizontal])
 
 
 def region_bytes(frame: Frame, region: Region) -> int:

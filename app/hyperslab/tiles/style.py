@@ -144,11 +144,9 @@ class Stylist:
         facts = channel_facts(frame, channel)
         if wanted is None and facts is not None and facts.window is not None:
             return facts.window.start, facts.window.end
-        natural = natural_range(frame.picture, asked.component)
-        if wanted == "dtype" or (
-            wanted is None and frame.picture.dtype.itemsize == 1 and frame.picture.dtype.kind in "bu"
-        ):
-            return natural
+        dtype = frame.picture.dtype
+        if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
+            return natural_range(frame.picture, asked.component)
         sample = self._statistics.sample(self.subject(frame, channel, asked))
         return sample.minmax if wanted == "minmax" else sample.auto
 

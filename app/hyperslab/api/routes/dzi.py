@@ -8,9 +8,9 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
 from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
 from hyperslab.errors import TileNotFound
-from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.dzi import descriptor, tile_region
-from hyperslab.tiles.service import Rendering
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.pyramid import Region
 
 
 async def get_descriptor(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
@@ -26,16 +26,15 @@ async def get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -
     asked = routes.asked(request)
     fmt = "jpg" if match["fmt"] == "jpeg" else match["fmt"]
     place = int(match["level"]), int(match["x"]), int(match["y"])
+
+    def choose(frame: Frame) -> Region:
+        region = tile_region(frame.grid, *place, overlap=asked.overlap)
+        if region is None:
+            raise TileNotFound(match["path"], "{}/{}_{}".format(*place), "the image has no such tile")
+        return region
+
     try:
-        rendering = await routes.run(_tile, routes, match["path"], asked, place, fmt)
+        rendering = await routes.run(routes.tiles.region, match["path"], asked, fmt, choose)
     except TileNotFound as error:
         return nothing_reply(routes, asked, fmt, error)
     return await rendering_reply(routes, request, asked, rendering)
-
-
-def _tile(routes: TileRoutes, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
-    frame = routes.tiles.frame(path, asked)
-    region = tile_region(frame.grid, *place, overlap=asked.overlap)
-    if region is None:
-        raise TileNotFound(path, "{}/{}_{}".format(*place), "the image has no such tile")
-    return routes.tiles.picture(frame, region, asked, fmt)

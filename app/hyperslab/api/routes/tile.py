@@ -65,7 +65,9 @@ async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) 
     fmt = _format(match)
     place = int(match["z"]), int(match["x"]), int(match["y"])
     try:
-        rendering = await routes.run(routes.tiles.tile, match["path"], asked, place, fmt)
+        rendering = routes.tiles.tile_at_once(match["path"], asked, place, fmt)
+        if rendering is None:
+            rendering = await routes.run(routes.tiles.tile, match["path"], asked, place, fmt)
     except TileNotFound as error:
         return nothing_reply(routes, asked, fmt, error)
     return await rendering_reply(routes, request, asked, rendering)
