@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Response, sync_playwright
 
 from tests.tools import artifacts, chromium
 
 FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
-    *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"),  # WebGL without a GPU
 )
-DESKTOP: Final = (1360, 850)
+WEBGL_FLAGS: Final = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")
+"""WebGL without a GPU: slow, so only for pages that need it."""
+DESKTOP: Final = (1280, 800)
 PHONE: Final = (390, 844)
 
 
-@dataclass(slots=True)
+@dataclass  # Playwright hangs attributes on whatever handles its events: no slots
 class Tab:
     """A page of its own. ``errors``: console errors, exceptions and violations of the content policy.
 
@@ -83,12 +84,32 @@ def open_tab(
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a run."""
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as started:
         yield started
-        started.close()
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    """One Chromium for all tests of a run; it has no WebGL."""
+    with _launched(playwright, *FLAGS) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def webgl_browser(playwright: Playwright) -> Iterator[Browser]:
+    """One with WebGL, drawn by the processor."""
+    with _launched(playwright, *FLAGS, *WEBGL_FLAGS) as browser:
+        yield browser
+
+
+@contextmanager
+def _launched(playwright: Playwright, *flags: str) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=chromium(), args=list(flags))
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ export function createChannels(store) {
 function channelRow(channel, info, change) {
   const { index } = channel;
   const facts = info.channels.find((c) => c.index === index);
-  const label = facts?.label || (info.channel_axis ? `Channel ${index}` : "Window");
+  const label = info.channel_axis ? facts?.label || `Channel ${index}` : "Window";
   const integer = /[iu]\d/.test(info.dtype);
   const set = (window) => change(index, { window }, "window");
   const bars = createHistogram({ label, integer, onchange: set });

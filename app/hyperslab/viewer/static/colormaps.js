@@ -37,7 +37,7 @@ export function createColormaps(store, oninvert) {
     oninput: () => store.update({ gamma: Number((10 ** gamma.valueAsNumber).toFixed(2)) }, "gamma"),
     ondblclick: () => store.update({ gamma: 1 }, "gamma"),
   });
-  const gammaText = h("output", { class: "number" });
+  const gammaText = h("output", { class: "figure" });
   const invert = h("button", { type: "button", class: "chip", onclick: oninvert }, "Invert");
   const element = h(
     "div",

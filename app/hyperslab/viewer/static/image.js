@@ -15,7 +15,7 @@ const keyOf = (frame) => `${frame.path}?${frame.query}`;
 export class Picture {
   /**
    * @param {HTMLElement} element
-   * @param {{onMove: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void}} events
+   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void}} events
    */
   constructor(element, events) {
     this.element = element;
@@ -27,9 +27,11 @@ export class Picture {
       this.#applySmooth();
       events.onMove();
     });
+    this.viewer.addHandler("after-resize", () => events.onResize());
     this.viewer.addHandler("tile-load-failed", (event) => this.#failed(event));
     /** @type {Map<string, any>} frames in the world (OpenSeadragon.TiledImage) by key */
     this.frames = new Map();
+    this.generation = 0; // counts pictures: what was asked for an older one is dropped when it comes
     this.shown = null;
     this.wanted = null;
     this.busy = false;
@@ -68,10 +70,12 @@ export class Picture {
   }
 
   #restart(box) {
+    this.generation += 1;
     for (const [key, item] of this.frames) this.#drop(key, item);
     if (this.labels) this.viewer.world.removeItem(this.labels);
     this.labels = null;
     this.labelKey = "";
+    this.element.dataset.labels = "none";
     this.shown = null;
     this.busy = false;
     this.pendingBox = box;
@@ -96,7 +100,7 @@ export class Picture {
 
   /** Add a frame to the world; the first one is drawn as it loads, later ones stay hidden until they are complete. */
   #load(frame) {
-    const generation = geometry(this.wanted);
+    const { generation } = this;
     const first = this.shown === null;
     return new Promise((resolve) => {
       this.viewer.addTiledImage({
@@ -106,7 +110,7 @@ export class Picture {
         preload: true,
         zombieCache: true,
         success: ({ item }) => {
-          const stale = generation !== geometry(this.wanted);
+          const stale = generation !== this.generation;
           if (stale) this.viewer.world.removeItem(item);
           else this.frames.set(keyOf(frame), item);
           resolve(stale ? null : item);
@@ -145,6 +149,7 @@ export class Picture {
     this.labelKey = key;
     const old = this.labels;
     this.labels = null;
+    this.element.dataset.labels = frame ? "loading" : "none";
     if (!frame) return void (old && this.viewer.world.removeItem(old));
     this.viewer.addTiledImage({
       tileSource: tileSource(frame),
@@ -162,6 +167,7 @@ export class Picture {
     if (key !== this.labelKey) return void world.removeItem(item);
     this.labels = item;
     item.setOpacity(this.labelOpacity);
+    this.element.dataset.labels = "shown";
   }
 
   /** Draw magnified pixels smoothly, or as the squares that they are. */
@@ -206,8 +212,8 @@ export class Picture {
     this.viewer.viewport.fitBounds(this.shown.imageToViewportRectangle(rect), true);
   }
 
-  home() {
-    this.viewer.viewport.goHome();
+  home(immediately = false) {
+    this.viewer.viewport.goHome(immediately);
   }
 
   /** Is all of the picture in view, as it was opened? */

@@ -29,6 +29,7 @@ export function createImageView(store, events) {
   const probe = createProbe(() => context);
   const picture = new Picture(canvas, {
     onMove: () => moved(),
+    onResize: () => store.get().box ?? picture.home(true),
     onLoad: (busy) => {
       element.setAttribute("aria-busy", String(busy));
       loading.hidden = !busy;
@@ -68,7 +69,7 @@ export function createImageView(store, events) {
     return { path, query, width, height, tileSize, minzoom, maxzoom, blank };
   }
 
-  const show = throttle(SHOW_EVERY, (state) => picture.show(frameOf(state), state.box));
+  const show = throttle(SHOW_EVERY, (wanted, box) => picture.show(wanted, box));
 
   /** Neighbours are loaded once the wanted frame is there. */
   function afterFrame() {
@@ -113,7 +114,7 @@ export function createImageView(store, events) {
     setIcon(smooth.firstChild, state.smooth ? "smooth" : "pixels");
     picture.setSmooth(state.smooth);
     if (opened) probe.forget();
-    show(state);
+    show(frameOf(state), state.box);
     const labels = info.labels?.find(({ path }) => path === state.overlay);
     picture.overlay(labels ? frameOf(state, labels.path, overlayQuery(state, info)) : null, state.opacity);
     if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
@@ -166,8 +167,16 @@ export function createImageView(store, events) {
     return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];
   }
 
+  /** Coordinates of the axes have become known. */
+  function named() {
+    dock.refresh();
+    probe.refresh();
+  }
+
   function hide() {
     dock.stop();
+    show.cancel();
+    remember.cancel();
     context.info = null;
     picture.clear();
   }
@@ -184,6 +193,7 @@ export function createImageView(store, events) {
     channels,
     planes,
     overlay,
+    named,
     ready: () => picture.shown !== null,
   };
 }

@@ -13,7 +13,7 @@ export function createOverlay(store) {
     "aria-label": "Opacity of the labels",
     oninput: () => store.update({ opacity: opacity.valueAsNumber }, "opacity"),
   });
-  const text = h("output", { class: "number" });
+  const text = h("output", { class: "figure" });
   const row = h("label", { class: "field-row" }, h("span", {}, "Opacity"), opacity, text);
   const element = h("div", { class: "overlay-panel" }, chips, row);
   let known = null;

@@ -18,8 +18,7 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const size = node.shape[0];
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": `Line plot of ${node.path}` });
   const reading = h("div", { class: "probe", hidden: true, "data-testid": "probe" });
-  const note = h("div", { class: "plot-note" });
-  const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading, note);
+  const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading);
   const unit = unitOf(node, field);
   let data = { start: 0, step: 1, values: new Float64Array() };
   let hover = null;
@@ -37,7 +36,6 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
       const values = await numbers(node.path, `${wanted.start}:${wanted.stop}:${wanted.step}`, { field });
       if (mine !== turn) return;
       data = { start: wanted.start, step: wanted.step, values: perRow(values, wanted) };
-      note.textContent = wanted.step > 1 ? `every ${ordinal(wanted.step)} value · zoom in for all` : "";
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
@@ -59,7 +57,8 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     const style = getComputedStyle(element);
-    drawAxes(context, place, style, { x: axis.name, y: unit });
+    const thinned = data.step > 1 ? ` · every ${ordinal(data.step)} value` : "";
+    drawAxes(context, place, style, { x: axis.name + thinned, y: unit });
     drawLine(context, place, style, data);
     if (hover !== null) drawCursor(context, place, style, data, hover);
   }

@@ -16,6 +16,7 @@ export function createProbe(context) {
   /** @type {Map<string, Promise<any>>} */
   const blocks = new Map();
   let latest = 0;
+  let last = null;
 
   function block(path, select, field) {
     const key = `${path}?${select}?${field}`;
@@ -30,6 +31,7 @@ export function createProbe(context) {
   /** @param {{x: number, y: number}|null} pixel */
   async function show(pixel) {
     const turn = ++latest;
+    last = pixel;
     element.hidden = pixel === null;
     if (pixel === null) return;
     const { state, info } = context();
@@ -43,7 +45,7 @@ export function createProbe(context) {
     }
   }
 
-  return { element, show, forget: () => blocks.clear() };
+  return { element, show, refresh: () => void show(last), forget: () => blocks.clear() };
 }
 
 function coordinates({ x, y }, state, info) {

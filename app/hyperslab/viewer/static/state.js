@@ -206,7 +206,8 @@ function appendChannels(query, list) {
     query.append("off", [number, color, ...window, Number(inverted)].join(","));
   }
   const active = list.filter((channel) => channel.active);
-  appendActive(query, active, { numbered: true, colored: true });
+  const plain = list.length === 1 && !list[0].color; // no channel axis: the window is all there is to say
+  appendActive(query, active, { numbered: !plain, colored: !plain });
 }
 
 /**

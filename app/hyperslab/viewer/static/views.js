@@ -44,7 +44,7 @@ export function createViews(context) {
       texts: () => (imageView.ready() ? snippetsFor(imageView.sight()) : null),
       links: imageView.links,
       panels: imageView.panels(info),
-      named: dock.refresh,
+      named: imageView.named,
       themed: channels.redraw,
       close: imageView.hide,
       actions: {

@@ -1,0 +1,85 @@
+"""The viewer page as a person sees it."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from PIL import Image
+from playwright.sync_api import Locator, Page, expect
+
+from tests.chromium import Tab
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+"""``(height, width, 3)``."""
+
+
+def read(store: Path, path: str) -> Any:
+    """An array of the store, as zarr-python reads it."""
+    return zarr.open_array(store / path, mode="r", zarr_format=2)
+
+
+def pixels(png: bytes) -> Pixels:
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The page in a tab; ``url`` is the service's."""
+
+    tab: Tab
+    url: str
+
+    @property
+    def page(self) -> Page:
+        return self.tab.page
+
+    @property
+    def query(self) -> str:
+        """The state in the address."""
+        return self.page.evaluate("decodeURIComponent(location.search)")  # type: ignore[no-any-return]
+
+    def wait_for_query(self, pattern: str) -> None:
+        """Wait until the address has a state like this (a regular expression)."""
+        expect(self.page).to_have_url(re.compile(rf".*/view/[^?]*{pattern}"))
+
+    def open(self, address: str) -> None:
+        """Load an address below the service, ``/`` or ``/view/…``."""
+        self.page.goto(self.url + address)
+
+    def open_image(self, address: str) -> None:
+        self.open(address)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the newest frame is on the screen."""
+        self.page.locator('.image-view[aria-busy="false"]').wait_for()
+
+    def slider(self, axis: str) -> Locator:
+        return self.page.locator(f'input[data-axis="{axis}"]')
+
+    def picture(self) -> Pixels:
+        """What the canvas shows, without what lies over it."""
+        return pixels(self.page.locator("canvas").first.screenshot())
+
+    def values_under(self, x: int, y: int) -> tuple[dict[str, int], list[float]]:
+        """Axes and values that the page names for a point of the screen."""
+        self.page.mouse.move(x, y)
+        probe = self.page.get_by_test_id("probe")
+        expect(probe.locator(".probe-what")).not_to_be_empty()
+        self.page.wait_for_load_state("networkidle")
+        axes = re.findall(r"(\w+) (\d+)", probe.locator(".probe-where").inner_text())
+        texts = re.findall(r"-?[\d.]+(?:e[+-]\d+)?", probe.locator(".probe-what").inner_text())
+        return {name: int(index) for name, index in axes}, [float(text) for text in texts]
+
+    def check_clean(self) -> None:
+        """Nothing has failed: no console error, no breach of the content policy, no request, no tile."""
+        assert self.tab.errors == []
+        assert self.tab.failed == []
+        picture = self.page.get_by_test_id("picture")
+        assert picture.count() == 0 or picture.get_attribute("data-failed-tiles") == "0"

@@ -1,0 +1,211 @@
+"""Pictures: what is drawn is what is stored, and every control changes what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import expect
+
+from tests.viewer.support import Viewer, pixels, read
+
+MICROSCOPE = "/view/demo/microscope"
+BRAIN = "/view/demo/brain"
+
+
+def steps(value: float, low: float, high: float) -> int:
+    return int(np.clip(np.floor((value - low) * 255 / (high - low) + 0.5), 0, 255))
+
+
+def test_opens_the_demo_volume(viewer: Viewer) -> None:
+    viewer.open_image(MICROSCOPE)
+
+    expect(viewer.page).to_have_title("microscope · Hyperslab")
+    expect(viewer.page.get_by_test_id("scalebar")).to_have_text(re.compile("µm"))
+    assert viewer.picture().std() > 20
+    viewer.tab.keep("microscope")
+    viewer.check_clean()
+
+
+def test_pixels_on_the_screen_are_the_values_in_the_store(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open_image(f"{BRAIN}?z=20&rescale=0,2000&box=256,200,40")
+
+    where, values = viewer.values_under(640, 420)
+
+    assert where["z"] == 20
+    assert values == [read(demo_store, "brain")[20, where["y"], where["x"]]]
+    shown = viewer.page.screenshot(clip={"x": 640, "y": 420, "width": 1, "height": 1})
+    assert values[0] > 0
+    assert abs(int(pixels(shown)[0, 0, 0]) - steps(values[0], 0, 2000)) <= 1
+    viewer.check_clean()
+
+
+def test_zooms_deep_into_finer_tiles(viewer: Viewer) -> None:
+    viewer.open_image(MICROSCOPE)
+    before = viewer.picture()
+
+    for _ in range(6):
+        viewer.page.keyboard.press("+")
+    viewer.wait_for_query(r"\?box=")
+    viewer.settle()
+
+    assert viewer.tab.count("/microscope/2/") > 0
+    assert np.abs(viewer.picture().astype(int) - before).mean() > 5
+    viewer.tab.keep("deep zoom")
+    viewer.page.keyboard.press("0")
+    viewer.wait_for_query("$")
+    viewer.check_clean()
+
+
+def test_slider_shows_another_plane_and_its_neighbours_are_fetched_ahead(viewer: Viewer) -> None:
+    viewer.open_image(BRAIN)
+    before = viewer.picture()
+
+    viewer.slider("z").fill("12")
+    viewer.settle()
+    viewer.page.wait_for_load_state("networkidle")
+
+    assert viewer.query == "?z=12"
+    assert np.abs(viewer.picture().astype(int) - before).mean() > 2
+    assert viewer.tab.count("z=13") > 0
+    assert viewer.tab.count("z=11") > 0
+    viewer.tab.keep("slider")
+    viewer.check_clean()
+
+
+def test_many_quick_moves_of_a_slider_end_at_the_last(viewer: Viewer) -> None:
+    viewer.open_image(BRAIN)
+
+    for z in range(20, 50):
+        viewer.slider("z").fill(str(z))
+    viewer.wait_for_query(r"\?z=49$")
+    viewer.settle()
+
+    assert viewer.tab.count("z=49") > 0
+    viewer.check_clean()
+
+
+def test_play_runs_until_it_is_stopped(viewer: Viewer) -> None:
+    viewer.open_image(f"{BRAIN}?z=30")
+
+    viewer.page.get_by_role("button", name="Play z").click()
+    expect(viewer.slider("z")).to_have_value(re.compile("3[3-9]|[45]."))
+    viewer.page.get_by_role("button", name="Stop z").click()
+
+    expect(viewer.page.get_by_role("button", name="Play z")).to_be_visible()
+    viewer.settle()
+    viewer.check_clean()
+
+
+def test_window_follows_the_numbers_and_the_handles(viewer: Viewer) -> None:
+    viewer.open_image(f"{BRAIN}?z=32")
+    before = viewer.picture()
+
+    viewer.page.get_by_label("Window: high end", exact=True).fill("6000")
+    viewer.page.keyboard.press("Enter")
+    viewer.wait_for_query(r"\?z=32&rescale=")
+    viewer.settle()
+    darker = viewer.picture()
+    viewer.page.get_by_role("slider", name="Window: low end of the window").focus()
+    viewer.page.keyboard.press("Shift+ArrowRight")
+    viewer.wait_for_query(r"\?z=32&rescale=[1-9]")
+
+    assert "rescale=0,6000" not in viewer.query
+    assert darker.mean() < before.mean() * 0.7
+    viewer.tab.keep("window")
+    viewer.check_clean()
+
+
+def test_colour_map_is_chosen_from_swatches(viewer: Viewer) -> None:
+    viewer.open_image("/view/demo/climate/sst")
+
+    viewer.page.get_by_role("button", name=re.compile("Grey")).click()
+    viewer.page.get_by_label("Filter colour maps").fill("magma")
+    viewer.page.wait_for_load_state("networkidle")
+    viewer.tab.keep("colour maps")
+    viewer.page.get_by_role("option", name="magma", exact=True).click()
+    viewer.wait_for_query(r"\?colormap_name=magma$")
+    viewer.settle()
+
+    picture = viewer.picture().astype(int)
+    assert np.abs(picture[..., 0] - picture[..., 2]).max() > 60
+    viewer.tab.keep("colour map")
+    viewer.check_clean()
+
+
+def test_plane_switch_draws_the_other_axes(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open_image(BRAIN)
+
+    viewer.page.get_by_role("button", name="xz", exact=True).click()
+    viewer.wait_for_query(r"\?axes=z,x$")
+    viewer.settle()
+
+    expect(viewer.slider("y")).to_be_visible()
+    where, values = viewer.values_under(660, 430)
+    assert values == [read(demo_store, "brain")[where["z"], where["y"], where["x"]]]
+    viewer.tab.keep("other plane")
+    viewer.check_clean()
+
+
+def test_channels_are_turned_off_and_coloured(viewer: Viewer) -> None:
+    viewer.open_image(MICROSCOPE)
+
+    viewer.page.get_by_role("button", name="Hide Membranes").click()
+    viewer.page.keyboard.press("2")
+    viewer.page.get_by_label("Nuclei: colour").fill("#ff0000")
+    viewer.wait_for_query(r".*color=FF0000")
+    viewer.settle()
+
+    red, green, blue = (float(channel.mean()) for channel in np.moveaxis(viewer.picture(), -1, 0))
+    assert red > 5
+    assert green < red / 10
+    assert blue < red / 10
+    assert "off=1," in viewer.query
+    assert "off=2," in viewer.query
+    viewer.tab.keep("channels")
+    viewer.check_clean()
+
+
+def test_labels_lie_over_the_picture(viewer: Viewer) -> None:
+    viewer.open_image(MICROSCOPE)
+    before = viewer.picture()
+
+    viewer.page.get_by_role("button", name="nuclei", exact=True).click()
+    viewer.page.locator('[data-labels="shown"]').wait_for()
+    viewer.page.get_by_label("Opacity of the labels").fill("1")
+    viewer.wait_for_query(r".*opacity=1")
+
+    assert np.abs(viewer.picture().astype(int) - before).mean() > 8
+    viewer.tab.keep("labels")
+    viewer.check_clean()
+
+
+def test_a_label_image_is_drawn_in_its_colours(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open_image("/view/demo/microscope/labels/nuclei?z=8")
+
+    where, values = viewer.values_under(640, 420)
+
+    assert values == [read(demo_store, "microscope/labels/nuclei/0")[8, where["y"], where["x"]]]
+    expect(viewer.page.get_by_role("heading", name="Channels")).to_have_count(0)
+    viewer.check_clean()
+
+
+def test_values_of_all_channels_stand_under_the_cursor(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open_image(MICROSCOPE)
+
+    where, values = viewer.values_under(500, 300)
+
+    stored = read(demo_store, "microscope/0")[:, where["z"], where["y"], where["x"]]
+    assert values == stored.tolist()
+    viewer.check_clean()
+
+
+def test_coordinates_and_units_come_from_the_arrays_beside(viewer: Viewer) -> None:
+    viewer.open_image("/view/demo/climate/sst")
+
+    viewer.values_under(640, 430)
+
+    expect(viewer.page.get_by_test_id("probe")).to_contain_text("time 0 (2023-01-01)")
+    expect(viewer.page.get_by_test_id("probe")).to_contain_text("degC")
+    viewer.check_clean()

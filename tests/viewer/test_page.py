@@ -1,0 +1,231 @@
+"""Everything around pictures: the way through the hierarchy, plots, tables, lines to copy, keys, trouble."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import zarr
+from playwright.sync_api import Browser, expect
+
+from hyperslab.demo import tables
+from tests.chromium import open_tab
+from tests.server import running_server
+from tests.viewer.support import Viewer, pixels, read
+
+
+def test_home_shows_the_store_with_pictures_of_what_is_in_it(viewer: Viewer) -> None:
+    viewer.open("/")
+
+    cards = viewer.page.locator(".card")
+    expect(cards).to_have_count(7)
+    expect(viewer.page.locator(".card img")).to_have_count(2)
+    expect(viewer.page.locator(".card", has_text="speed_of_light")).to_contain_text("299792458 m/s")
+    viewer.page.wait_for_load_state("networkidle")
+    viewer.tab.keep("home")
+    viewer.check_clean()
+
+
+def test_tree_leads_to_a_node_with_keys_alone(viewer: Viewer) -> None:
+    viewer.open("/")
+    tree = viewer.page.get_by_role("tree")
+    expect(tree.get_by_role("treeitem", name="climate")).to_be_visible()
+
+    tree.get_by_role("link", name="demo").first.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        viewer.page.keyboard.press(key)
+    expect(tree.get_by_role("treeitem", name="sst")).to_contain_text("365 × 90 × 180 · float32")
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        viewer.page.keyboard.press(key)
+
+    expect(viewer.page).to_have_url(re.compile("/view/demo/climate/lat$"))
+    expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
+    viewer.check_clean()
+
+
+def test_array_tells_its_metadata_and_attributes(viewer: Viewer) -> None:
+    viewer.open_image("/view/demo/climate/sst")
+
+    facts = viewer.page.locator(".facts")
+    for text in ("365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 of them", "zstd", "NaN"):
+        expect(facts).to_contain_text(text)
+    expect(viewer.page.locator(".json")).to_contain_text("sea surface temperature")
+    viewer.check_clean()
+
+
+def test_one_axis_is_plotted_and_read_off(viewer: Viewer) -> None:
+    viewer.open("/view/demo/signal?range=1000,1400")
+    plot = viewer.page.locator('[data-view="plot"]')
+    expect(plot).to_have_attribute("aria-busy", "false")
+
+    viewer.page.mouse.move(600, 400)
+    where = viewer.page.locator(".probe-where").inner_text()
+    value = viewer.page.locator(".probe-what").inner_text()
+
+    index = int(re.findall(r"\d+", where)[0])
+    stored = tables.signal()[index]
+    assert 1000 < index < 1400
+    assert float(value.removesuffix(" mV")) == pytest.approx(float(stored), rel=1e-5)
+    assert pixels(plot.locator("canvas").screenshot()).std() > 5
+    viewer.tab.keep("plot")
+    viewer.page.keyboard.press("+")
+    viewer.wait_for_query(r"signal\?range=1\d+,1[0-3]\d+$")
+    viewer.page.keyboard.press("0")
+    viewer.wait_for_query("signal$")
+    expect(plot).to_have_attribute("aria-busy", "false")
+    viewer.tab.keep("plot of everything")
+    viewer.check_clean()
+
+
+def test_records_are_a_table_with_pages(viewer: Viewer) -> None:
+    viewer.open("/view/demo/events")
+    rows = viewer.page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    viewer.tab.keep("table")
+
+    viewer.page.get_by_role("button", name="Next rows").click()
+    viewer.wait_for_query(r"events\?row=50$")
+    expect(rows.first.get_by_role("rowheader")).to_have_text("50")
+
+    stored = tables.events()[50]
+    cells = rows.first.get_by_role("cell").all_inner_texts()
+    assert float(cells[0]) == pytest.approx(float(stored["time"]), rel=1e-5)
+    assert cells[1] == str(stored["id"])
+    assert cells[4] == stored["label"].decode()
+    expect(viewer.page.get_by_role("columnheader", name="energy (keV)")).to_be_visible()
+    viewer.check_clean()
+
+
+def test_a_field_of_records_is_plotted(viewer: Viewer) -> None:
+    viewer.open("/view/demo/events?view=plot&field=energy")
+
+    expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
+    assert viewer.tab.count("dtype=safe&field=energy") == 1
+    viewer.check_clean()
+
+
+def test_a_single_value_and_texts_are_shown(viewer: Viewer) -> None:
+    viewer.open("/view/demo/speed_of_light")
+    expect(viewer.page.locator("table")).to_have_text("299792458m/s")
+    viewer.tab.keep("single value")
+
+    viewer.page.get_by_role("tree").get_by_role("link", name="stations").click()
+
+    expect(viewer.page.locator("tbody tr").first).to_have_text("0Reykjavík")
+    viewer.check_clean()
+
+
+def test_numbers_of_a_plane_are_a_table_too(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open("/view/demo/brain?view=values&z=30&row=250&column=240")
+    expect(viewer.page.locator("tbody tr")).to_have_count(50)
+
+    cells = viewer.page.locator("tbody tr").first.get_by_role("cell").all_inner_texts()
+
+    assert [int(cell) for cell in cells] == read(demo_store, "brain")[30, 250, 240:264].tolist()
+    viewer.check_clean()
+
+
+def test_lines_to_copy_read_exactly_what_is_visible(viewer: Viewer, demo_store: Path) -> None:
+    viewer.open_image("/view/demo/brain?z=20&box=256,200,40")
+    code = viewer.page.locator(".code code")
+    expect(code).to_contain_text("select=20,")
+
+    address = re.findall(r"'(http[^']+)'", code.inner_text())[0]
+    select = httpx.URL(address).params["select"]
+    values = httpx.get(address.replace("format=npy", "format=json")).json()
+
+    rows, columns = (slice(*map(int, part.split(":"))) for part in select.split(",")[1:])
+    assert rows.start <= 200 < rows.stop
+    assert columns.stop - columns.start == pytest.approx(41, abs=1)
+    np.testing.assert_array_equal(values, read(demo_store, "brain")[20, rows, columns])
+    viewer.page.get_by_role("tab", name="Python").click()
+    expect(code).to_contain_text(f"slab = a[{select}]")
+    neuroglancer = viewer.page.get_by_role("link", name="Open in neuroglancer").get_attribute("href")
+    assert neuroglancer is not None
+    assert "zarr2" in neuroglancer
+    viewer.check_clean()
+
+
+def test_keys_are_listed(viewer: Viewer) -> None:
+    viewer.open("/")
+    expect(viewer.page.locator(".card").first).to_be_visible()
+
+    viewer.page.keyboard.press("?")
+    expect(viewer.page.get_by_role("dialog", name="Keys")).to_contain_text("Zoom in and out")
+    viewer.tab.keep("keys")
+    viewer.page.keyboard.press("Escape")
+
+    expect(viewer.page.get_by_role("dialog")).to_have_count(0)
+    viewer.check_clean()
+
+
+def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
+    viewer.open("/view/demo/climate/nothing")
+
+    trouble = viewer.page.get_by_role("alert")
+    expect(trouble).to_contain_text("No array and no group here")
+    expect(trouble).to_contain_text("node-not-found")
+    viewer.tab.keep("trouble")
+    viewer.page.get_by_role("button", name="Open demo/climate").click()
+    expect(viewer.page.get_by_role("heading", name="climate")).to_be_visible()
+    assert len(viewer.tab.failed) == 1
+
+
+@pytest.fixture(scope="module")
+def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Stores: an empty one, one of many groups and a name that wants quoting, one whose picture is damaged."""
+    folder = tmp_path_factory.mktemp("odd")
+    zarr.open_group(folder / "empty", mode="w", zarr_format=2)
+    root = zarr.open_group(folder / "many", mode="w", zarr_format=2)
+    for i in range(130):
+        (folder / "many" / f"g{i:03}").mkdir()
+        (folder / "many" / f"g{i:03}" / ".zgroup").write_text('{"zarr_format": 2}')
+    quoted = root.create_array("a name? & 100%", shape=(4, 5), chunks=(4, 5), dtype="<i4")
+    quoted[...] = np.arange(20).reshape(4, 5)
+    torn = zarr.open_group(folder / "torn", mode="w", zarr_format=2)
+    damaged = torn.create_array("picture", shape=(64, 64), chunks=(64, 64), dtype="<u2", compressors=None)
+    damaged[...] = 7
+    (folder / "torn" / "picture" / "0.0").write_bytes(b"short")
+    with running_server({name: folder / name for name in ("empty", "many", "torn")}) as server:
+        yield server.url
+
+
+def test_long_lists_come_in_pages_and_odd_names_work(browser: Browser, odd_url: str) -> None:
+    with open_tab(browser) as tab:
+        viewer = Viewer(tab, odd_url)
+        viewer.open("/")
+        expect(viewer.page.locator(".card")).to_have_count(3)
+        viewer.page.locator(".card", has_text="many").click()
+        tree = viewer.page.get_by_role("tree")
+        tree.get_by_role("button", name="Show more").click()
+        expect(tree.get_by_role("treeitem", name="g129")).to_be_visible()
+
+        viewer.page.get_by_label("Filter the tree").fill("100%")
+        tree.get_by_role("link", name="a name? & 100%").click()
+        viewer.settle()
+
+        assert viewer.page.url.endswith("/view/many/a%20name%3F%20%26%20100%25")
+        _, values = viewer.values_under(650, 400)
+        assert 0 <= values[0] < 20
+        viewer.check_clean()
+
+
+def test_an_empty_store_says_so(browser: Browser, odd_url: str) -> None:
+    with open_tab(browser) as tab:
+        viewer = Viewer(tab, odd_url)
+        viewer.open("/view/empty")
+
+        expect(viewer.page.locator(".empty")).to_have_text("This group has no members.")
+        viewer.check_clean()
+
+
+def test_damaged_data_is_told(browser: Browser, odd_url: str) -> None:
+    with open_tab(browser) as tab:
+        viewer = Viewer(tab, odd_url)
+        viewer.open("/view/torn/picture")
+
+        expect(viewer.page.get_by_role("alert").first).to_contain_text("0.0")
