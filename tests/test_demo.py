@@ -58,13 +58,19 @@ def test_signal_texts_and_the_scalar_read_back(store: Path) -> None:
     assert read(store / "speed_of_light") == 299_792_458.0
 
 
-@pytest.mark.parametrize("field", ["time", "id", "energy", "xyz"])
+@pytest.mark.parametrize("field", ["time", "id", "energy", "x", "y", "z"])
 def test_each_field_of_the_table_reads_back(store: Path, field: str) -> None:
     spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{store / 'events'}/"}, "field": field}
     values = tensorstore.open(spec, read=True).result().read().result()
     expected = tables.events()[field]
 
     np.testing.assert_array_equal(values, expected)
+
+
+def test_zarr_python_finds_every_node(store: Path) -> None:
+    nodes = {name for name, _ in zarr.open_group(store, mode="r", zarr_format=2).members(max_depth=None)}
+
+    assert {"brain", "climate/sst", "events", "microscope/labels/nuclei/3", "speed_of_light", "stations"} <= nodes
 
 
 def test_the_table_is_stored_as_numpy_holds_it(store: Path) -> None:

@@ -87,7 +87,7 @@ def _write_climate(folder: Path) -> None:
 def _write_tables(root: Path) -> None:
     columns = {
         "title": "Hits in a detector",
-        "units": {"time": "s", "energy": "keV", "xyz": "mm"},
+        "units": {"time": "s", "energy": "keV", "x": "mm", "y": "mm", "z": "mm"},
         "_ARRAY_DIMENSIONS": ["event"],
     }
     write_array(root / "events", tables.events(), Layout((8192,), LZ4, None), columns)

@@ -7,7 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-EVENT: Final = np.dtype([("time", "<f8"), ("id", "<u4"), ("energy", "<f4"), ("xyz", "<f4", (3,)), ("label", "S8")])
+EVENT: Final = np.dtype(
+    [("time", "<f8"), ("id", "<u4"), ("energy", "<f4"), ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("label", "S8")]
+)
+"""Without subarrays: zarr-python 3.1 opens no group that holds any below it."""
 SAMPLES_PER_SECOND: Final = 250
 STATIONS: Final = (
     "Reykjavík", "São Tomé", "Ålesund", "Kraków", "Ürümqi", "東京", "Αθήνα", "Québec",
@@ -23,7 +26,8 @@ def events(count: int = 50_000, seed: int = 5) -> NDArray[np.void]:
     table["time"] = np.cumsum(rng.exponential(0.004, count))
     table["id"] = np.arange(count)
     table["energy"] = rng.normal(np.array([511.0, 662.0, 1173.0])[kind], np.array([14.0, 17.0, 25.0])[kind])
-    table["xyz"] = rng.normal(0, (40, 40, 90), (count, 3))
+    for axis, spread in (("x", 40), ("y", 40), ("z", 90)):
+        table[axis] = rng.normal(0, spread, count)
     table["label"] = np.array([b"e+", b"gamma", b"muon"])[kind]
     return table
 
