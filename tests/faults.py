@@ -106,6 +106,8 @@ class FaultProxy:
         assert parts.port is not None
         self.upstream = (parts.hostname, parts.port)
         self.seen: list[Seen] = []
+        self.answers: list[tuple[str, str, int]] = []
+        """Method, path and status of every answer of the upstream server, in the order they came."""
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self)
@@ -125,6 +127,7 @@ class FaultProxy:
         with self._lock:
             self._rules.clear()
             self.seen.clear()
+            self.answers.clear()
 
     def take(self, seen: Seen) -> Fault | None:
         """Note a request and take the fault it is to meet."""
@@ -197,6 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             upstream.request(self.command, self.path, body=body or None, headers=headers)
             answer = upstream.getresponse()
+            self.server.proxy.answers.append((self.command, self.path, answer.status))
             return answer.status, dict(answer.headers), answer.read()
         finally:
             upstream.close()

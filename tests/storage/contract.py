@@ -12,6 +12,7 @@ import pytest
 
 from hyperslab.errors import ReadOnly
 from hyperslab.storage.base import ABSENT, Store, VersionConflict
+from tests.storage.workers import increment
 
 Opened = Callable[[Mapping[str, bytes]], Store]
 """Opens a new store that holds these values."""
@@ -413,18 +414,6 @@ class ReadOnlyContract:
         assert _value(store, "a/k") == b"1"
         assert store.get("new") is None
         assert not store.capabilities.writable
-
-
-def increment(store: Store, key: str) -> None:
-    """Add one to a number in a store, by conditional puts alone."""
-    while True:
-        stored = store.get(key)
-        assert stored is not None
-        try:
-            store.put(key, str(int(bytes(stored.data)) + 1).encode(), if_version=stored.version)
-        except VersionConflict:
-            continue
-        return
 
 
 def _writes(store: Store) -> Iterator[Callable[[], object]]:

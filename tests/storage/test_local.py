@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,17 @@ class TestLinks:
             store.delete_prefix("a/")
 
         assert sorted(str(p.relative_to(outside)) for p in outside.rglob("*")) == ["deep", "deep/secret", "secret"]
+
+    @pytest.mark.parametrize("key", ["../outside/secret", "a/../../outside/secret", ".."])
+    def test_a_key_that_was_never_normalised_does_not_lead_out_either(
+        self, root: Path, outside: Path, key: str
+    ) -> None:
+        fill(root, {"a/k": b"1"})
+        assert outside.exists()
+
+        for read in (local(root).get, local(root).stat):
+            with suppress(errors.BadPath):
+                assert read(key) is None
 
     def test_listings_leave_out_what_lies_outside(self, root: Path, outside: Path) -> None:
         fill(root, {"a/k": b"1"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict, WritersSafe
 from hyperslab.storage.object_client import connect
 from tests.faults import (
     Before,
@@ -34,8 +35,8 @@ from tests.storage.contract import (
     ReadContract,
     ReadOnlyContract,
     WriteContract,
-    increment,
 )
+from tests.storage.workers import increment
 
 CONDITIONS = DropHeaders(("If-Match", "If-None-Match"))
 
@@ -58,8 +59,19 @@ class TestS3(ReadContract, ListContract, ListedVersionContract, WriteContract, A
         return open_filled
 
 
-class TestPrefixInBucket(ReadContract, ListContract, WriteContract, AtomicContract):
+class TestPrefixInBucket(ReadContract, ListContract):
     """A store that is a part of a bucket sees nothing of the rest."""
+
+    def test_emptying_it_leaves_the_rest_of_the_bucket(
+        self, opened: Opened, s3_server: S3Server, s3_bucket: S3Bucket
+    ) -> None:
+        store = opened({"a": b"1"})
+        store.put("b/c", b"2", if_version=ABSENT)
+
+        assert store.delete_prefix("") == 2
+
+        listed = s3_server.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
+        assert [item["Key"] for item in listed] == ["some/basement", "some/other/x", "x"]
 
     @pytest.fixture
     def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
@@ -184,7 +196,7 @@ LASTING = [
     (Status(504), errors.StoreTimeout, "504"),
     (Status(507), errors.StoreFull, "507"),
     (Status(400, b"<Error><Code>ExpiredToken</Code></Error>"), errors.StoreError, "400 ExpiredToken"),
-    (Delay(0.5), errors.StoreTimeout, "no answer in time"),
+    (Delay(3.0), errors.StoreTimeout, "no answer in time"),
     (Reset(), errors.StoreError, "broke off"),
 ]
 
@@ -309,6 +321,24 @@ class TestLostAnswers:
             store.put("new", b"ours", if_version=ABSENT)
 
         assert [conflict.value.current] == direct.versions("", ["new"])
+
+
+class TestLateWrites:
+    """A put that timed out at the client may still be on its way to the store."""
+
+    @pytest.mark.parametrize("condition", [None, ABSENT], ids=str)
+    def test_it_does_not_undo_what_was_stored_since(
+        self, store: Store, direct: Store, proxy: FaultProxy, condition: Absent | None
+    ) -> None:
+        proxy.inject(Delay(0.7), method="PUT")
+        version = store.put("new", b"ours", if_version=condition)
+        direct.put("new", b"theirs", if_version=version)
+
+        while [method for method, _, _ in proxy.answers].count("PUT") < 2:
+            time.sleep(0.01)
+
+        assert [status for method, _, status in proxy.answers if method == "PUT"] == [200, 412]
+        assert _value(direct, "new") == b"theirs"
 
 
 class TestCapabilities:

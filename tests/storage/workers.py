@@ -11,7 +11,6 @@ from itertools import count
 
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict
-from tests.storage.contract import increment
 
 KEYS = ("a/0.0", "a/0.1", "b/0/0", "c")
 
@@ -19,6 +18,18 @@ KEYS = ("a/0.0", "a/0.1", "b/0/0", "c")
 def value_of(number: int) -> bytes:
     """A value that shows whether it is whole: one number, many times; its size changes from write to write."""
     return f"{number:08d}".encode() * (200 + 37 * (number % 50))
+
+
+def increment(store: Store, key: str) -> None:
+    """Add one to a number in a store, by conditional puts alone."""
+    while True:
+        stored = store.get(key)
+        assert stored is not None
+        try:
+            store.put(key, str(int(bytes(stored.data)) + 1).encode(), if_version=stored.version)
+        except VersionConflict:
+            continue
+        return
 
 
 def write(store: Store) -> None:

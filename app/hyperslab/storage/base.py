@@ -61,7 +61,8 @@ class Capabilities:
     """What a store can do; shown by ``/readyz`` and relied on by `arrays`.
 
     ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
-    ``conditional_delete``: so does delete (on object stores the check comes first and the delete follows).
+    ``conditional_delete``: a delete with a condition is as safe as ``writers_safe`` says. Not so on object stores that
+    many replicas write to: there the check comes first and the delete follows.
     ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
     run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
     """

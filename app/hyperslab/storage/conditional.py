@@ -33,6 +33,7 @@ MARK: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
 
 _LONGEST_PAUSE: Final = 2.0
+_MOST_OVERWRITES: Final = 20
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
 
 
@@ -50,6 +51,10 @@ def put_mode(connection: Connection, if_version: str | Absent) -> Any:
     if if_version is ABSENT:
         return "create"
     return {"version" if connection.kind == "gs" else "e_tag": if_version}
+
+
+class InDoubt(Exception):
+    """An answer was lost, and another writer came before we could look: was ours stored in between? Nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,27 @@ class ConditionalPuts:
         Raises `VersionConflict` only where this put was certainly not applied, and `errors.StoreError` where nobody
         can say (it may have been, and was overwritten since) or where it failed.
         """
+        try:
+            return self._put(key, path, data, if_version)
+        except InDoubt as doubt:
+            reason = "an answer was lost and another writer came: whether this write was stored is not known"
+            raise StoreError(self.store, key, reason) from doubt
+
+    def overwrite(self, key: str, path: str, data: memoryview) -> str:
+        """Store whatever is there, and return the new version: a put on top of the version that is found.
+
+        Not a plain put, because one that timed out may still be on its way. It would come in after its own repetition
+        and after what other writers have put on top of that since; with a condition it comes to nothing.
+        """
+        for attempt in range(_MOST_OVERWRITES):
+            found = self._look(key, path)
+            try:
+                return self._put(key, path, data, ABSENT if found is None else found.version)
+            except (VersionConflict, InDoubt):
+                _pause(attempt)
+        raise StoreError(self.store, key, f"other writers came first {_MOST_OVERWRITES} times")
+
+    def _put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
         token, in_doubt = uuid4().hex, False
         for attempt in range(self.retries + 1):
             try:
@@ -87,7 +113,7 @@ class ConditionalPuts:
                 if not is_worth_retrying(error) or attempt == self.retries:
                     return self._give_up(key, path, token, error)
                 in_doubt = in_doubt or not was_surely_not_applied(error)
-                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
+                _pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _try(self, path: str, data: memoryview, mode: Any, token: str) -> str:
@@ -100,8 +126,7 @@ class ConditionalPuts:
         if found is not None and found.token == token:
             return found.version
         if doubt is not None:
-            reason = "an answer was lost and another writer came: whether this write was stored is not known"
-            raise StoreError(self.store, key, reason) from doubt
+            raise InDoubt from doubt
         raise VersionConflict(key, None if found is None else found.version)
 
     def _give_up(self, key: str, path: str, token: str, error: Exception) -> str:
@@ -150,6 +175,10 @@ def honours_conditions(connection: Connection, store: str) -> bool:
         if status_of(error) in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED):
             return False
         raise translate(store, f"{HIDDEN}/", error) from error
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
 
 
 def _is_refused(client: Client, path: str, mode: Any) -> bool:

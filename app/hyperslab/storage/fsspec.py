@@ -81,6 +81,7 @@ class FsspecStore(Store):
             writable=self._config.writable,
             listable=True,
             conditional_put=False,
+            conditional_delete=True,
             writers_safe=WritersSafe.THREADS,
             width=self._config.width or WIDTH,
             cheap_stat=False,

@@ -142,7 +142,8 @@ class FileLocks:
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
         """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`."""
         if not is_node_key(key):
-            with self._locked(f"chunk-{_digest(key, 1)}", shared):
+            of_its_own = key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
+            with self._locked(f"chunk-{_digest(key, 16 if of_its_own else 1)}", shared):
                 yield
             return
         name = f"node-{_digest(key, 16)}"

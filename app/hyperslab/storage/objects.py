@@ -74,6 +74,7 @@ class ObjectStore:
             writable=self._config.writable,
             listable=self._connection.listable,
             conditional_put=conditional,
+            conditional_delete=self._conditional is False,
             writers_safe=WritersSafe.REPLICAS if conditional else WritersSafe.THREADS,
             width=self._width,
             cheap_stat=False,
@@ -113,7 +114,9 @@ class ObjectStore:
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         body, path = memoryview(data).cast("B"), self._path(key)
-        if if_version is not None and self._detect():
+        if self._detect():
+            if if_version is None:
+                return self._requests.call(key, lambda: self._puts.overwrite(key, path, body))
             return self._requests.call(key, lambda: self._puts.put(key, path, body, if_version))
         with self._commits.hold(key, shared=if_version is None):
             self._compare(key, if_version)
