@@ -140,10 +140,10 @@ _STATUS: dict[type[errors.HyperslabError], int] = {
 }
 
 
-def problem(status: int, error: errors.HyperslabError, **headers: str) -> Answer:
+def problem(status: int, error: errors.HyperslabError, headers: Mapping[str, str] | None = None) -> Answer:
     """A problem document as the server writes it."""
     facts = {"code": error.code, "title": error.title, "detail": str(error), "status": status, **error.facts()}
-    return Answer(status, {"Content-Type": wire.PROBLEM, **headers}, json.dumps(facts).encode())
+    return Answer(status, {"Content-Type": wire.PROBLEM, **(headers or {})}, json.dumps(facts).encode())
 
 
 # --- routes ------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def mesh(select: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
     kept = [axis for axis, item in enumerate(items) if not isinstance(item, int)]
     columns: list[Any] = []
     for axis, (item, length) in enumerate(zip(items, shape, strict=True)):
-        taken = np.arange(length)[item]  # type: ignore[index]
+        taken = np.arange(length)[item]
         columns.append(taken.reshape([-1 if axis == k else 1 for k in kept]) if axis in kept else int(taken))
     return tuple(columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -56,7 +57,8 @@ def keys(draw: DrawFn, shape: Shape) -> Any:
         kinds = ["slice", "array", "mask", "new", "bool"] + ["integer"] * 2 * bool(length)
         match draw(st.sampled_from(kinds)):
             case "integer":
-                parts.append(draw(st.sampled_from([int, np.int32, np.array]))(draw(st.integers(-length, length - 1))))
+                kinds_of_integer: list[Callable[[int], Any]] = [int, np.int32, np.array]
+                parts.append(draw(st.sampled_from(kinds_of_integer))(draw(st.integers(-length, length - 1))))
             case "slice":
                 parts.append(draw(slices(length)))
             case "array":

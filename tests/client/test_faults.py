@@ -14,7 +14,7 @@ import urllib3
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client import HTTPTransport
 from hyperslab.client.session import RetryPolicy, parse_retry_after
-from tests.client.oracle_server import Answer, Fault, Oracle, pause, problem
+from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 
 CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
 ATTEMPTS = RetryPolicy().attempts
@@ -25,8 +25,9 @@ def array(oracle: Oracle, no_waiting: list[float]) -> RemoteArray:  # noqa: ARG0
     return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
 
 
-def busy(status: int = 503, **headers: str) -> Answer:
-    return problem(status, errors.Overloaded(reason="many at once"), **headers)
+def busy(status: int = 503, retry_after: str | None = None) -> Answer:
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return problem(status, errors.Overloaded(reason="many at once"), headers)
 
 
 @pytest.mark.parametrize("cut_after", [0, 1, 1000, 4 * CUBE.size - 1])
@@ -95,7 +96,7 @@ def test_a_busy_server_is_asked_again(oracle: Oracle, array: RemoteArray, no_wai
 
 
 def test_retry_after_is_honoured(oracle: Oracle, array: RemoteArray, no_waiting: list[float]) -> None:
-    oracle.faults.append(Fault(answer=busy(**{"Retry-After": "7"})))
+    oracle.faults.append(Fault(answer=busy(retry_after="7")))
 
     array[0]
 
@@ -103,7 +104,7 @@ def test_retry_after_is_honoured(oracle: Oracle, array: RemoteArray, no_waiting:
 
 
 def test_a_retry_after_beyond_patience_is_an_error_at_once(oracle: Oracle, array: RemoteArray) -> None:
-    oracle.faults.append(Fault(answer=busy(**{"Retry-After": "3600"})))
+    oracle.faults.append(Fault(answer=busy(retry_after="3600")))
 
     with pytest.raises(errors.Overloaded):
         array[0]
@@ -225,7 +226,12 @@ def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pyt
     monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 20_000)
     seen: set[int] = set()
     answer = oracle.answer
-    monkeypatch.setattr(oracle, "answer", lambda call: seen.add(threading.get_ident()) or answer(call))
+
+    def note_thread(call: Call) -> Answer:
+        seen.add(threading.get_ident())
+        return answer(call)
+
+    monkeypatch.setattr(oracle, "answer", note_thread)
     array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)), connections=3)
 
     for _ in range(3):

@@ -109,7 +109,8 @@ def test_big_selections_are_cut_and_put_together(host: Host, monkeypatch: pytest
     array[...] = values
 
     assert_same(host.stored(array), values)
-    for key in [..., np.s_[3:, ::-2], np.s_[:, 7], np.s_[..., 5], np.s_[::3, [4, 40, 41], 10:50]]:
+    selections: list[Any] = [..., np.s_[3:, ::-2], np.s_[:, 7], np.s_[..., 5], np.s_[::3, [4, 40, 41], 10:50]]
+    for key in selections:
         assert_same(array[key], values[key])
 
 

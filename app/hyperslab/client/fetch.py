@@ -106,8 +106,8 @@ def _pieces(region: AnyArray) -> Iterator[AnyArray]:
     if region.flags.c_contiguous:
         yield region
     elif row >= _DIRECT:
-        for part in region:
-            yield from _pieces(part)
+        for i in range(len(region)):
+            yield from _pieces(region[i, ...])
     else:
         rows = _SCRATCH // row
         yield from (region[start : start + rows] for start in range(0, len(region), rows))
