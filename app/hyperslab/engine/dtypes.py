@@ -118,11 +118,6 @@ def canonical_json(value: Any) -> Any:
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]
 
 
-def is_extension(dtype: np.dtype[Any]) -> bool:
-    """Whether this is one of the types of ml_dtypes, whose ``dtype.str`` is not its Zarr spelling."""
-    return dtype.name in _EXTENSIONS
-
-
 def _simple_dtype(text: str) -> np.dtype[Any]:
     if text == "|O":
         return np.dtype(object)
