@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import dataclass
 from typing import Any, Final
@@ -109,7 +110,8 @@ def _spelled(fill: np.ndarray) -> Any:
     if fill.dtype.kind == "c":
         return [_spelled(fill.real), _spelled(fill.imag)]
     if fill.dtype.hasobject:
-        return fill[()]
+        item: Any = fill[()]
+        return base64.b64encode(item).decode() if isinstance(item, bytes) else item
     value = fill.tolist()
     return _spelled_float(float(value)) if _is_float(fill.dtype) else value
 
