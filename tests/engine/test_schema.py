@@ -179,6 +179,7 @@ def test_every_field_of_every_array_has_the_schema_of_tensorstore(
         ({"dtype": [["n", [["a", "<i2"], ["b", "|u1"]]]]}, {"dtype": "byte", "rank": 3}),
         ({"dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": 0}, {"dtype": "ustring", "fill_value": ""}),
         ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}]}, {"dtype": "string", "rank": 2}),
+        ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": "AGE="}, {"fill_value": "AGE="}),
         (
             {"dtype": "|O", "filters": [{"id": "json2"}], "fill_value": {"a": 1}},
             {"dtype": "json", "fill_value": {"a": 1}},

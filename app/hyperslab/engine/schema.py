@@ -30,7 +30,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
 
     What TensorStore cannot state or open is stated as near as its terms allow: the fill value of bytes is a list of
     numbers, times are their ``int64`` counts, a nested struct is its bytes, ``U`` is ``ustring``, objects are
-    ``ustring``, ``string`` (bytes) or ``json`` by codec, and filters and other compressors are given as stored.
+    ``ustring``, ``string`` (bytes, in base64) or ``json`` by codec, and filters and other compressors are as stored.
     """
     view = _named_view(metadata, field) if field else _default_view(metadata)
     rank = metadata.rank + len(view.shape)
