@@ -286,6 +286,14 @@ class TestLostAnswers:
 
         assert store.versions("", ["new"]) == [version]
 
+    def test_it_is_recognised_even_if_the_next_try_is_refused(self, store: Store, proxy: FaultProxy) -> None:
+        proxy.inject(LoseAnswer(), method="PUT")
+        proxy.inject(Status(403), method="PUT")
+
+        version = store.put("new", b"1", if_version=ABSENT)
+
+        assert store.versions("", ["new"]) == [version]
+
     def test_counting_through_lost_answers_counts_each_once(
         self, store: Store, direct: Store, proxy: FaultProxy
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -110,9 +111,10 @@ class ConditionalPuts:
             except OBSTORE_ERRORS as error:
                 if is_unmet_condition(error) and not means_no_bucket(error):
                     return self._settle(key, path, token, error if in_doubt else None)
-                if not is_worth_retrying(error) or attempt == self.retries:
-                    return self._give_up(key, path, token, error)
-                in_doubt = in_doubt or not was_surely_not_applied(error)
+                retryable = is_worth_retrying(error)
+                in_doubt = in_doubt or (retryable and not was_surely_not_applied(error))
+                if not retryable or attempt == self.retries:
+                    return self._give_up(key, path, token if in_doubt else None, error)
                 _pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -129,18 +131,13 @@ class ConditionalPuts:
             raise InDoubt from doubt
         raise VersionConflict(key, None if found is None else found.version)
 
-    def _give_up(self, key: str, path: str, token: str, error: Exception) -> str:
-        """The last try failed: unless it was stored all the same, so does the put."""
-        failure = translate(self.store, key, error)
-        if was_surely_not_applied(error) or not is_worth_retrying(error):
-            raise failure from error
-        try:
-            found = self._look(key, path)
-        except StoreError:
-            raise failure from error
-        if found is not None and found.token == token:
-            return found.version
-        raise failure from error
+    def _give_up(self, key: str, path: str, token: str | None, error: Exception) -> str:
+        """The last try failed: so does the put, unless one of them (``token``: that may be) was stored all the same."""
+        with suppress(StoreError):  # the first failure is the one to report
+            found = None if token is None else self._look(key, path)
+            if found is not None and found.token == token:
+                return found.version
+        raise translate(self.store, key, error) from error
 
     def _look(self, key: str, path: str) -> _Found | None:
         try:
