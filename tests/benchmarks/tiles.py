@@ -1,7 +1,7 @@
 """``python -m tests.benchmarks.tiles``: tiles a second and bytes a tile, cold and warm, with ours and other encoders.
 
-Prints Markdown tables. ``--tiled URL`` and ``--large-image`` measure other programs on the same data, which ``--folder``
-keeps. Nothing here is asserted; a busy machine shows.
+Prints Markdown tables. ``--tiled URL`` and ``--large-image`` measure other programs on the same data, which is kept in
+``--folder``. Nothing here is asserted; a busy machine shows.
 """
 
 from __future__ import annotations
