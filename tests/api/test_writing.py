@@ -1,0 +1,363 @@
+"""Writing over HTTP: what is stored, what is answered, and that a refused or cut request changes no byte."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import crc32c
+import httpx
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+from numpy.typing import NDArray
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import running
+from tests.arrays.support import snapshot
+from tests.server import served
+
+JSON = {"Content-Type": "application/json"}
+NPY = {"Content-Type": "application/x-npy"}
+A = "/v1/metadata/data/a"
+SLICE = "/v1/slice/data/a"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A writable service on an empty folder, with uploads capped at one megabyte."""
+    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
+    service = build([MountedStore("data", store, writable=True)])
+    options = ApiOptions(max_upload_bytes=1 << 20)
+    with served(create_app(service, options)) as url, httpx.Client(base_url=url) as found:
+        yield found
+
+
+def make(client: httpx.Client, **members: Any) -> httpx.Response:
+    definition = {"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4", **members}
+    answer = client.put(A, json=definition)
+    assert answer.status_code == 201, answer.text
+    return answer
+
+
+def npy(values: NDArray[Any]) -> bytes:
+    out = io.BytesIO()
+    np.save(out, values)
+    return out.getvalue()
+
+
+def read(client: httpx.Client, select: str = "", path: str = SLICE) -> NDArray[Any]:
+    answer = client.get(path, params={"select": select, "format": "npy"})
+    assert answer.status_code == 200, answer.text
+    values: NDArray[Any] = np.load(io.BytesIO(answer.content), allow_pickle=False)
+    return values
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    document: dict[str, Any] = answer.json()
+    assert document["code"] == code
+    return document
+
+
+def test_a_new_array_answers_with_its_document_and_all_libraries_open_it(client: httpx.Client, tmp_path: Path) -> None:
+    members = {"fill_value": 7, "attributes": {"unit": "m"}, "dimension_names": ["y", "x"]}
+    answer = make(client, **members)
+
+    document = answer.json()
+    assert answer.headers["location"] == A
+    assert answer.headers["etag"] == client.get(A).headers["etag"]
+    assert (document["shape"], document["fill_value"], document["dimension_names"]) == ([6, 8], 7, ["y", "x"])
+    assert document["compressor"]["cname"] == "lz4"
+    path = str(tmp_path / "a")
+    assert zarr.open_array(path, mode="r", zarr_format=2)[0, 0] == 7
+    opened = ts.open({"driver": "zarr", "kvstore": {"driver": "file", "path": path}}, read=True).result()
+    assert opened[0, 0].read().result() == 7
+
+
+def test_a_chunk_shape_is_chosen_where_none_is_given(client: httpx.Client) -> None:
+    answer = client.put(A, json={"shape": [1000, 2000, 3000], "dtype": "<u2", "chunk_aspect_ratio": [1, 2, 2]})
+
+    assert answer.json()["chunks"] == [64, 128, 128]
+
+
+def test_modes_create_open_and_replace(client: httpx.Client) -> None:
+    make(client)
+    client.put(SLICE, content="5", headers=JSON)
+    same = {"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4"}
+
+    problem(client.put(A, json=same), 409, "node-exists")
+    problem(client.put(A, json=same, headers={"If-None-Match": "*"}), 409, "node-exists")
+    assert client.put(A, json=same, params={"mode": "open"}).status_code == 200
+    differs = problem(client.put(A, json={**same, "dtype": "<f8"}, params={"mode": "open"}), 409, "node-exists")
+    assert (differs["member"], differs["wanted"], differs["found"]) == ("dtype", "<f8", "<i4")
+    assert client.put(A, json=same, params={"mode": "replace"}).status_code == 201
+    assert not read(client).any()
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_raw_npy_and_json_bodies_are_stored(client: httpx.Client, order: str, separator: str, tmp_path: Path) -> None:
+    make(client, order=order, dimension_separator=separator)
+    expected = np.arange(48, dtype="<i4").reshape(6, 8)
+
+    assert client.put(SLICE, content=expected.tobytes()).status_code == 204
+    assert (
+        client.put(SLICE, params={"select": "1:5:2,::-1"}, content=npy(-expected[:2]), headers=NPY).status_code == 204
+    )
+    assert client.put(SLICE, params={"select": "[0,5],[1,3]"}, content="[[1,2],[3,4]]", headers=JSON).status_code == 204
+    assert client.put(SLICE, params={"select": "-1,-1"}, content="99", headers=JSON).status_code == 204
+
+    expected = expected.copy()
+    expected[1:5:2, ::-1] = -np.arange(48, dtype="<i4").reshape(6, 8)[:2]
+    expected[np.ix_([0, 5], [1, 3])] = [[1, 2], [3, 4]]
+    expected[-1, -1] = 99
+    np.testing.assert_array_equal(read(client), expected)
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"), mode="r", zarr_format=2)[...], expected)
+
+
+def test_one_field_and_its_subarray_are_stored(client: httpx.Client) -> None:
+    make(client, shape=[5], chunks=[2], dtype=[["x", "<i4"], ["y", "<f8", [2]]])
+    assert client.put(SLICE, params={"field": "y"}, content=np.arange(10.0).tobytes()).status_code == 204
+    assert client.put(SLICE, params={"field": "x", "select": "1:3"}, content="7", headers=JSON).status_code == 204
+
+    values = read(client)
+    assert values["x"].tolist() == [0, 7, 7, 0, 0]
+    np.testing.assert_array_equal(values["y"], np.arange(10.0).reshape(5, 2))
+
+
+def test_strings_times_and_complex_numbers_can_be_given_as_json(client: httpx.Client) -> None:
+    for dtype, value, expected in (
+        ("|S5", "abc", b"abc"),
+        ("<U3", "äöü", "äöü"),
+        ("<M8[D]", 3, np.datetime64("1970-01-04")),
+        ("<c16", [1.5, -2], 1.5 - 2j),
+        ("<f4", "NaN", np.nan),
+        ("|b1", True, True),
+    ):
+        client.put(A, params={"mode": "replace"}, json={"shape": [2], "dtype": dtype})
+        assert client.put(SLICE, content=json.dumps(value), headers=JSON).status_code == 204
+
+        np.testing.assert_array_equal(read(client), np.full(2, expected, read(client).dtype))
+
+
+def test_objects_are_written_as_json(client: httpx.Client) -> None:
+    make(client, shape=[3], chunks=[2], dtype="|O", filters=[{"id": "vlen-utf8"}], fill_value="")
+    assert client.put(SLICE, content='["one","zwei","drei und mehr"]', headers=JSON).status_code == 204
+
+    assert client.get(SLICE, params={"format": "json"}).json() == ["one", "zwei", "drei und mehr"]
+
+
+def test_chunks_are_written_decoded_or_as_they_are_stored(client: httpx.Client, tmp_path: Path) -> None:
+    make(client, compressor={"id": "zlib", "level": 1})
+    edge = np.arange(8, dtype="<i4").reshape(2, 4)
+    assert client.put("/v1/chunk/data/a/1.1", content=edge.tobytes()).status_code == 204
+    stored = (tmp_path / "a" / "1.1").read_bytes()
+    answer = client.put("/v1/chunk/data/a/0.0", params={"format": "stored"}, content=stored)
+
+    assert answer.status_code == 204
+    assert (tmp_path / "a" / "0.0").read_bytes() == stored
+    assert answer.headers["etag"] == client.get("/v1/chunk/data/a/0.0", params={"format": "stored"}).headers["etag"]
+    np.testing.assert_array_equal(read(client, "4:,4:"), edge)
+    assert client.delete("/v1/chunk/data/a/1.1").status_code == 204
+    problem(client.delete("/v1/chunk/data/a/1.1"), 404, "chunk-not-found")
+    assert not read(client, "4:,4:").any()
+
+
+def test_conditions_hold_for_boxes_chunks_keys_and_nodes(client: httpx.Client) -> None:
+    """The tag that a read gave lets one write through; the tag that the write gave lets the next one through."""
+    make(client)
+    for url in (SLICE, "/v1/chunk/data/a/0.0"):
+        tag = client.get(url).headers["etag"]
+        first = client.put(url, content="1", headers={**JSON, "If-Match": tag})
+        assert first.status_code == 204
+        stale = client.put(url, content="2", headers={**JSON, "If-Match": tag})
+        assert problem(stale, 412, "precondition-failed")["current"] == stale.headers["etag"] == first.headers["etag"]
+        assert first.headers["etag"] == client.get(url).headers["etag"]
+        assert client.put(url, content="3", headers={**JSON, "If-Match": first.headers["etag"]}).status_code == 204
+    node = client.get(A).headers["etag"]
+    patched = client.patch(A, json={"attributes": {"k": 1}}, headers={"If-Match": node})
+    assert patched.status_code == 200
+    problem(client.patch(A, json={"shape": [1, 1]}, headers={"If-Match": node}), 412, "precondition-failed")
+    problem(client.delete(A, headers={"If-Match": node}), 412, "precondition-failed")
+    assert client.delete(A, headers={"If-Match": patched.headers["etag"]}).status_code == 204
+
+
+def test_if_none_match_lets_only_the_first_write_of_a_chunk_through(client: httpx.Client) -> None:
+    make(client)
+    only_new = {**JSON, "If-None-Match": "*"}
+
+    assert client.put("/v1/chunk/data/a/0.1", content="1", headers=only_new).status_code == 204
+    problem(client.put("/v1/chunk/data/a/0.1", content="2", headers=only_new), 412, "precondition-failed")
+    assert client.put(SLICE, params={"select": "5,7"}, content="1", headers=only_new).status_code == 204
+
+
+def test_resize_and_attributes_are_patched_together(client: httpx.Client) -> None:
+    make(client, attributes={"a": 1, "b": {"c": 2}})
+    client.put(SLICE, content="5", headers=JSON)
+    answer = client.patch(A, json={"shape": [3, None], "attributes": {"a": None, "b": {"d": 3}}})
+
+    assert answer.json()["shape"] == [3, 8]
+    assert answer.json()["attributes"] == {"b": {"c": 2, "d": 3}}
+    client.patch(A, json={"shape": [6, 8]}, params={"expand_only": "true"})
+    assert (read(client)[:3] == 5).all()
+    assert not read(client)[3:].any()
+
+
+def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
+    make(client)
+    rows = np.full((2, 8), 9, "<i4")
+    url = "/v1/append/data/a"
+    first = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
+    again = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
+
+    assert first.json() == {"path": "data/a", "axis": 0, "offset": 6, "length": 2, "shape": [8, 8], "repeated": False}
+    assert (first.status_code, again.status_code, again.json()["repeated"]) == (201, 200, True)
+    assert client.post(url, params={"axis": 1}, content=npy(np.ones((8, 3), "<i4")), headers=NPY).json()["offset"] == 8
+    conflict = problem(client.post(url, params={"at": 6}, content=b"\0" * 44), 409, "append-conflict")
+    assert conflict["length"] == 8
+    assert client.get(A).json()["shape"] == [8, 11]
+
+
+def test_groups_are_made_and_removed(client: httpx.Client) -> None:
+    assert client.put("/v1/metadata/data/g/h", json={"kind": "group", "attributes": {"x": 1}}).status_code == 201
+    assert client.get("/v1/metadata/data/g").json()["children"] == [{"name": "h", "kind": "group"}]
+    problem(client.delete("/v1/metadata/data/g"), 409, "node-exists")
+    assert client.delete("/v1/metadata/data/g", params={"recursive": "true"}).status_code == 204
+    problem(client.get("/v1/metadata/data/g"), 404, "node-not-found")
+
+
+def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp_path: Path) -> None:
+    make(client)
+    body = np.ones((6, 8), "<i4").tobytes()
+    before = snapshot(tmp_path)
+    for name, digest in (
+        ("sha-256", hashlib.sha256(body).digest()),
+        ("crc32c", crc32c.crc32c(body).to_bytes(4, "big")),
+    ):
+        good, bad = (base64.b64encode(value).decode() for value in (digest, digest[::-1]))
+        problem(client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{bad}:"}), 400, "digest-mismatch")
+        assert snapshot(tmp_path) == before
+        assert client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{good}:"}).status_code == 204
+        client.put(SLICE, content="0", headers=JSON)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "headers", "status", "code"),
+    [
+        ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
+        ("PUT", SLICE, npy(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),
+        ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), np.nan)), NPY, 400, "bad-body"),
+        ("PUT", SLICE, b"1.5", JSON, 400, "bad-body"),
+        ("PUT", SLICE, b'"NaN"', JSON, 400, "bad-body"),
+        ("PUT", SLICE, b"[[1]]", JSON, 400, "bad-body"),
+        ("PUT", SLICE, b"{", JSON, 400, "bad-body"),
+        ("PUT", SLICE, b"1", {"Content-Type": "image/png"}, 415, "unsupported-media-type"),
+        ("PUT", SLICE, b"\0" * 192, {"Array-Shape": "[8,6]"}, 400, "bad-body"),
+        ("PUT", SLICE, b"\0" * 192, {"Array-Dtype": '"<u4"'}, 400, "bad-body"),
+        ("PUT", SLICE + "?select=6", b"1", JSON, 422, "index-out-of-range"),
+        ("PUT", SLICE + "?select=a", b"1", JSON, 400, "bad-selection"),
+        ("PUT", SLICE + "?field=x", b"1", JSON, 422, "field-unknown"),
+        ("PUT", SLICE, b"\0" * (1 << 21), {}, 413, "too-large"),
+        ("PUT", "/v1/chunk/data/a/2.0", b"1", JSON, 422, "index-out-of-range"),
+        ("PUT", "/v1/chunk/data/a/0.0?format=stored", b"junk", {}, 502, "chunk-corrupt"),
+        ("PUT", "/v1/slice/data/nothing", b"1", JSON, 404, "node-not-found"),
+        ("PATCH", A, b'{"shape": [-1, 8]}', JSON, 422, "bad-definition"),
+        ("PATCH", A, b'{"shape": [6]}', JSON, 422, "bad-definition"),
+        ("PATCH", A, b'{"shape": [6.5, 8]}', JSON, 422, "bad-definition"),
+        ("PATCH", A, b'{"chunks": [1, 1]}', JSON, 422, "bad-definition"),
+        ("PATCH", A + "?expand_only=1", b'{"shape": [5, 8]}', JSON, 422, "bad-definition"),
+        ("POST", "/v1/append/data/a", b"\0" * 33, {}, 400, "bad-body"),
+        ("POST", "/v1/append/data/a?axis=2", b"\0" * 32, {}, 400, "bad-parameter"),
+        ("POST", "/v1/append/data/a", npy(np.zeros((1, 7), "<i4")), NPY, 400, "bad-body"),
+        ("PUT", "/v1/metadata/data/a/b", b'{"kind": "group"}', JSON, 422, "wrong-kind"),
+        ("PUT", "/v1/metadata/data/b", b'{"shape": [2]}', JSON, 422, "bad-definition"),
+        ("PUT", "/v1/metadata/data/b", b'{"shape": [2], "dtype": "<i3"}', JSON, 422, "bad-definition"),
+        ("PUT", "/v1/metadata/data/b", b'{"shape": [2], "dtype": "<i4", "typo": 1}', JSON, 422, "bad-definition"),
+        ("PUT", "/v1/metadata/data/b", b'{"shape": [2], "dtype": "<i4", "compressor": {"id": "pickle"}}', JSON, 422,
+         "bad-definition"),
+        ("PUT", "/zarr/data/a/9.9", b"", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/a/0.0", b"junk", {}, 502, "chunk-corrupt"),
+        ("PUT", "/zarr/data/a/.zarray", b"{}", {}, 502, "bad-metadata"),
+        ("PUT", "/zarr/data/c/zarr.json", b"{}", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/a/readme.txt", b"hello", {}, 400, "bad-path"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_and_changes_no_byte(
+    client: httpx.Client,
+    tmp_path: Path,
+    method: str,
+    url: str,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    make(client, compressor={"id": "zlib", "level": 1})
+    client.put(SLICE, content="3", headers=JSON)
+    before = snapshot(tmp_path)
+
+    problem(client.request(method, url, content=body, headers=headers), status, code)
+
+    assert snapshot(tmp_path) == before
+
+
+def test_an_upload_that_is_cut_changes_nothing(client: httpx.Client, tmp_path: Path) -> None:
+    make(client)
+    before = snapshot(tmp_path)
+    parts = urlsplit(str(client.base_url))
+    with socket.create_connection((parts.hostname or "", parts.port or 80)) as connection:
+        connection.sendall(f"PUT {SLICE} HTTP/1.1\r\nHost: x\r\nContent-Length: 192\r\n\r\n".encode() + b"\1" * 100)
+
+    assert not read(client).any()
+    assert snapshot(tmp_path) == before
+
+
+def test_a_read_only_store_refuses_every_write(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "a"), shape=(6, 8), chunks=(4, 4), dtype="<i4", zarr_format=2)[...] = 1
+    before = snapshot(tmp_path)
+    with running(tmp_path) as server, httpx.Client(base_url=server.url) as client:
+        for answer in (
+            client.put(SLICE, content="3", headers=JSON),
+            client.put("/v1/chunk/data/a/0.0", content="3", headers=JSON),
+            client.delete("/v1/chunk/data/a/0.0"),
+            client.patch(A, json={"shape": [1, 1]}),
+            client.put("/v1/metadata/data/b", json={"kind": "group"}),
+            client.delete(A),
+            client.post("/v1/append/data/a", content=b"\0" * 32),
+            client.put("/zarr/data/a/0.0", content=b""),
+            client.delete("/zarr/data/a/0.0"),
+        ):
+            problem(answer, 403, "read-only")
+
+    assert snapshot(tmp_path) == before
+
+
+def test_zarr_python_writes_through_the_keys_and_is_seen_at_once(client: httpx.Client) -> None:
+    url = f"{str(client.base_url).rstrip('/')}/zarr/data/a"
+    array = zarr.create_array(url, shape=(6, 8), chunks=(4, 4), dtype="<i4", zarr_format=2)
+    values = np.arange(48, dtype="<i4").reshape(6, 8)
+    array[...] = values
+    np.testing.assert_array_equal(read(client), values)
+
+    array[1:3, 1:3] = -1
+    client.put(SLICE, params={"select": "5,5"}, content="77", headers=JSON)
+
+    values[1:3, 1:3], values[5, 5] = -1, 77
+    np.testing.assert_array_equal(read(client), values)
+    np.testing.assert_array_equal(np.asarray(array[...]), values)
+    array.resize((9, 8))
+    assert not read(client, "6:").any()
