@@ -70,14 +70,12 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
-    metrics = Metrics()
-    metrics.watch(service)
     return Context(
         service,
         options,
         Threads(options.request_threads),
         Admission(service.in_flight, patience=options.queue_seconds),
-        metrics,
+        Metrics(service),
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
         WarmKeys(),
     )

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Literal
+from functools import lru_cache
+from typing import Final, Literal
 
 from hyperslab.errors import BadParameter, PreconditionFailed
 
@@ -25,6 +26,7 @@ def strong_etag(version: str) -> str:
     return f'"{bare}"'
 
 
+@lru_cache(4096)
 def http_date(seconds: float) -> str:
     """Seconds since 1970 as in ``Sun, 06 Nov 1994 08:49:37 GMT``."""
     return formatdate(int(seconds), usegmt=True)
@@ -92,6 +94,13 @@ class Conditions:
         since = self.if_unmodified_since
         if since is not None and now.modified is not None and int(now.modified) > since:
             raise PreconditionFailed("If-Unmodified-Since", http_date(since), now.etag)
+
+
+CONDITIONAL: Final = frozenset(
+    (b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range")
+)
+"""The headers that `Conditions` are made of."""
+UNCONDITIONAL: Final = Conditions()
 
 
 def _matches_strongly(tags: Tags, etag: str | None) -> bool:

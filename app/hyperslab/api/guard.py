@@ -37,7 +37,7 @@ class Guard:
         try:
             await self._app(scope, receive, send_and_note)
         except Cancelled:
-            self._metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
+            self._metrics.count_abandoned(scope.get(ROUTE, "other"))
         except Exception as error:
             if started:
                 self._cut(scope, error)
@@ -46,7 +46,7 @@ class Guard:
 
     def _cut(self, scope: Scope, error: Exception) -> None:
         """Return without an end: the server then closes the connection."""
-        self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
+        self._metrics.count_cut(scope.get(ROUTE, "other"))
         log.error("cut the answer to %s: %s", scope["path"], error, exc_info=error)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
     return (*kept, *_VARY) if negotiated else kept
 
 
+@lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     """What the bytes of a body mean."""
     return (

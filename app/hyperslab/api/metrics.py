@@ -1,73 +1,75 @@
-"""Numbers for the operator: a registry of our own, and the middleware that feeds it."""
+"""Numbers for the operator: counted on the event loop, put into Prometheus's words when they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
 from time import perf_counter
-from typing import Any
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.arrays.service import Service
+from hyperslab.cache import CacheStats
 
-ROUTE = "hyperslab.route"
+ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NOBODY_THERE = 499
 _METHODS = frozenset(("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"))
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+_BOUNDS = [*map(str, _SECONDS), "+Inf"]
+
+Labels = tuple[str, str, int]
+"""Route, method and status."""
+
+
+@dataclass(slots=True)
+class _Answered:
+    """Answers with the same labels: how many, their seconds (all, and by bucket) and the bytes of their bodies."""
+
+    count: int = 0
+    seconds: float = 0.0
+    nbytes: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
 
 
 class Metrics:
-    """Requests by route, method and status, their durations and bytes, and work that was given up."""
+    """What was answered, given up because the client had left, and cut because reading failed half way."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        labels = ("route", "method", "status")
-        self._requests = Counter("hyperslab_requests", "Requests answered.", labels, registry=self.registry)
-        self._seconds = Histogram(
-            "hyperslab_request_seconds",
-            "From the request to the last byte handed to the network.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._sent = Counter("hyperslab_sent_bytes", "Bytes of bodies sent.", ("route",), registry=self.registry)
-        self.abandoned = Counter(
-            "hyperslab_abandoned", "Answers given up because the client had left.", ("route",), registry=self.registry
-        )
-        self.cut = Counter(
-            "hyperslab_cut", "Answers cut short because reading failed half way.", ("route",), registry=self.registry
-        )
-        self._by_labels: dict[tuple[str, str, int], tuple[Counter, Histogram, Counter]] = {}
+    def __init__(self, service: Service) -> None:
+        self._answered: dict[Labels, _Answered] = {}
+        self._abandoned: Counter[str] = Counter()
+        self._cut: Counter[str] = Counter()
+        self._registry = CollectorRegistry()
+        self._registry.register(_Numbers(service, self._answered, self._abandoned, self._cut))
 
-    def watch(self, service: Service) -> None:
-        """Also show the numbers that the use cases keep themselves."""
-        self.registry.register(_ServiceNumbers(service))
+    def count(self, labels: Labels, *, seconds: float, nbytes: int) -> None:
+        """Count one request that is over."""
+        answered = self._answered.get(labels)
+        if answered is None:
+            answered = self._answered[labels] = _Answered()
+        answered.count += 1
+        answered.seconds += seconds
+        answered.nbytes += nbytes
+        answered.buckets[bisect_left(_SECONDS, seconds)] += 1
 
-    def count(self, labels: tuple[str, str, int], *, seconds: float, nbytes: int) -> None:
-        """Count one answered request."""
-        requests, durations, sent = self._by_labels.get(labels) or self._children(labels)
-        requests.inc()
-        durations.observe(seconds)
-        sent.inc(nbytes)
+    def count_abandoned(self, route: str) -> None:
+        self._abandoned[route] += 1
+
+    def count_cut(self, route: str) -> None:
+        self._cut[route] += 1
 
     def text(self) -> bytes:
         """The text format that Prometheus reads."""
-        return generate_latest(self.registry)
-
-    def _children(self, labels: tuple[str, str, int]) -> tuple[Counter, Histogram, Counter]:
-        route, method, status = labels
-        found = (
-            self._requests.labels(route, method, str(status)),
-            self._seconds.labels(route),
-            self._sent.labels(route),
-        )
-        return self._by_labels.setdefault(labels, found)
+        return generate_latest(self._registry)
 
 
 class Observed:
@@ -100,25 +102,61 @@ class Observed:
             self._metrics.count(labels, seconds=perf_counter() - began, nbytes=nbytes)
 
 
-class _ServiceNumbers(Collector):
-    """Read when asked for, not counted along."""
+class _Numbers(Collector):
+    """All numbers as they are when Prometheus asks."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, answered: Mapping[Labels, _Answered], abandoned: Counter[str], cut: Counter[str]
+    ) -> None:
         self._service = service
+        self._answered = answered
+        self._abandoned = abandoned
+        self._cut = cut
 
     def collect(self) -> Iterator[Metric]:
+        yield self._requests()
+        yield self._durations()
+        yield _by_route("hyperslab_sent_bytes", "Bytes of bodies sent.", self._sent())
+        yield _by_route("hyperslab_abandoned", "Answers given up because the client had left.", self._abandoned)
+        yield _by_route("hyperslab_cut", "Answers cut short because reading failed half way.", self._cut)
         yield from _cache_numbers("chunk", self._service.cache.stats())
-        held = GaugeMetricFamily("hyperslab_in_flight_bytes", "Memory that answers hold at the moment.")
-        held.add_metric([], self._service.in_flight.held)
-        yield held
+        held = self._service.in_flight.held
+        yield GaugeMetricFamily("hyperslab_in_flight_bytes", "Memory that answers hold at the moment.", held)
+
+    def _requests(self) -> Metric:
+        family = CounterMetricFamily("hyperslab_requests", "Requests.", labels=("route", "method", "status"))
+        for (route, method, status), answered in self._answered.items():
+            family.add_metric((route, method, str(status)), answered.count)
+        return family
+
+    def _durations(self) -> Metric:
+        text = "From the request to the last byte handed to the network."
+        family = HistogramMetricFamily("hyperslab_request_seconds", text, labels=("route",))
+        for route, parts in self._routes().items():
+            counts = [sum(each) for each in zip(*[part.buckets for part in parts], strict=True)]
+            buckets = list(zip(_BOUNDS, accumulate(counts), strict=True))
+            family.add_metric((route,), buckets, sum(part.seconds for part in parts))
+        return family
+
+    def _sent(self) -> Mapping[str, int]:
+        return {route: sum(part.nbytes for part in parts) for route, parts in self._routes().items()}
+
+    def _routes(self) -> Mapping[str, list[_Answered]]:
+        routes: dict[str, list[_Answered]] = {}
+        for (route, _, _), answered in self._answered.items():
+            routes.setdefault(route, []).append(answered)
+        return routes
 
 
-def _cache_numbers(name: str, stats: Any) -> Iterable[Metric]:
-    for member in ("hits", "misses", "evictions"):
-        counter = CounterMetricFamily(f"hyperslab_{name}_cache_{member}", f"{member.capitalize()} of the {name} cache.")
-        counter.add_metric([], getattr(stats, member))
-        yield counter
-    for member, unit in (("nbytes", "bytes"), ("entries", "entries"), ("limit", "limit_bytes")):
-        gauge = GaugeMetricFamily(f"hyperslab_{name}_cache_{unit}", f"What the {name} cache holds, or may: {member}.")
-        gauge.add_metric([], getattr(stats, member))
-        yield gauge
+def _by_route(name: str, text: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=("route",))
+    for route, value in values.items():
+        family.add_metric((route,), value)
+    return family
+
+
+def _cache_numbers(name: str, stats: CacheStats) -> Iterable[Metric]:
+    for member, value in (("hits", stats.hits), ("misses", stats.misses), ("evictions", stats.evictions)):
+        yield CounterMetricFamily(f"hyperslab_{name}_cache_{member}", f"The {name} cache's {member}.", value)
+    for member, value in (("bytes", stats.nbytes), ("entries", stats.entries), ("limit_bytes", stats.limit)):
+        yield GaugeMetricFamily(f"hyperslab_{name}_cache_{member}", f"The {name} cache's {member}.", value)

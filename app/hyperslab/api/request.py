@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import cached_property
 from typing import Any
 
 from starlette.types import Receive, Scope
 
 from hyperslab.api import params
-from hyperslab.api.conditional import Conditions
+from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 
 
 class Request:
@@ -46,9 +47,14 @@ class Request:
         """The value of a header (``name`` in lower case); several are one list, as RFC 9110 §5.3 has it."""
         return self._headers.get(name)
 
+    def has_any(self, names: Set[bytes]) -> bool:
+        """Whether any of these headers was sent."""
+        return not names.isdisjoint(self._headers)
+
     @property
     def conditions(self) -> Conditions:
-        return Conditions.parse(self.header)
+        """Raises `BadParameter`."""
+        return Conditions.parse(self.header) if self.has_any(CONDITIONAL) else UNCONDITIONAL
 
     @property
     def root_path(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hyperslab.api.bodies import Bytes, Opened
-from hyperslab.api.conditional import strong_etag
+from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
 from hyperslab.api.ranges import ByteRange
@@ -21,6 +21,7 @@ from hyperslab.wire import JSON, RAW
 _PIECE = 8 << 20
 _WHOLE = 1 << 20
 """Values up to this size are read in one go, so that the tag sent is that of the bytes sent."""
+_PARTIAL = CONDITIONAL | {b"range"}
 _NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
 
 
@@ -38,8 +39,7 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
 
 def _wants_all(request: Request) -> bool:
     """Whether the answer is sure to be the whole value."""
-    headers = (b"range", b"if-none-match", b"if-match", b"if-modified-since", b"if-unmodified-since")
-    return request.method == "GET" and not any(request.header(name) for name in headers)
+    return request.method == "GET" and not request.has_any(_PARTIAL)
 
 
 async def _read_whole(context: Context, found: StoredKey) -> tuple[StoredKey, Bytes]:
@@ -47,9 +47,10 @@ async def _read_whole(context: Context, found: StoredKey) -> tuple[StoredKey, By
         stored = context.keys.read(found)
     else:
         stored = await context.threads.run(context.keys.read, found)
-    current = replace(found, version=stored.version, size=len(stored.data))
-    context.warm_keys.note(current)
-    return current, Bytes(stored.data)
+    if stored.version != found.version:  # written since
+        found = replace(found, version=stored.version, size=len(stored.data))
+    context.warm_keys.note(found)
+    return found, Bytes(stored.data)
 
 
 @dataclass(frozen=True, slots=True)
