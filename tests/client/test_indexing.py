@@ -186,3 +186,9 @@ def test_huge_axes_cost_nothing() -> None:
     selection = select((slice(5, None), -1), (2**62 - 1, 2**40))
 
     assert selection.axes == (range(5, 2**62 - 1), 2**40 - 1)
+
+
+@pytest.mark.parametrize("key", [np.array([2**64 - 1], "u8"), [2**63], 2**63, np.uint64(2**64 - 1)])
+def test_indices_beyond_64_bits_do_not_wrap_around(key: Any) -> None:
+    with pytest.raises(errors.IndexOutOfRange):
+        select(key, (10,))

@@ -55,22 +55,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One item of a key: ``taken`` is a range or an index array (0-d for an integer) of ``axis``.
+    """One item of a key: ``taken`` is an index, a range or an index array of ``axis``.
 
     Without an axis, a range is a new axis where it has length 1 and an ellipsis that stands for nothing where it has
     length 0 (it still parts index arrays, like any slice), and an array is a 0-d boolean.
     """
 
-    taken: range | IntArray
+    taken: Axis
     axis: int | None
-
-    @property
-    def is_array(self) -> bool:
-        return isinstance(self.taken, np.ndarray)
-
-    @property
-    def is_integer(self) -> bool:
-        return isinstance(self.taken, np.ndarray) and self.taken.ndim == 0 and self.axis is not None
 
 
 def select(key: Any, shape: Sequence[int]) -> Selection:
@@ -97,7 +89,7 @@ def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
     for item in items:
         if item.axis is None and item.taken is not _NOTHING:
             raise IndexError("oindex takes no new axes")
-        if item.axis is not None and not item.is_integer:
+        if item.axis is not None and not isinstance(item.taken, int):
             kept.append(len(item.taken))
     axes = tuple(_simplify(item.taken) for item in items if item.axis is not None)
     layout = Layout.plain(tuple(len(axis) for axis in axes if not isinstance(axis, int)), tuple(kept))
@@ -112,8 +104,8 @@ def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Sele
         if item.axis is None and item.taken is _NOTHING:
             continue
         taken = item.taken
-        if isinstance(taken, np.ndarray) and taken.ndim == 0:
-            taken = range(int(taken), int(taken) + 1)
+        if isinstance(taken, int):
+            taken = range(taken, taken + 1)
         if item.axis is None or not isinstance(taken, range) or taken.step != 1:
             raise IndexError("blocks takes integers and slices without a step")
         chunk = chunks[item.axis]
@@ -182,10 +174,14 @@ def _items(part: _Part, axis: int, sizes: Sequence[int]) -> Iterator[Item]:
             yield Item(_NOTHING, None)
     elif isinstance(part, slice):
         yield Item(range(*part.indices(sizes[0])), axis)
-    elif isinstance(part, np.ndarray) and part.dtype.kind == "b":
+    elif isinstance(part, int):
+        if not -sizes[0] <= part < sizes[0]:
+            raise IndexOutOfRange(axis=axis, index=part, size=sizes[0])
+        yield Item(part % sizes[0], axis)
+    elif part.dtype.kind == "b":
         yield from _mask_items(part, axis, sizes)
     else:
-        yield Item(_wrap(np.asarray(part, np.int64), axis, sizes[0]), axis)
+        yield Item(_wrap(part, axis, sizes[0]), axis)
 
 
 def _mask_items(mask: AnyArray, axis: int, sizes: Sequence[int]) -> Iterator[Item]:
@@ -201,17 +197,18 @@ def _mask_items(mask: AnyArray, axis: int, sizes: Sequence[int]) -> Iterator[Ite
     yield from (Item(indices, axis + i) for i, indices in enumerate(mask.nonzero()))
 
 
-def _wrap(indices: IntArray, axis: int, size: int) -> IntArray:
+def _wrap(indices: AnyArray, axis: int, size: int) -> IntArray:
     """Negative indices counted from the end."""
-    outside = (indices < -size) | (indices >= size)
+    outside = (indices < -size) | (indices >= size)  # before the conversion, which would fold 64-bit unsigned ones
     if outside.any():
         raise IndexOutOfRange(axis=axis, index=int(np.extract(outside, indices)[0]), size=size)
-    return np.where(indices < 0, indices + size, indices)
+    signed = indices.astype(np.int64)
+    return np.where(signed < 0, signed + size, signed)
 
 
 def _is_scalar(items: Sequence[Item]) -> bool:
     """numpy gives a scalar where every axis has an integer and there is no ellipsis."""
-    return all(item.is_integer for item in items)
+    return all(isinstance(item.taken, int) for item in items)
 
 
 # --- from items to a selection -----------------------------------------------------------------------------------
@@ -231,8 +228,10 @@ def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> 
             sizes[axis] = len(taken)
             found.append(axis)
             axes.append(taken)
+        elif isinstance(taken, int):
+            axes.append(taken)
         elif pointwise:
-            axes.append(np.broadcast_to(taken, together).reshape(-1) if taken.ndim else int(taken))
+            axes.append(np.broadcast_to(taken, together).reshape(-1))
         else:
             found.extend(-1 - j for j in _own_axes(taken, together))
             axes.append(_simplify(taken))
@@ -244,6 +243,8 @@ def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> 
 
 
 def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
+    if not arrays:
+        return ()
     try:
         return np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError as error:
@@ -266,13 +267,13 @@ def _vary_together(arrays: Sequence[IntArray], together: tuple[int, ...]) -> boo
 def _wanted(items: Sequence[Item], width: int, first: bool) -> list[int | None]:
     """Labels of the result's axes: those of the arrays stand where the arrays do if they are side by side, else
     first."""
-    at = [i for i, item in enumerate(items) if item.is_array]
-    side_by_side = bool(at) and at[-1] - at[0] + 1 == len(at) and not first
+    at = [i for i, item in enumerate(items) if not isinstance(item.taken, range)]
+    side_by_side = width > 0 and at[-1] - at[0] + 1 == len(at) and not first
     labels: list[int | None] = []
     for i, item in enumerate(items):
         if side_by_side and i == at[0]:
             labels.extend(-1 - j for j in range(width))
-        if not item.is_array and item.taken is not _NOTHING:
+        if isinstance(item.taken, range) and item.taken is not _NOTHING:
             labels.append(item.axis)
     return labels if side_by_side else [*(-1 - j for j in range(width)), *labels]
 
@@ -281,10 +282,10 @@ def _counts(axes: Sequence[Axis]) -> tuple[int, ...]:
     return tuple(len(axis) for axis in axes if not isinstance(axis, int))
 
 
-def _simplify(taken: range | IntArray) -> Axis:
+def _simplify(taken: Axis) -> Axis:
     """An index for an array of one, and a range for an array that is one: shorter on the wire, cheaper for the
     server."""
-    if isinstance(taken, range):
+    if not isinstance(taken, np.ndarray):
         return taken
     flat = taken.reshape(-1)
     if flat.size == 1:
