@@ -58,14 +58,11 @@ class Creator:
         document = new_document(members)
         metadata = ArrayMetadata.from_document(document, ".zarray")
         attributes = _named(attributes, definition.get("dimension_names"), len(metadata.shape))
-        wanted = {
-            name: value for name, value in members.items() if value is not None or name in ("compressor", "filters")
-        }
 
         def fits(node: Node) -> None:
             if not isinstance(node, ArrayNode):
                 raise NodeExists(node.path, "group", "kind", "array", "group")
-            difference = first_difference(wanted, node.metadata)
+            difference = first_difference(members, node.metadata)
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 

@@ -107,6 +107,9 @@ class ChunkWriter:
 
         Returns the version that the key has then.
         """
+        chunk = self._metadata.dtype.clean(
+            chunk
+        )  # int4 and bool have several spellings of a value, a fill value has one
         sparse = not self._array.mount.store_data_equal_to_fill_value
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
