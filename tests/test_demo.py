@@ -19,9 +19,9 @@ from hyperslab.demo import brain, climate, microscope, tables
 MB = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return demo.make_demo(tmp_path_factory.mktemp("demo"))
+@pytest.fixture
+def store(demo_store: Path) -> Path:
+    return demo_store
 
 
 def read(folder: Path) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.demos import demo_parent
 from tests.test_cli import serving
 from tests.tools import ROOT
 
@@ -21,9 +22,9 @@ CURL = [line.partition("  #")[0].strip() for line in README.splitlines() if line
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def base() -> Iterator[str]:
     """The demo, served as the first command does."""
-    with serving("--demo-dir", str(tmp_path_factory.mktemp("demo"))) as (_, url):
+    with serving("--demo-dir", str(demo_parent())) as (_, url):
         yield url
 
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from hyperslab import demo
 from tests.chromium import PHONE, Tab, browser, open_tab, playwright, tab, webgl_browser
 from tests.server import running_server
-from tests.tools import artifacts
 from tests.viewer.support import Viewer
 
 __all__ = ["browser", "playwright", "tab", "webgl_browser"]
-
-
-@pytest.fixture(scope="session")
-def demo_store() -> Path:
-    """Made once for each state of the code that makes it."""
-    sources = sorted(Path(demo.__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return demo.make_demo(artifacts("demo") / digest[:12])
 
 
 @pytest.fixture(scope="session")
