@@ -161,6 +161,8 @@ def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
 
         assert np.array_equal(array[...], np.concatenate([values, values]))
         assert np.array_equal(array[rows, columns], values[rows, columns])
+        array[rows, columns] = values[rows, columns] = -1
+        assert np.array_equal(array[:50], values)
 
 
 def test_a_socket_changes_nothing(tmp_path: Path) -> None:

@@ -136,14 +136,21 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
     items = values.reshape(len(cells), *document.item_shape)
     kept = _last_of_each(cells)
     step = max(1, _POINTS_BYTES // (8 * cells.shape[1] + document.item_nbytes))
+    step = min(step, document.limits.get("max_points") or step)
 
-    def post(chosen: np.ndarray, cancel: Cancel) -> None:
+    def post(chosen: AnyArray, cancel: Cancel) -> None:
         cancel.check()
         body = encode_npy(cells[chosen]) + encode_npy(np.asarray(items[chosen], document.dtype))
         url = source.address.url("points", values="1", field=document.field)
-        # The same values at the same points again change nothing.
-        _send(source, Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
-        on_bytes(len(chosen) * document.item_nbytes)
+        try:  # the same values at the same points again change nothing: it is safe to repeat
+            _send(source, Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
+        except TooLarge:
+            if len(chosen) < 2:
+                raise
+            for half in np.array_split(chosen, 2):
+                post(half, cancel)
+        else:
+            on_bytes(len(chosen) * document.item_nbytes)
 
     source.session.for_each(post, [kept[start : start + step] for start in range(0, len(kept), step)])
 
