@@ -185,7 +185,8 @@ def test_07_a_preflight_is_answered_with_the_methods_there_are_and_the_headers_a
 
 
 @pytest.mark.parametrize(
-    "target", ["/zarr/data//cube///.zarray", "/zarr//data/cube/.zarray", "/zarr/data/cube/.zarray/"]
+    "target",
+    ["/zarr/data//cube///.zarray", "/zarr//data/cube/.zarray", "//zarr/data/cube/.zarray", "/zarr/data/cube/.zarray/"],
 )
 def test_08_repeated_and_trailing_slashes_do_not_matter(example: Running, target: str) -> None:
     """itk-vtk-viewer asks for ``x.zarr//.zattrs``."""

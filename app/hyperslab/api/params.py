@@ -16,9 +16,13 @@ _FALSE = ("false", "0", "no")
 
 
 def raw_path(scope: Any) -> bytes:
-    """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it."""
+    """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
+
+    There is one slash at its front however many there were.
+    """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    return raw.removeprefix(scope.get("root_path", "").encode())
+    raw = raw.removeprefix(scope.get("root_path", "").encode())
+    return b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
 
 
 def decode_path(raw: bytes) -> str:
