@@ -69,9 +69,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"hyperslab {__version__}\n"
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert run(arguments) == 0
     shown = capsys.readouterr().out
+    assert shown.count("\n") > 8
     assert all(command in shown for command in ("serve", "check", "info", "get", "put"))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="hyperslab",
     help="Zarr arrays as URLs that can be sliced, tiled, written and resized.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -69,11 +69,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
+    context: typer.Context,
+    *,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command()
@@ -83,9 +86,11 @@ def serve(
     ] = None,
     *,
     config: Config = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on; 0: any.  [default: 8000]")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes.  [default: 1]")] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="N", help="The port to listen on; 0: any.  [default: 8000]")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Worker processes.  [default: 1]")] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Let clients write to these stores.")] = False,
     demo_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the demo store is made.")] = None,
     get: Annotated[
