@@ -165,21 +165,22 @@ def served(folder: Path) -> Iterator[tuple[str, ...]]:
 def tiled(url: str) -> Iterator[tuple[str, ...]]:
     """Squares of the finest level. Tiled has no levels and no colours, and each answer has a window of its own."""
     yield from over_http(
-        "Tiled", lambda size, x: f"{url}?format=image/png&slice=0,0:{size},{x * size}:{(x + 1) * size}"
+        "Tiled", lambda size, x: f"{url}?format=image/png&slice=0,0,0,0:{size},{x * size}:{(x + 1) * size}"
     )
 
 
 def large_image(folder: Path) -> Iterator[tuple[str, ...]]:
-    """PNG tiles of large_image's Zarr source, in its process."""
+    """PNG tiles of large_image's Zarr source, in its process and without its cache of tiles."""
     library = importlib.import_module("large_image")
-    library.config.setConfig("cache_backend", "python")
-    library.config.setConfig("cache_tilesource_memory_portion", 2)
-    for name, style in (("grey", {"band": 1, "min": 0, "max": 4000}), ("3 channels", None)):
-        source = library.open(str(folder / "a"), encoding="PNG", style=style, tileWidth=256, tileHeight=256)
-        turn = itertools.cycle(range(source.sizeX // source.tileWidth))
+    window = {"min": 0, "max": 4000}
+    palettes = (["#000", "#f00"], ["#000", "#0f0"], ["#000", "#00f"])
+    channels = {"bands": [{"frame": i, "palette": palette, **window} for i, palette in enumerate(palettes)]}
+    for name, style in (("grey", window), ("3 channels", channels)):
+        source = library.open(str(folder / "a" / ".zattrs"), encoding="PNG", style=style, noCache=True)
+        turn = itertools.cycle((x, y) for y in range(SIDE // 256) for x in range(SIDE // 256))
 
         def work(source: Any = source, turn: Any = turn) -> int:
-            return len(source.getTile(next(turn), 3, source.levels - 1))
+            return len(source.getTile(*next(turn), source.levels - 1))
 
         speed, nbytes = rate(work)
         yield f"large_image, {name} 256²", f"{speed:,.0f}", f"{nbytes / 1000:.0f} kB"
@@ -202,7 +203,10 @@ def main() -> None:
         folder = options.folder or Path(scratch)
         base = stack()
         if not (folder / "a").exists():
-            write_image(folder / "a", pyramid(base), "cyx", chunks=(1, 256, 256))
+            levels = [level[None, :, None] for level in pyramid(base)]
+            window = {"min": 0, "max": 65535, "start": 0, "end": 4000}
+            channels = [{"label": c, "color": c, "window": window} for c in ("FF0000", "00FF00", "0000FF")]
+            write_image(folder / "a", levels, "tczyx", {"omero": {"channels": channels}}, chunks=(1, 1, 1, 256, 256))
         head = (
             "tiles a second",
             "cold",
