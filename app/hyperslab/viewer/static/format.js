@@ -117,6 +117,19 @@ const SHORT = {
 /** @param {string|null|undefined} unit @returns {number|null} metres in one unit, null where it is not a length */
 export const metresIn = (unit) => METRES[unit] ?? null;
 
+const SECONDS = {
+  second: 1,
+  millisecond: 1e-3,
+  microsecond: 1e-6,
+  nanosecond: 1e-9,
+  minute: 60,
+  hour: 3600,
+  day: 86400,
+};
+
+/** @param {string|null|undefined} unit @returns {number|null} seconds in one unit, null where it is not a time */
+export const secondsIn = (unit) => SECONDS[unit] ?? null;
+
 /** A length in metres with the unit that keeps it between 1 and 1000. */
 export function formatLength(metres) {
   const [size, name] = LENGTHS.find(([step]) => metres >= step * (1 - 1e-9)) ?? LENGTHS.at(-1);

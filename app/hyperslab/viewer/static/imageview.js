@@ -29,7 +29,7 @@ export function createImageView(store, events) {
   const probe = createProbe(() => context);
   const picture = new Picture(canvas, {
     onMove: () => moved(),
-    onResize: () => store.get().box ?? picture.home(true),
+    onResize: () => queueMicrotask(() => store.get().box ?? picture.home(true)), // after OpenSeadragon's own zooming
     onLoad: (busy) => {
       element.setAttribute("aria-busy", String(busy));
       loading.hidden = !busy;

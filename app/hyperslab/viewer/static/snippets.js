@@ -2,6 +2,8 @@
 
 import { absolute, encodePath, url } from "./api.js";
 import { copyText, h, icon, iconButton, ROOT } from "./dom.js";
+import { metresIn, secondsIn } from "./format.js";
+import { lastName } from "./nodes.js";
 import { channelsOf, planeOf, positionsOf } from "./tilequery.js";
 
 /**
@@ -44,25 +46,36 @@ export function groupSnippets(path) {
   };
 }
 
-/** A neuroglancer address with the node as its layer. @returns {string} */
+/**
+ * A neuroglancer address with the node as its layer, seen as here: the horizontal axis first, then the vertical one.
+ * @returns {string}
+ */
 export function neuroglancerLink(state, info, centre) {
   const [vertical, horizontal] = planeOf(state, info);
   const at = { ...positionsOf(state, info), [vertical]: centre.y, [horizontal]: centre.x };
-  const shown = info.axes.filter((axis) => axis.name !== info.channel_axis);
-  const source = `${base()}/zarr/${encodePath(info.path)}/|zarr2:`;
+  const order = [horizontal, vertical, ...Object.keys(positionsOf(state, info)).reverse()];
+  const axes = order.map((name) => info.axes.find((axis) => axis.name === name));
+  const source = (path) => `${base()}/zarr/${encodePath(path)}/|zarr2:`;
+  const type = info.kind === "labels" ? "segmentation" : "image";
+  const picture = { type, source: source(info.path), name: info.name, ...shaderControls(state, info) };
+  const labels = state.overlay && {
+    type: "segmentation",
+    source: source(state.overlay),
+    name: lastName(state.overlay),
+  };
   const scene = {
-    layers: [
-      {
-        type: info.kind === "labels" ? "segmentation" : "image",
-        source,
-        name: info.name,
-        ...shaderControls(state, info),
-      },
-    ],
-    position: shown.map((axis) => at[axis.name] + 0.5),
-    layout: { yx: "xy", zx: "xz", zy: "yz" }[`${vertical}${horizontal}`] ?? "4panel",
+    dimensions: Object.fromEntries(axes.map((axis) => [axis.name, dimension(axis)])),
+    position: order.map((name) => at[name] + 0.5),
+    layers: labels ? [picture, labels] : [picture],
+    layout: "xy",
   };
   return `https://neuroglancer-demo.appspot.com/#!${encodeURIComponent(JSON.stringify(scene))}`;
+}
+
+/** Size of one step in a base unit, as neuroglancer wants it. */
+function dimension({ scale, unit }) {
+  if (metresIn(unit) !== null) return [(scale ?? 1) * metresIn(unit), "m"];
+  return secondsIn(unit) === null ? [1, ""] : [(scale ?? 1) * secondsIn(unit), "s"];
 }
 
 function shaderControls(state, info) {

@@ -1,0 +1,166 @@
+"""Viewers that others wrote show the right pixels: OpenSeadragon over DZI and IIIF, Leaflet, neuroglancer over Zarr."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import zarr
+from playwright.sync_api import Browser, expect
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from hyperslab.viewer.assets import STATIC
+from tests.chromium import Tab, open_tab
+from tests.server import running_server, served
+from tests.tools import node_modules
+from tests.viewer.support import Pixels, Viewer, pixels
+
+HEIGHT: Final = 600
+WIDTH: Final = 700
+PICTURE: Final = np.kron(
+    np.random.default_rng(3).integers(0, 256, (HEIGHT // 20, WIDTH // 20), np.uint8), np.ones((20, 20), np.uint8)
+)
+"""Squares of 20 pixels: no multiple of a tile's size, so tiles end within them."""
+MIDDLES: Final = np.s_[10::20, 10::20]
+"""Of the squares: at their edges, viewers round as they like."""
+
+OPENSEADRAGON = """
+<!doctype html><title>loading</title><style>body {{ margin: 0 }} #view {{ width: 700px; height: 600px }}</style>
+<div id="view"></div><script src="/page/openseadragon/openseadragon.min.js"></script><script>
+const viewer = OpenSeadragon({{
+  id: "view", tileSources: "{source}", drawer: "canvas", showNavigationControl: false, imageSmoothingEnabled: false,
+}});
+let failed = 0;
+viewer.addHandler("tile-load-failed", () => (failed += 1));
+const done = () => requestAnimationFrame(() => (document.title = `failed ${{failed}}`));
+viewer.addHandler("open", () => viewer.world.getItemAt(0).whenFullyLoaded(done));
+</script>
+"""
+LEAFLET = """
+<!doctype html><title>loading</title><link rel="stylesheet" href="/modules/leaflet/dist/leaflet.css">
+<style>body {{ margin: 0 }} #view {{ width: 700px; height: 600px; image-rendering: pixelated }}</style>
+<div id="view"></div><script src="/modules/leaflet/dist/leaflet.js"></script><script>
+const map = L.map("view", {{ crs: L.CRS.Simple, zoomControl: false, attributionControl: false, fadeAnimation: false }});
+let failed = 0;
+const zoom = 2; // of 700 pixels in tiles of 256
+const place = (x, y) => map.unproject([x, y], zoom);
+L.tileLayer("{source}", {{ noWrap: true, maxNativeZoom: zoom, maxZoom: zoom, bounds: [place(0, 600), place(700, 0)] }})
+  .on("tileerror", () => (failed += 1))
+  .on("load", () => requestAnimationFrame(() => (document.title = `failed ${{failed}}`)))
+  .addTo(map);
+map.setView(place(350, 300), zoom, {{ animate: false }});
+</script>
+"""
+NEUROGLANCER = """
+import json, sys
+import neuroglancer
+neuroglancer.set_server_bind_address("127.0.0.1")
+viewer = neuroglancer.Viewer(token="test")
+viewer.set_state(json.loads(sys.argv[1]))
+with viewer.txn() as state:
+    state.cross_section_scale = 1
+    state.show_axis_lines = state.show_scale_bar = state.show_default_annotations = False
+with viewer.config_state.txn() as config:
+    config.show_ui_controls = config.show_panel_borders = False
+print(viewer.get_viewer_url(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("others")
+    root = zarr.open_group(folder, mode="w", zarr_format=2)
+    array = root.create_array("picture", shape=PICTURE.shape, chunks=(128, 150), dtype="u1")
+    array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
+    array[...] = PICTURE
+    with running_server({"data": folder}) as server:
+        yield server.url
+
+
+@pytest.fixture
+def small_tab(browser: Browser) -> Iterator[Tab]:
+    with open_tab(browser, (WIDTH, HEIGHT)) as tab:
+        yield tab
+
+
+def show(tab: Tab, html: str) -> Pixels:
+    """What a page on another origin than the service's shows when it says that all is loaded."""
+    routes = [Route("/", lambda _: HTMLResponse(html)), Mount("/page", StaticFiles(directory=STATIC))]
+    if "/modules/" in html:
+        routes.append(Mount("/modules", StaticFiles(directory=node_modules())))
+    with served(Starlette(routes=routes)) as origin:
+        tab.page.goto(origin)
+        expect(tab.page).to_have_title("failed 0")
+        return pixels(tab.page.screenshot())
+
+
+def grey(picture: Pixels) -> Pixels:
+    """One of three equal channels."""
+    assert (picture == picture[..., :1]).all()
+    return picture[..., 0]
+
+
+@pytest.mark.parametrize("address", ["/v1/tile/data/picture.dzi", "/v1/tile/iiif/data/picture/info.json"])
+def test_openseadragon_shows_the_pixels(small_tab: Tab, store_url: str, address: str) -> None:
+    shown = show(small_tab, OPENSEADRAGON.format(source=store_url + address))
+
+    np.testing.assert_array_equal(grey(shown)[MIDDLES], PICTURE[MIDDLES])
+    assert small_tab.failed == []
+
+
+def test_leaflet_shows_the_pixels(small_tab: Tab, store_url: str) -> None:
+    tiles = f"{store_url}/v1/tile/data/picture/{{z}}/{{x}}/{{y}}.png"
+
+    shown = show(small_tab, LEAFLET.format(source=tiles))
+
+    np.testing.assert_array_equal(grey(shown), PICTURE)
+    assert small_tab.failed == []
+
+
+@contextmanager
+def neuroglancer(scene: str) -> Iterator[str]:
+    """Its own server in a process of its own, showing a scene."""
+    pytest.importorskip("neuroglancer", reason="pip install neuroglancer")
+    command = [sys.executable, "-W", "ignore", "-c", NEUROGLANCER, scene]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+
+
+def test_neuroglancer_shows_the_pixels_of_the_link_in_our_page(
+    tab: Tab, webgl_browser: Browser, store_url: str
+) -> None:
+    page = Viewer(tab, store_url)
+    page.open_image("/view/data/picture?rescale=0,255")
+    link = page.page.get_by_role("link", name="Open in neuroglancer").get_attribute("href")
+    scene = urllib.parse.unquote((link or "").partition("#!")[2])
+
+    with neuroglancer(scene) as url, open_tab(webgl_browser, (300, 200)) as other:
+        other.page.goto(url)
+        equal = _share_of_equal(other, PICTURE[200:400, 200:500])  # around the middle
+
+    assert equal > 0.9  # letters and buttons lie over the others
+
+
+def _share_of_equal(tab: Tab, wanted: np.ndarray[Any, np.dtype[np.uint8]]) -> float:
+    """Of squares, once most of them are equal, or after a while."""
+    equal = 0.0
+    for _ in range(60):
+        shown = pixels(tab.page.screenshot())[..., 0]
+        equal = float((abs(shown[MIDDLES].astype(int) - wanted[MIDDLES]) <= 1).mean())
+        if equal > 0.9:
+            break
+        tab.page.wait_for_timeout(200)
+    tab.keep("neuroglancer")
+    return equal

@@ -1,0 +1,93 @@
+"""The page over HTTP: its policy, its caching, its addresses behind a proxy."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from hyperslab.api.routes import view
+from hyperslab.viewer import assets
+from tests.server import served
+
+POLICY = "default-src 'self'; img-src 'self' blob: data:"
+
+
+def static_addresses(page: str) -> list[str]:
+    return re.findall(r'(?:src|href)="([^"]*/viewer/static/[^"]+)"', page)
+
+
+@pytest.mark.parametrize("path", ["/", "/view", "/view/demo/brain", "/view/no/such/node"])
+def test_page_has_a_strict_policy_and_is_revalidated(demo_url: str, path: str) -> None:
+    answer = httpx.get(demo_url + path)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith(POLICY)
+    assert answer.headers["cache-control"] == "no-cache"
+    again = httpx.get(demo_url + path, headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_head_answers_as_get_does(demo_url: str) -> None:
+    get, head = httpx.get(f"{demo_url}/view/demo"), httpx.head(f"{demo_url}/view/demo")
+
+    assert head.content == b""
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+def test_files_named_in_the_page_are_there_for_ever(demo_url: str) -> None:
+    addresses = static_addresses(httpx.get(demo_url).text)
+
+    assert len(addresses) > 30
+    for address in addresses:
+        answer = httpx.head(demo_url + address)
+        assert answer.status_code == 200, address
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+
+
+def test_files_of_another_version_are_not_kept(demo_url: str) -> None:
+    answer = httpx.get(f"{demo_url}/viewer/static/0123456789abcdef/main.js")
+
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(("accept", "encoding"), [("gzip, br", "gzip"), ("identity", None)])
+def test_files_are_compressed_for_those_who_take_it(demo_url: str, accept: str, encoding: str | None) -> None:
+    address = f"{demo_url}/viewer/static/{assets.load().digest}/openseadragon/openseadragon.min.js"
+
+    answer = httpx.get(address, headers={"Accept-Encoding": accept})
+
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert answer.content == assets.load().files["openseadragon/openseadragon.min.js"].body
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "index.html", "..%2F..%2Fassets.py", "../__init__.py", ""])
+def test_nothing_else_is_served(demo_url: str, name: str) -> None:
+    answer = httpx.get(f"{demo_url}/viewer/static/{assets.load().digest}/{name}")
+
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_vendored_library_comes_with_its_licence(demo_url: str) -> None:
+    answer = httpx.get(f"{demo_url}/viewer/static/{assets.load().digest}/openseadragon/LICENSE.txt")
+
+    assert "CodePlex Foundation" in answer.text
+
+
+def test_addresses_follow_the_prefix_of_a_proxy() -> None:
+    with served(Starlette(routes=view.routes()), root_path='/lab/"data"') as url:
+        page = httpx.get(url).text
+
+    assert static_addresses(page)
+    assert all(address.startswith("/lab/&quot;data&quot;/viewer/static/") for address in static_addresses(page))
+    assert '<meta name="hyperslab-root" content="/lab/&quot;data&quot;">' in page
+
+
+def test_every_file_stays_small() -> None:
+    assert max(len(asset.body) for asset in assets.load().files.values()) < 1_000_000
