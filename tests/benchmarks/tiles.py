@@ -169,6 +169,13 @@ def tiled(url: str) -> Iterator[tuple[str, ...]]:
     )
 
 
+class Forgetful(dict[str, Any]):
+    """A cache that keeps nothing."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        pass
+
+
 def large_image(folder: Path) -> Iterator[tuple[str, ...]]:
     """PNG tiles of large_image's Zarr source, in its process and without its cache of tiles."""
     library = importlib.import_module("large_image")
@@ -177,6 +184,7 @@ def large_image(folder: Path) -> Iterator[tuple[str, ...]]:
     channels = {"bands": [{"frame": i, "palette": palette, **window} for i, palette in enumerate(palettes)]}
     for name, style in (("grey", window), ("3 channels", channels)):
         source = library.open(str(folder / "a" / ".zattrs"), encoding="PNG", style=style, noCache=True)
+        source.cache = Forgetful()
         turn = itertools.cycle((x, y) for y in range(SIDE // 256) for x in range(SIDE // 256))
 
         def work(source: Any = source, turn: Any = turn) -> int:
