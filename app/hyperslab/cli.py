@@ -61,20 +61,15 @@ def _fail(sentence: str, code: int) -> int:
     return code
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"hyperslab {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _main(
     context: typer.Context,
     *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
+    if version:
+        print(f"hyperslab {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
 
