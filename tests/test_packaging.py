@@ -72,10 +72,13 @@ def test_every_library_that_is_imported_is_asked_for() -> None:
     assert distributions - required_libraries() == BROUGHT_BY_OTHERS
 
 
-@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("pydantic_settings", "server")])
-def test_a_command_that_lacks_a_library_says_which_extra_brings_it(module: str, extra: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [("info", "typer", "cli"), ("serve", "typer", "server"), ("serve", "pydantic_settings", "server")],
+)
+def test_a_command_that_lacks_a_library_says_which_extra_brings_it(command: str, module: str, extra: str) -> None:
     program = f"import sys; sys.modules[{module!r}] = None; from hyperslab.__main__ import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", program, "serve"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program, command], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
     assert done.stderr == f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'\n"

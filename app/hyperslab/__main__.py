@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-_EXTRAS: Final = {"typer": "cli", "tqdm": "cli"}
-"""The extra that brings a module; all others come with ``server``."""
+_CLIENT_COMMANDS: Final = {"info", "get", "put"}
+"""Commands for which the extra ``cli`` is enough."""
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
         module = (error.name or "").partition(".")[0]
         if module == "hyperslab":
             raise
-        extra = _EXTRAS.get(module, "server")
+        extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
 
