@@ -7,12 +7,14 @@ ordinary decoder, so that shuffles, split streams and codecs are none of our bus
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import operator
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
 from numcodecs import blosc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
@@ -30,6 +32,7 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 _HEADER = struct.Struct("<BBBBiii")
 _STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
+_LZ4: Final = 1
 _SNAPPY: Final = 2
 
 
@@ -70,6 +73,11 @@ class BloscHeader(NamedTuple):
         return bool(self.flags & _STORED)
 
     @property
+    def fast(self) -> bool:
+        """Decoding is nearly as fast as copying (BloscLZ and LZ4, not zlib and Zstandard)."""
+        return self.flags >> 5 <= _LZ4
+
+    @property
     def nblocks(self) -> int:
         return -(-self.nbytes // self.blocksize) if self.blocksize else 0
 
@@ -81,28 +89,19 @@ class BloscHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BloscFrame:
-    """A frame with its table: block i lies in the bytes ``starts[i]`` to ``stops[i]``. Not for stored frames."""
+    """A frame of which parts can be taken: the header, and the beginning of the frame up to ``header.table_stop``.
+
+    Not for stored frames. Raises `ValueError` where the table cannot be true.
+    """
 
     header: BloscHeader
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    in_order: bool
+    head: Buffer
 
-    @classmethod
-    def parse(cls, header: BloscHeader, head: Buffer) -> BloscFrame:
-        """Read the table (``head`` reaches to ``header.table_stop``); raises `ValueError` where it cannot be true."""
-        count = header.nblocks
-        if not 0 < header.blocksize <= header.nbytes:
-            raise ValueError(f"blocks of {header.blocksize} bytes in a frame of {header.nbytes}")
-        starts = np.frombuffer(head, "<i4", count, HEADER_BYTES).astype(np.int64)
-        edges = np.append(starts, header.cbytes)
-        in_order = bool((edges[1:] > edges[:-1]).all())
-        if not in_order:
-            edges = np.append(np.sort(starts), header.cbytes)
-        if edges[0] < header.table_stop or not (in_order or (edges[1:] > edges[:-1]).all()):
-            raise ValueError("the table of blocks does not fit the frame")
-        stops = edges[1:] if in_order else edges[np.searchsorted(edges, starts, side="right")]
-        return cls(header, starts, stops, in_order)
+    def __post_init__(self) -> None:
+        if not 0 < self.header.blocksize <= self.header.nbytes:
+            raise ValueError(f"blocks of {self.header.blocksize} bytes in a frame of {self.header.nbytes}")
+        if len(self.head) < self.header.table_stop:
+            raise ValueError("the table of blocks ends before its end")
 
     def blocks(self, start: int, stop: int) -> tuple[int, int]:
         """The blocks ``[first, last)`` that hold the decoded bytes ``[start, stop)``."""
@@ -113,19 +112,41 @@ class BloscFrame:
         return first * self.header.blocksize, min(last * self.header.blocksize, self.header.nbytes)
 
     def extents(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Where blocks ``[first, last)`` are stored: one extent where they follow each other."""
-        if self.in_order:
-            return [(int(self.starts[first]), int(self.stops[last - 1]))]
-        return list(zip(self.starts[first:last].tolist(), self.stops[first:last].tolist(), strict=True))
+        """Where blocks ``[first, last)`` are stored: one extent where they follow each other, else one for each."""
+        starts = self._starts(first, min(last + 1, self.header.nblocks))
+        edges = starts if last < self.header.nblocks else (*starts, self.header.cbytes)
+        if not all(map(operator.lt, edges, edges[1:])):
+            return self._scattered(starts[: last - first])
+        self._check_inside(edges[0], edges[-1])
+        return [(edges[0], edges[-1])]
 
     def part(self, source: Source, first: int, last: int) -> bytes:
         """A frame of only the blocks ``[first, last)``."""
-        blocks = [source(start, stop) for start, stop in self.extents(first, last)]
-        lengths = self.stops[first:last] - self.starts[first:last]
-        table_stop = HEADER_BYTES + 4 * (last - first)
-        table = np.full(last - first, table_stop, "<i4")
-        table[1:] += np.cumsum(lengths[:-1], dtype=np.int32)
-        return b"".join((self._part_header(first, last, table_stop + int(lengths.sum())), table.tobytes(), *blocks))
+        extents = self.extents(first, last)
+        starts = self._starts(first, last)
+        at = HEADER_BYTES + 4 * (last - first)
+        if len(extents) == 1:
+            table = [at - starts[0] + start for start in starts]
+        else:
+            table = list(itertools.accumulate((stop - start for start, stop in extents[:-1]), initial=at))
+        blocks = [source(start, stop) for start, stop in extents]
+        head = self._part_header(first, last, at + sum(map(len, blocks)))
+        return b"".join((head, struct.pack(f"<{len(table)}i", *table), *blocks))
+
+    def _starts(self, first: int, last: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{last - first}i", self.head, HEADER_BYTES + 4 * first)
+
+    def _scattered(self, starts: tuple[int, ...]) -> list[tuple[int, int]]:
+        """A block ends at the latest where the next one in the file begins."""
+        edges = [*sorted(self._starts(0, self.header.nblocks)), self.header.cbytes]
+        self._check_inside(edges[0], edges[-1])
+        if not all(map(operator.lt, edges, edges[1:])):
+            raise ValueError("two blocks of the frame begin at the same byte")
+        return [(start, edges[bisect.bisect_right(edges, start)]) for start in starts]
+
+    def _check_inside(self, start: int, stop: int) -> None:
+        if start < self.header.table_stop or stop > self.header.cbytes:
+            raise ValueError("a block lies outside the frame")
 
     def _part_header(self, first: int, last: int, cbytes: int) -> bytes:
         """The short last block of a frame is never split; where it is alone, and looks full, the header says so."""

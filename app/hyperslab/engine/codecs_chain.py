@@ -54,15 +54,15 @@ Decode: TypeAlias = Callable[[Buffer, NDArray[Any] | None], Any]
 """Takes encoded bytes and a destination (uint8, exactly as long as the decoded data) or None; returns the destination,
 filled, or something else that holds the items."""
 Encode: TypeAlias = Callable[[NDArray[Any]], Encoded]
-"""Takes a flat array of the dtype of the stage before; in stored order, or in the chunk's shape for `Link.shaped`."""
+"""Takes a flat array of the dtype of the stage before; in stored order, or in the chunk's shape: `Link.shaped`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """A codec in its place. ``decoded``, ``encoded``: the stages before and behind it, seen from the writer.
 
-    ``into``: ``decode`` writes straight into the destination. ``shaped``: where it is the first of the chain, ``encode``
-    wants the chunk in its shape.
+    ``into``: ``decode`` writes straight into the destination. ``shaped``: where it is the first of the chain, its
+    ``encode`` wants the chunk in its shape.
     """
 
     id: str

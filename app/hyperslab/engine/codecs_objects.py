@@ -95,13 +95,13 @@ def _unpacked(packed: Any, stage: Stage) -> NDArray:
 
 
 def _unnested(items: list[Any], shape: list[int]) -> list[Any]:
-    flat, count = items, math.prod(shape[:1])
+    flat = items
     for size in shape[1:]:
-        if len(flat) != count or not all(isinstance(row, list) and len(row) == size for row in flat):
-            break
-        flat, count = [item for row in flat for item in row], count * size
+        if not all(isinstance(row, list) and len(row) == size for row in flat):
+            raise ValueError("the items are not nested as their shape says")
+        flat = [item for row in flat for item in row]
     if len(flat) != math.prod(shape):
-        raise ValueError("the items are not nested as their shape says")
+        raise ValueError(f"there are {len(flat)} items where the shape says {math.prod(shape)}")
     return flat
 
 

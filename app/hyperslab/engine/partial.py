@@ -6,8 +6,7 @@ import bisect
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
-from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
+from hyperslab.engine.codecs_chain import Buffer, Config, flat_bytes, reason_of
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.errors import ChunkCorrupt
@@ -24,12 +23,16 @@ NDArray = npt.NDArray[Any]
 Part: TypeAlias = tuple[int, Buffer]
 """Some bytes of a stored chunk, and where they begin in it."""
 
-SMALL_CHUNK: Final = 256 << 10
-"""Chunks of fewer bytes are decoded whole: the frame surgery would cost as much."""
+SMALL_FAST: Final = 256 << 10
+SMALL_SLOW: Final = 64 << 10
+"""Chunks of fewer bytes are decoded whole (by fast and by slow codecs): finding out what to leave out costs as much."""
 WORTH_SHARE: Final = 0.6
 """Up to this share of a chunk, reading and decoding only that is faster than all of it."""
 GAP_BYTES: Final = 4 << 10
 """Runs closer together than this are joined: they share a block, or a request."""
+SURGERY_FAST: Final = 96 << 10
+SURGERY_SLOW: Final = 16 << 10
+"""Bytes that are decoded in the time that making and entering one small frame takes, by fast and by slow codecs."""
 RANGE_GAP_BYTES: Final = 16 << 10
 """Byte ranges closer together than this are fetched as one."""
 LIKELY_BLOCK: Final = 8 << 10
@@ -58,7 +61,7 @@ class PartialDecoder(ABC):
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
-        return self.nbytes >= SMALL_CHUNK and _length(self._spans(runs)) <= WORTH_SHARE * self.nbytes
+        return _length(self._spans(runs)) <= WORTH_SHARE * self.nbytes
 
     @property
     @abstractmethod
@@ -103,14 +106,19 @@ class PartialDecoder(ABC):
 
 
 def make_partial(
-    compressor: str | None, chunks: tuple[int, ...], *, dtype: DataType, order: Literal["C", "F"]
+    compressor: Config | None, chunks: tuple[int, ...], *, dtype: DataType, order: Literal["C", "F"]
 ) -> PartialDecoder | None:
-    """The partial decoder of an array without filters; None for compressors whose data cannot be entered midway."""
-    kind = {None: _RawPartial, "blosc": _BloscPartial}.get(compressor)
-    if kind is None or dtype.is_object:
+    """The partial decoder of an array without filters.
+
+    None for compressors whose data cannot be entered midway, and for chunks so small that it would not pay.
+    """
+    kind = {None: _RawPartial, "blosc": _BloscPartial}.get(compressor["id"] if compressor else None)
+    nbytes = math.prod(chunks) * dtype.itemsize
+    slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
+    if kind is None or dtype.is_object or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
         return None
     probe = np.full(dtype.itemsize, 0x7E, np.uint8).view(dtype.numpy)
-    return kind(chunks, dtype, order, math.prod(chunks) * dtype.itemsize, dtype.clean(probe) is not probe)
+    return kind(chunks, dtype, order, nbytes, dtype.clean(probe) is not probe)
 
 
 class _RawPartial(PartialDecoder):
@@ -128,10 +136,12 @@ class _RawPartial(PartialDecoder):
 
     def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:  # noqa: ARG002
         raw = np.empty(self.nbytes, np.uint8)
-        with _corrupt(key, None):
-            source = source_of(parts)
+        source = source_of(parts)
+        try:
             for start, stop in self._spans(runs):
                 raw[start:stop] = flat_bytes(source(start, stop))
+        except ValueError as error:
+            raise ChunkCorrupt(key, None, reason_of(error)) from error
         return self._finish(raw, runs)
 
     def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:  # noqa: ARG002
@@ -156,66 +166,77 @@ class _BloscPartial(PartialDecoder):
         return HEADER_BYTES + 4 * -(-self.nbytes // LIKELY_BLOCK)
 
     def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:
-        with _corrupt(key, "blosc"):
-            header = BloscHeader.parse(head, self.nbytes)
-            if len(head) < header.table_stop:
-                return None
-            if header.stored:
-                extents = [(HEADER_BYTES + start, HEADER_BYTES + stop) for start, stop in self._spans(runs)]
-            else:
-                frame = BloscFrame.parse(header, head)
-                stretches = self._stretches(frame, runs)
-                extents = sorted(extent for stretch in stretches for extent in frame.extents(*stretch))
-        spans = merge_runs(extents, RANGE_GAP_BYTES)
-        return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
+        try:
+            return self._ranges(head, runs)
+        except (ValueError, RuntimeError) as error:
+            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
     def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:
-        raw = np.empty(self.nbytes, np.uint8)
-        with _corrupt(key, "blosc"):
-            header = BloscHeader.parse(head, self.nbytes)
-            source = source_of(parts)
-            if header.stored:
-                for start, stop in self._spans(runs):
-                    raw[start:stop] = flat_bytes(source(HEADER_BYTES + start, HEADER_BYTES + stop))
-            else:
-                frame = BloscFrame.parse(header, head)
-                for stretch in self._stretches(frame, runs):
-                    _decode_blocks(frame, source, stretch, raw)
-        return self._finish(raw, runs)
+        try:
+            return self._decode_parts(head, source_of(parts), runs)
+        except (ValueError, RuntimeError) as error:
+            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
     def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
-        with _corrupt(key, "blosc"):
+        try:
             frame = self._frame(data)
-            stretches = None if frame is None else self._stretches(frame, runs)
-            if frame is None or stretches is None or not _fewer(stretches, frame):
+            stretches = [] if frame is None else self._stretches(frame, runs)
+            if frame is None or not _saves(frame, stretches):
                 return None
-            raw = np.empty(self.nbytes, np.uint8)
-            source = source_of([(0, data)])
-            for stretch in stretches:
-                _decode_blocks(frame, source, stretch, raw)
-        return self._finish(raw, runs)
+            return self._decode_stretches(frame, source_of([(0, data)]), stretches, runs)
+        except (ValueError, RuntimeError) as error:
+            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
     def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
-        with _corrupt(key, "blosc"):
+        first = start * self.dtype.itemsize
+        try:
             frame = self._frame(data)
-            if frame is None:
-                return False
-            first = start * self.dtype.itemsize
-            stretch = frame.blocks(first, first + out.nbytes)
-            if not _fewer([stretch], frame):
+            if frame is None or not _saves(frame, [frame.blocks(first, first + out.nbytes)]):
                 return False
             _decode_span(frame, source_of([(0, data)]), first, flat_bytes(out))
+        except (ValueError, RuntimeError) as error:
+            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
         self._clean(out)
         return True
 
-    def _frame(self, data: Buffer) -> BloscFrame | None:
-        """The table of a whole frame; None where decoding it whole is the thing to do."""
-        if self.nbytes < SMALL_CHUNK:
+    def _ranges(self, head: Buffer, runs: Sequence[Run]) -> list[Run] | None:
+        header = BloscHeader.parse(head, self.nbytes)
+        if len(head) < header.table_stop:
             return None
+        if header.stored:
+            extents = [(HEADER_BYTES + start, HEADER_BYTES + stop) for start, stop in self._spans(runs)]
+        else:
+            frame = BloscFrame(header, head)
+            stretches = self._stretches(frame, runs)
+            extents = sorted(extent for stretch in stretches for extent in frame.extents(*stretch))
+        spans = merge_runs(extents, RANGE_GAP_BYTES)
+        return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
+
+    def _decode_parts(self, head: Buffer, source: Source, runs: Sequence[Run]) -> NDArray:
+        header = BloscHeader.parse(head, self.nbytes)
+        if not header.stored:
+            frame = BloscFrame(header, head)
+            return self._decode_stretches(frame, source, self._stretches(frame, runs), runs)
+        raw = np.empty(self.nbytes, np.uint8)
+        for start, stop in self._spans(runs):
+            raw[start:stop] = flat_bytes(source(HEADER_BYTES + start, HEADER_BYTES + stop))
+        return self._finish(raw, runs)
+
+    def _decode_stretches(
+        self, frame: BloscFrame, source: Source, stretches: Sequence[Run], runs: Sequence[Run]
+    ) -> NDArray:
+        raw = np.empty(self.nbytes, np.uint8)
+        for first, last in stretches:
+            start, stop = frame.span(first, last)
+            decompress(frame.part(source, first, last), raw[start:stop], stop - start)
+        return self._finish(raw, runs)
+
+    def _frame(self, data: Buffer) -> BloscFrame | None:
+        """The frame with its table; None where decoding it whole is the thing to do."""
         header = BloscHeader.parse(data, self.nbytes)
-        if header.cbytes != len(data) or header.table_stop > len(data):
+        if header.cbytes != len(data):
             raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
-        return None if header.stored else BloscFrame.parse(header, data)
+        return None if header.stored or header.nblocks < 2 else BloscFrame(header, data)
 
     def _stretches(self, frame: BloscFrame, runs: Sequence[Run]) -> list[Run]:
         """The blocks that hold the runs."""
@@ -237,12 +258,6 @@ def source_of(parts: Sequence[Part]) -> Source:
     return source
 
 
-def _decode_blocks(frame: BloscFrame, source: Source, blocks: Run, raw: NDArray) -> None:
-    """Decode blocks into their place in a whole chunk."""
-    start, stop = frame.span(*blocks)
-    decompress(frame.part(source, *blocks), raw[start:stop], stop - start)
-
-
 def _decode_span(frame: BloscFrame, source: Source, start: int, out: NDArray) -> None:
     """Decode the bytes from ``start`` that fill ``out``: blocks that lie wholly in it straight into it."""
     stop = start + len(out)
@@ -259,19 +274,18 @@ def _decode_span(frame: BloscFrame, source: Source, start: int, out: NDArray) ->
             out[low - start : high - start] = place[low - begin : high - begin]
 
 
-def _fewer(blocks: Sequence[Run], frame: BloscFrame) -> bool:
-    return _length(blocks) <= WORTH_SHARE * frame.header.nblocks
+def _saves(frame: BloscFrame, stretches: Sequence[Run]) -> bool:
+    """Whether decoding these blocks is faster than decoding all: what is saved against what surgery costs.
+
+    Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Bytes stand for time here:
+    decoding LZ4 makes some 10 of them in a nanosecond, copying as many, and decoding Zstandard one or two.
+    """
+    header = frame.header
+    needed = _length([frame.span(*stretch) for stretch in stretches])
+    copied = needed * header.cbytes / header.nbytes
+    each, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
+    return header.nbytes - needed > each * len(stretches) + copy * copied
 
 
 def _length(runs: Sequence[Run]) -> int:
     return sum(stop - start for start, stop in runs)
-
-
-@contextmanager
-def _corrupt(key: str, codec: str | None) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise ChunkCorrupt(key, codec, reason_of(error)) from error

@@ -1,0 +1,259 @@
+"""Codecs: what they do to chunks that are as they should be."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from typing import Any
+
+import numcodecs  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+
+from hyperslab.engine.codecs import make_links
+from hyperslab.engine.codecs_config import CODECS
+from hyperslab.errors import NotRepresentable
+from tests.conformance import vectors
+from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Array, Config, array_of, values_of
+
+DTYPES = ["|b1", "|u1", "<i2", ">u4", "<i8", ">f2", "<f4", ">f8", "<c16", "<M8[ns]", "|S3", ">U2", "|V5"]
+STRUCTURED = [["x", "<u2"], ["y", ">f8", [2, 3]], ["z", "|S3"]]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
+def test_chunks_come_back_as_they_were(compressor: Config | None, order: str) -> None:
+    for dtype in [*DTYPES, "bfloat16", STRUCTURED]:
+        array = array_of([5, 1, 12], dtype, compressor, order=order)
+        chunk = values_of((5, 1, 12), array.dtype.numpy, order)
+        out = np.empty_like(chunk)
+
+        stored = array.codec.encode(chunk)
+        decoded = array.codec.decode(stored, "0.0.0")
+        array.codec.decode_into(stored, out, "0.0.0")
+
+        assert decoded.shape == chunk.shape
+        assert decoded.dtype == chunk.dtype
+        assert decoded.tobytes() == chunk.tobytes() == out.tobytes()
+        assert decoded.flags.f_contiguous if order == "F" else decoded.flags.c_contiguous
+
+
+@pytest.mark.parametrize("filter_", BYTE_FILTERS, ids=str)
+@pytest.mark.parametrize("place", ["filter", "compressor"])
+def test_a_codec_may_stand_in_either_place(filter_: Config, place: str) -> None:
+    compressor = filter_ if place == "compressor" else {"id": "zlib"}
+    array = array_of([6, 4], "<i4", compressor, filters=[filter_] if place == "filter" else None)
+    chunk = values_of((6, 4), array.dtype.numpy)
+
+    decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
+
+    np.testing.assert_array_equal(decoded, chunk)
+
+
+@given(st.lists(st.sampled_from([*BYTE_FILTERS, *COMPRESSORS[1:]]), max_size=4), st.sampled_from("CF"))
+@settings(max_examples=60)
+def test_any_chain_of_byte_codecs_is_undone(configs: list[Config], order: str) -> None:
+    head, tail = configs[:-1], configs[-1] if configs else None
+    chain = [config for config in head if config["id"] != "shuffle" or config is head[0]]
+    array = array_of([3, 8], "<u4", None if tail and tail["id"] == "shuffle" else tail, filters=chain, order=order)
+    chunk = values_of((3, 8), array.dtype.numpy, order)
+
+    decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
+
+    np.testing.assert_array_equal(decoded, chunk)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["|b1", "<i2", ">u4", "<f4", ">f8", "<c8", "<M8[s]", "|S3", ">U2"])
+def test_chunks_written_by_zarr_python_read_equal(dtype: str, order: Any) -> None:
+    values = values_of((7, 10), np.dtype(dtype))
+    for compressor in COMPRESSORS[::2]:
+        store = MemoryStore()
+        written = zarr.create_array(
+            store, shape=(7, 10), chunks=(4, 6), dtype=values.dtype, order=order, zarr_format=2,
+            compressors=_numcodec(compressor), filters=None, fill_value=None, config={"write_empty_chunks": True},
+        )  # fmt: skip
+        written[...] = values
+        array = array_of([4, 6], dtype, compressor, order=order)
+
+        for i, j in itertools.product(range(2), range(2)):
+            found = sync(store.get(f"{i}.{j}", default_buffer_prototype()))
+            assert found is not None
+            chunk = array.codec.decode(found.to_bytes(), f"{i}.{j}")
+            region = values[4 * i : 4 * i + 4, 6 * j : 6 * j + 6]
+            cut = chunk[: region.shape[0], : region.shape[1]]
+            assert cut.tobytes() == region.tobytes()
+
+
+@pytest.mark.parametrize("case", vectors.cases("codecs"), ids=vectors.case_id)
+def test_codecs_do_what_the_references_do(case: vectors.Case) -> None:
+    if "decode_hex" in case:
+        return  # hostile input has tests of its own
+    config, reference = case["config"], case["refs"]["zarr3"]
+    values = _values(case)
+    array = array_of(values.shape, "|O" if values.dtype.hasobject else values.dtype.str, filters=[config])
+
+    if not reference["ok"]:
+        with pytest.raises(NotRepresentable):
+            array.codec.encode(values)
+        return
+    stored = array.codec.encode(values)
+    expected = case.get("encoded_hex")
+
+    if case.get("deterministic"):
+        assert stored.hex() == expected
+    decoded = array.codec.decode(bytes.fromhex(expected) if expected else stored, "0")
+    _assert_decoded(decoded, reference)
+
+
+def test_every_codec_that_is_allowed_has_a_place_in_the_chain() -> None:
+    simple = {name: config for name in CODECS if (config := _complete(name))}
+    for config in simple.values():
+        array = array_of([4], "<f8" if config["id"] != "categorize" else "<U1", filters=[config])
+
+        assert [link.id for link in array.codec.links] == [config["id"]]
+    assert simple.keys() == CODECS.keys()
+
+
+def test_arrays_open_with_old_and_short_spellings() -> None:
+    chunk = values_of((4,), np.dtype("<i4"))
+    spelled: list[Config] = [
+        {"id": "blosc", "shuffle": -1},
+        {"id": "blosc", "typesize": None},
+        {"id": "gzip", "level": -1},
+        {"id": "zstd", "level": -131072},
+        {"id": "zstd", "level": 22},
+        {"id": "zlib", "level": 12},
+        {"id": "lzma", "format": 1, "check": -1, "preset": None, "filters": None},
+        {"id": "delta", "dtype": "i4"},
+        {"id": "astype", "encode_dtype": "int64", "decode_dtype": "int32"},
+    ]
+    for config in spelled:
+        codec = array_of([4], "<i4", config).codec
+
+        np.testing.assert_array_equal(codec.decode(codec.encode(chunk), "0"), chunk)
+
+
+def test_blosc_shuffles_by_whole_items() -> None:
+    for dtype, typesize in (("|u1", 1), ("<i4", 4), (STRUCTURED, 53), ("<U4", 16)):
+        array = array_of([100], dtype, {"id": "blosc", "shuffle": -1})
+
+        frame = array.codec.encode(values_of((100,), array.dtype.numpy))
+
+        assert frame[3] == typesize
+        assert frame[2] & 0x05 == (0x04 if typesize == 1 else 0x01)
+
+
+def test_blosc_shuffles_by_the_items_that_a_filter_gives() -> None:
+    array = array_of([100], "<i8", {"id": "blosc"}, filters=[{"id": "delta", "dtype": "<i8", "astype": "<i2"}])
+
+    frame = array.codec.encode(np.arange(100, dtype="<i8"))
+
+    assert frame[3] == 2
+
+
+def test_a_chunk_too_large_for_blosc_is_refused_without_being_read() -> None:
+    array = array_of([2**31], "|u1", {"id": "blosc"})
+
+    with pytest.raises(NotRepresentable, match="at most 2147483631 bytes"):
+        array.codec.encode(np.empty(2**31, np.uint8))
+
+
+def test_equal_chunks_have_equal_gzip_bytes() -> None:
+    codec = array_of([50], "<i4", {"id": "gzip", "level": 9}).codec
+    chunk = np.arange(50, dtype="<i4")
+
+    assert codec.encode(chunk) == codec.encode(chunk)
+    assert gzip.decompress(codec.encode(chunk)) == chunk.tobytes()
+
+
+@pytest.mark.parametrize("compressor", [None, {"id": "blosc"}, {"id": "zlib"}], ids=str)
+def test_bytes_that_are_no_bools_are_made_true(compressor: Config | None) -> None:
+    array = array_of([4], "|b1", compressor)
+    stored = array_of([4], "|u1", compressor).codec.encode(np.array([0, 1, 2, 255], np.uint8))
+    out = np.empty(4, bool)
+
+    array.codec.decode_into(stored, out, "0")
+
+    assert array.codec.decode(stored, "0").view(np.uint8).tolist() == [0, 1, 1, 1]
+    assert out.view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+def test_only_the_low_bits_of_int4_count() -> None:
+    array = array_of([5], "int4")
+
+    decoded = array.codec.decode(bytes([0x0F, 0xFF, 0x1F, 0x07, 0x78]), "0")
+
+    assert decoded.astype(int).tolist() == [-1, -1, -1, 7, -8]
+
+
+def test_what_is_not_contiguous_in_the_arrays_order_is_decoded_all_the_same() -> None:
+    for compressor in (None, {"id": "blosc"}, {"id": "bz2"}):
+        array = array_of([4, 6], "<i4", compressor, order="F")
+        chunk = values_of((4, 6), np.dtype("<i4"))
+        stored = array.codec.encode(chunk)
+
+        for out in (np.empty((4, 6), "<i4"), np.empty((4, 6), "<i4", order="F"), np.empty((4, 12), "<i4")[:, ::2]):
+            array.codec.decode_into(stored, out, "0.0")
+            np.testing.assert_array_equal(out, chunk)
+
+
+def test_chunks_are_encoded_whatever_their_layout() -> None:
+    chunk = values_of((4, 6), np.dtype("<i4"))
+    for order in "CF":
+        array = array_of([4, 6], "<i4", order=order)
+
+        for layout in (chunk, np.asfortranarray(chunk), np.repeat(chunk, 2, axis=1)[:, ::2], chunk.astype(">i4")):
+            assert array.codec.encode(layout) == chunk.tobytes(order=order)  # type: ignore[arg-type]
+
+
+def test_links_know_the_size_of_what_lies_between_them() -> None:
+    cast = {"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<f8"}
+    array = array_of([9], "<f8", {"id": "zlib"}, filters=[cast, {"id": "fletcher32"}, {"id": "base64"}])
+
+    links = make_links(array.codecs, array.codec.stage)
+
+    assert [(link.encoded.nbytes, link.encoded.exact) for link in links[:3]] == [(18, True), (22, True), (32, True)]
+    assert not links[3].encoded.exact
+
+
+def _numcodec(config: Config | None) -> Any:
+    return None if config is None else numcodecs.get_codec(dict(config))
+
+
+def _complete(name: str) -> Config:
+    needed: dict[str, dict[str, Any]] = {
+        "delta": {"dtype": "<f8"},
+        "fixedscaleoffset": {"dtype": "<f8", "offset": 0, "scale": 1},
+        "quantize": {"dtype": "<f8", "digits": 1},
+        "bitround": {"keepbits": 3},
+        "astype": {"encode_dtype": "<i2", "decode_dtype": "<f8"},
+        "categorize": {"labels": ["a"], "dtype": "<U1"},
+        "vlen-array": {"dtype": "<i4"},
+    }
+    return {"id": name, **needed.get(name, {})}
+
+
+def _values(case: vectors.Case) -> Array:
+    if case["dtype"] != "O":
+        values = np.array(case["values"], dtype=case["dtype"])
+        return values.reshape(case.get("shape", values.shape))
+    rows = case["values"]
+    if case["config"]["id"] == "vlen-array":
+        rows = [np.array(row, case["config"]["dtype"]) for row in rows]
+    values = np.empty(len(rows), object)
+    values[:] = rows
+    return values
+
+
+def _assert_decoded(decoded: Array, reference: dict[str, Any]) -> None:
+    if "decoded_hex" in reference:
+        assert decoded.tobytes().hex() == reference["decoded_hex"]
+    else:
+        assert [item.tolist() if isinstance(item, np.ndarray) else item for item in decoded] == reference["decoded"]

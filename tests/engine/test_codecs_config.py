@@ -1,0 +1,114 @@
+"""Configurations of codecs: which are read, and what is said about the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numcodecs  # type: ignore[import-untyped]
+import pytest
+
+from hyperslab.engine.codecs import check_codec_config
+from hyperslab.engine.codecs_config import CODECS
+from hyperslab.errors import BadMetadata, CodecRefused
+from tests.engine.arrays import array_of
+
+
+@pytest.mark.parametrize(
+    "name", ["pickle", "json", "msgpack", "no_such_codec", "ZLIB", "n5_wrapper", "imagecodecs_jpeg", ""]
+)
+def test_codecs_that_are_not_on_the_list_are_refused_by_name(name: str) -> None:
+    with pytest.raises(CodecRefused) as caught:
+        check_codec_config({"id": name}, key="a/.zarray")
+
+    assert (caught.value.codec, caught.value.key) == (name, "a/.zarray")
+
+
+@pytest.mark.parametrize("place", ["filter", "last filter", "compressor"])
+@pytest.mark.parametrize("dtype", ["<i4", "|O"])
+def test_pickle_is_refused_in_every_place(place: str, dtype: str) -> None:
+    pickle: dict[str, Any] = {"id": "pickle", "protocol": 4}
+    filters = {"filter": [pickle], "last filter": [{"id": "vlen-utf8"}, pickle], "compressor": [{"id": "vlen-utf8"}]}
+
+    with pytest.raises(CodecRefused, match="runs code"):
+        array_of([3], dtype, pickle if place == "compressor" else None, filters=filters[place])
+
+
+def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
+    assert set(CODECS) == set(numcodecs.registry.codec_registry) - {"pickle"}
+
+
+@pytest.mark.parametrize(("config", "member"), [
+    ({"id": "zlib", "leve": 1}, "zlib.leve"),
+    ({"id": "zlib", "level": "1"}, "zlib.level"),
+    ({"id": "zlib", "level": 1.5}, "zlib.level"),
+    ({"id": "zlib", "level": True}, "zlib.level"),
+    ({"id": "blosc", "cname": 3}, "blosc.cname"),
+    ({"id": "blosc", "cname": "zip"}, "blosc.cname"),
+    ({"id": "blosc", "clevel": 10}, "blosc.clevel"),
+    ({"id": "blosc", "shuffle": -2}, "blosc.shuffle"),
+    ({"id": "blosc", "blocksize": -1}, "blosc.blocksize"),
+    ({"id": "blosc", "typesize": 0}, "blosc.typesize"),
+    ({"id": "zstd", "checksum": 1}, "zstd.checksum"),
+    ({"id": "delta"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "|O"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "<i4,<i4"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "(2,)<i4"}, "delta.dtype"),
+    ({"id": "delta", "dtype": [["a", "<i4"]]}, "delta.dtype"),
+    ({"id": "delta", "dtype": "<i3"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "<i4", "astype": "|S4"}, "delta.astype"),
+    ({"id": "quantize", "digits": 3, "dtype": "<i4"}, "quantize.dtype"),
+    ({"id": "quantize", "digits": "3", "dtype": "<f4"}, "quantize.digits"),
+    ({"id": "fixedscaleoffset", "offset": "0", "scale": 1, "dtype": "<f4"}, "fixedscaleoffset.offset"),
+    ({"id": "fixedscaleoffset", "offset": 0, "dtype": "<f4"}, "fixedscaleoffset.scale"),
+    ({"id": "bitround", "keepbits": -1}, "bitround.keepbits"),
+    ({"id": "shuffle", "elementsize": -4}, "shuffle.elementsize"),
+    ({"id": "shuffle", "elementsize": 2**40}, "shuffle.elementsize"),
+    ({"id": "categorize", "labels": "ab", "dtype": "|O"}, "categorize.labels"),
+    ({"id": "categorize", "labels": [1], "dtype": "|O"}, "categorize.labels"),
+    ({"id": "categorize", "labels": [], "dtype": "<i4"}, "categorize.dtype"),
+    ({"id": "categorize", "labels": [], "dtype": "|O", "astype": "|O"}, "categorize.astype"),
+    ({"id": "crc32", "location": "middle"}, "crc32.location"),
+    ({"id": "jenkins_lookup3", "prefix": "abc"}, "jenkins_lookup3.prefix"),
+    ({"id": "vlen-array", "dtype": "object"}, "vlen-array.dtype"),
+    ({"id": "json2", "encoding": "zlib"}, "json2.encoding"),
+    ({"id": "json2", "encoding": "no such"}, "json2.encoding"),
+    ({"id": "json2", "indent": 10**9}, "json2.indent"),
+    ({"id": "json2", "separators": [","]}, "json2.separators"),
+    ({"id": "msgpack2", "raw": 0}, "msgpack2.raw"),
+    ({"id": "lzma", "format": 7}, "lzma.format"),
+    ({"id": "lzma", "filters": [{"id": 33, "dict_size": 2**32 - 1}]}, "lzma.filters"),
+    ({"id": "lzma", "filters": ["x"]}, "lzma.filters"),
+    ({"id": "pcodec", "mode_spec": "try"}, "pcodec.mode_spec"),
+    ({"id": "zfpy", "mode": 9}, "zfpy.mode"),
+    ({"id": 3}, "id"),
+], ids=str)  # fmt: skip
+def test_wrong_parameters_are_named(config: dict[str, Any], member: str) -> None:
+    with pytest.raises(BadMetadata) as caught:
+        check_codec_config(config, key=".zarray")
+
+    assert caught.value.member == member
+    assert caught.value.reason
+
+
+@pytest.mark.parametrize("config", [
+    {"id": "zlib", "level": 10},
+    {"id": "gzip", "level": -2},
+    {"id": "bz2", "level": 0},
+    {"id": "zstd", "level": 23},
+    {"id": "zstd", "level": -131073},
+    {"id": "blosc", "cname": "snappy"},
+    {"id": "lzma", "format": 0},
+    {"id": "pcodec", "level": 13},
+], ids=str)  # fmt: skip
+def test_what_can_be_read_but_not_written_is_refused_for_new_arrays_only(config: dict[str, Any]) -> None:
+    check_codec_config(config, key=".zarray")
+
+    with pytest.raises(BadMetadata):
+        check_codec_config(config, key=".zarray", creating=True)
+
+
+def test_a_codec_whose_library_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(numcodecs.registry.codec_registry, "zfpy")
+
+    with pytest.raises(CodecRefused, match=r"hyperslab\[zfpy\]"):
+        check_codec_config({"id": "zfpy"}, key=".zarray")

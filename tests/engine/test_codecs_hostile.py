@@ -1,0 +1,249 @@
+"""Codecs: what they do to bytes that somebody else made up. Only `ChunkCorrupt` may come of it, at bounded cost."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import resource
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numcodecs import blosc, lz4, zstd  # type: ignore[import-untyped]
+
+from hyperslab.errors import ChunkCorrupt
+from tests.conformance import vectors
+from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Config, array_of, values_of
+
+OBJECT_CODECS = ("vlen-utf8", "vlen-bytes", "json2")
+HOSTILE = [case for case in vectors.cases("codecs") if "decode_hex" in case]
+ZEROS = bytes(64 << 20)
+
+
+def zstd_frame(*blocks: bytes, size: int | None = None) -> bytes:
+    """A frame of raw blocks; without ``size`` the frame does not say how much it makes."""
+    flags, content = (0x00, b"") if size is None else (0x80, struct.pack("<I", size))
+    last = len(blocks) - 1
+    data = b"".join(_zstd_block(block, last=i == last) for i, block in enumerate(blocks))
+    return struct.pack("<IBB", 0xFD2FB528, flags, 0x58) + content + data
+
+
+def _zstd_block(data: bytes, *, last: bool) -> bytes:
+    return (len(data) << 3 | last).to_bytes(3, "little") + data
+
+
+def zstd_bomb(nbytes: int) -> bytes:
+    """A frame that does not name its size: one byte, repeated again and again."""
+    size, last = 1 << 17, (nbytes >> 17) - 1
+    repeated = [(size << 3 | 2 | (i == last)).to_bytes(3, "little") + b"\0" for i in range(last + 1)]
+    return struct.pack("<IBB", 0xFD2FB528, 0x00, 0x58) + b"".join(repeated)
+
+
+@pytest.mark.parametrize("case", HOSTILE, ids=vectors.case_id)
+def test_hostile_bytes_of_the_vectors_fail_cleanly(case: vectors.Case) -> None:
+    config, data = case["config"], bytes.fromhex(case["decode_hex"])
+    array = array_of([2], "|O" if config["id"] in OBJECT_CODECS else "<i4", filters=[config])
+
+    with pytest.raises(ChunkCorrupt) as caught:
+        array.codec.decode(data, "0")
+
+    assert caught.value.key == "0"
+    assert caught.value.codec in (config["id"], None)
+
+
+@pytest.mark.parametrize("compressor", [*COMPRESSORS, *BYTE_FILTERS], ids=str)
+def test_cut_off_and_overlong_chunks_are_refused(compressor: Config | None) -> None:
+    codec = array_of([400], "<i4", compressor).codec
+    stored = codec.encode(values_of((400,), np.dtype("<i4")))
+    out = np.empty(400, "<i4")
+
+    for data in (b"", stored[:1], stored[: len(stored) // 2], stored[:-1], stored + b"x", stored + stored[:40]):
+        with pytest.raises(ChunkCorrupt):
+            codec.decode(data, "0")
+        with pytest.raises(ChunkCorrupt):
+            codec.decode_into(data, out, "0")
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
+def test_a_chunk_of_another_size_is_refused(compressor: Config | None) -> None:
+    stored = [array_of([size], "|u1", compressor).codec.encode(np.zeros(size, np.uint8)) for size in (399, 401, 800)]
+    codec = array_of([400], "|u1", compressor).codec
+
+    for data in stored:
+        with pytest.raises(ChunkCorrupt):
+            codec.decode(data, "0")
+        with pytest.raises(ChunkCorrupt):
+            codec.decode_into(data, np.empty(400, np.uint8), "0")
+
+
+@pytest.mark.parametrize(("name", "make"), [
+    ("zlib", zlib.compress),
+    ("gzip", gzip.compress),
+    ("bz2", bz2.compress),
+    ("lzma", lambda data: lzma.compress(data, preset=0)),
+    ("zstd", lambda data: zstd.compress(data, 1)),
+    ("zstd", lambda data: zstd_bomb(len(data))),
+    ("lz4", lambda data: lz4.compress(data, 1)),
+    ("blosc", lambda data: blosc.compress(data, b"lz4", 5, 0)),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+@pytest.mark.parametrize("dtype", ["|u1", "|O"])
+def test_a_bomb_costs_little_more_than_the_chunk(name: str, make: Callable[[bytes], bytes], dtype: str) -> None:
+    """For objects, where no size is known, the count of items is checked before they are made."""
+    bomb = make(ZEROS)
+    array = array_of([4096], dtype, {"id": name}, filters=[{"id": "vlen-bytes"}] if dtype == "|O" else None)
+    limit = (1 << 20) + (3 * len(ZEROS) if dtype == "|O" else 0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChunkCorrupt):
+            array.codec.decode(bomb, "0")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+
+    assert peak < limit
+    assert grown < limit + (16 << 20)
+
+
+def test_blosc_headers_that_lie_are_not_believed() -> None:
+    codec = array_of([1000], "<i4", {"id": "blosc"}).codec
+    good = codec.encode(values_of((1000,), np.dtype("<i4")))
+    sizes = (-1, 0, 1, 3999, 4001, 2**31 - 1)
+    lies = [("B", 0, (0, 3, 255)), ("B", 3, (0,)), ("<i", 4, sizes), ("<i", 8, (-1, 2**31 - 1)), ("<i", 12, sizes)]
+
+    for form, offset, values in lies:
+        for value in values:
+            bad = bytearray(good)
+            struct.pack_into(form, bad, offset, value)
+            with pytest.raises(ChunkCorrupt):
+                codec.decode(bytes(bad), "0")
+
+
+def test_snappy_frames_are_named_as_what_they_are() -> None:
+    codec = array_of([1000], "<i4", {"id": "blosc", "cname": "snappy"}).codec
+    frame = bytearray(array_of([1000], "<i4", {"id": "blosc"}).codec.encode(np.arange(1000, dtype="<i4")))
+    frame[2] = frame[2] & 0x1F | 2 << 5
+
+    with pytest.raises(ChunkCorrupt, match="snappy"):
+        codec.decode(bytes(frame), "0")
+
+
+def test_several_members_and_streams_make_one_chunk() -> None:
+    chunk = np.arange(300, dtype="<i4")
+    pieces = [chunk.tobytes()[i : i + 100] for i in range(0, 1200, 100)]
+    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bz2": bz2.compress, "lzma": lzma.compress}
+    makers["zstd"] = zstd.compress
+
+    for name, make in makers.items():
+        codec = array_of([300], "<i4", {"id": name}).codec
+        stored = b"".join(map(make, pieces))
+        out = np.empty(300, "<i4")
+        codec.decode_into(stored, out, "0")
+
+        np.testing.assert_array_equal(codec.decode(stored, "0"), chunk)
+        np.testing.assert_array_equal(out, chunk)
+        for wrong in (stored + make(b"more"), b"".join(map(make, pieces[:-1])), stored[:-1]):
+            with pytest.raises(ChunkCorrupt):
+                codec.decode(wrong, "0")
+
+
+def test_padding_behind_gzip_members_is_no_error() -> None:
+    codec = array_of([300], "<i4", {"id": "gzip"}).codec
+    chunk = np.arange(300, dtype="<i4")
+
+    np.testing.assert_array_equal(codec.decode(codec.encode(chunk) + bytes(100), "0"), chunk)
+
+
+def test_many_empty_members_cost_bounded_time() -> None:
+    codec = array_of([300], "<i4", {"id": "gzip"}).codec
+    stored = gzip.compress(b"") * 20_000 + codec.encode(np.arange(300, dtype="<i4"))
+
+    np.testing.assert_array_equal(codec.decode(stored, "0"), np.arange(300))
+
+
+def test_zstd_frames_need_not_say_their_size() -> None:
+    codec = array_of([300], "<i4", {"id": "zstd"}).codec
+    chunk = np.arange(300, dtype="<i4")
+    data = chunk.tobytes()
+    skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
+
+    for stored in (
+        zstd_frame(data[:1000], data[1000:]),
+        zstd_frame(data[:1000]) + zstd_frame(data[1000:], size=200),
+        zstd_frame(data[:1000], size=1000) + zstd_frame(data[1000:]),
+        skippable + zstd_frame(data, size=1200),
+        zstd_frame(data, size=1200) + skippable,
+    ):
+        out = np.empty(300, "<i4")
+        codec.decode_into(stored, out, "0")
+        np.testing.assert_array_equal(codec.decode(stored, "0"), chunk)
+        np.testing.assert_array_equal(out, chunk)
+
+
+def test_zstd_frames_that_make_less_or_more_are_refused() -> None:
+    codec = array_of([300], "<i4", {"id": "zstd"}).codec
+    data = bytes(1200)
+
+    for stored in (
+        zstd_frame(data[:1199]),
+        zstd_frame(data, b"x"),
+        zstd_frame(data[:1000], size=1000),
+        zstd_frame(data, size=1200) + zstd_frame(b"x"),
+        zstd_frame(data, size=1200) + zstd_frame(b"x", size=1),
+        zstd_frame(data, size=1199),
+        zstd_frame(data, size=2**31),
+        zstd_frame(data) + b"trailing",
+        b"\x28\xb5\x2f\xfd",
+    ):
+        with pytest.raises(ChunkCorrupt):
+            codec.decode(stored, "0")
+        with pytest.raises(ChunkCorrupt):
+            codec.decode_into(stored, np.empty(300, "<i4"), "0")
+
+
+def test_characters_that_are_not_base64_are_not_dropped() -> None:
+    codec = array_of([3], "|u1", {"id": "base64"}).codec
+
+    assert codec.decode(b"AQID", "0").tolist() == [1, 2, 3]
+    for wrong in (b"AQ*D", b"AQI\n", b"AQI=", b"A==="):
+        with pytest.raises(ChunkCorrupt):
+            codec.decode(wrong, "0")
+
+
+@pytest.mark.parametrize("compressor", [*COMPRESSORS[1:], *BYTE_FILTERS, {"id": "packbits"}, {"id": "pcodec"},
+                                        {"id": "zfpy", "tolerance": 0.1}], ids=str)  # fmt: skip
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_changed_bytes_never_raise_anything_else(compressor: Config, data: st.DataObject) -> None:
+    codec = array_of([500], "<f8", compressor).codec
+    stored = bytearray(codec.encode(np.linspace(0, 9, 500)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.none() | st.integers(0, len(stored)))
+
+    try:
+        decoded = codec.decode(bytes(stored[:cut]), "0")
+    except ChunkCorrupt:
+        return
+
+    assert decoded.shape == (500,)
+
+
+def test_errors_name_the_codec_that_failed() -> None:
+    filters: list[Any] = [{"id": "crc32"}, {"id": "zlib"}]
+    codec = array_of([300], "<i4", {"id": "zstd"}, filters=filters).codec
+    broken_sum = zstd.compress(zlib.compress(bytes(4) + np.arange(300, dtype="<i4").tobytes()))
+    broken_zlib = zstd.compress(b"no zlib")
+
+    for data, name in ((broken_sum, "crc32"), (broken_zlib, "zlib"), (b"no zstd", "zstd")):
+        with pytest.raises(ChunkCorrupt) as caught:
+            codec.decode(data, "3")
+        assert (caught.value.codec, caught.value.key) == (name, "3")

@@ -1,0 +1,274 @@
+"""Parts of chunks: what `PartialDecoder` gives is what decoding the whole chunk gives."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine import partial as partial_module
+from hyperslab.engine.codecs_blosc import BloscFrame, BloscHeader
+from hyperslab.engine.indexing import normalise, project
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.partial import PartialDecoder
+from hyperslab.engine.runs import Run
+from hyperslab.errors import ChunkCorrupt
+from tests.engine.arrays import Array, Config, array_of, values_of
+
+CNAMES = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+SHUFFLES = (0, 1, 2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _parts_are_free() -> Iterator[None]:
+    """Small chunks are decoded whole because that is faster; here the parts are what is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, nbytes in (
+            ("SMALL_FAST", 0),
+            ("SMALL_SLOW", 0),
+            ("SURGERY_FAST", -(10**9)),
+            ("SURGERY_SLOW", -(10**9)),
+        ):
+            patch.setattr(partial_module, name, nbytes)
+        yield
+
+
+def runs_in(count: int) -> st.SearchStrategy[list[Run]]:
+    """Sorted, disjoint runs of ``count`` items."""
+    edges = st.lists(st.integers(0, count), min_size=2, max_size=12, unique=True).map(sorted)
+    return edges.map(lambda cuts: list(zip(cuts[::2], cuts[1::2], strict=False)))
+
+
+def partial_of(array: ArrayMetadata) -> PartialDecoder:
+    partial = array.codec.partial
+    assert partial is not None
+    return partial
+
+
+def decode(partial: PartialDecoder, stored: bytes, runs: Sequence[Run]) -> Array | None:
+    return partial.decode_runs(stored, runs, "0")
+
+
+def fetch(partial: PartialDecoder, stored: bytes, runs: Sequence[Run]) -> Array | None:
+    """As a reader of a remote store does it: the head, then the ranges."""
+    head = stored[: partial.head_bytes]
+    ranges = partial.ranges(head, runs, "0")
+    if ranges is None:
+        return None
+    assert all(b[0] > a[1] for a, b in itertools.pairwise(ranges))
+    return partial.decode_parts(head, [(start, stored[start:stop]) for start, stop in ranges], runs, "0")
+
+
+def assert_equal(partial: PartialDecoder, stored: bytes, chunk: Array, runs: Sequence[Run], order: Any = "C") -> None:
+    items = chunk.reshape(-1, order=order)
+    for part in (partial.decode_runs(stored, runs, "0"), fetch(partial, stored, runs)):
+        if part is not None:
+            assert part.shape == chunk.shape
+            found = part.reshape(-1, order=order)
+            assert all(found[a:b].tobytes() == items[a:b].tobytes() for a, b in runs)
+    for start, stop in runs:
+        out = np.zeros(stop - start, items.dtype)
+        if partial.decode_run_into(stored, start, out, "0"):
+            assert out.tobytes() == items[start:stop].tobytes()
+
+
+@pytest.mark.parametrize(("cname", "shuffle"), list(itertools.product(CNAMES, SHUFFLES)))
+@given(data=st.data())
+@settings(max_examples=25)
+def test_parts_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, data: st.DataObject) -> None:
+    """Frames of all kinds: block sizes, item sizes that split blocks or do not, short last blocks, stored data."""
+    dtype = data.draw(st.sampled_from(["|u1", "<u2", "<f4", "<f8", "|V3", "<c16", "|V17", "|V300"]))
+    blocksize = data.draw(st.sampled_from([0, 128, 256, 1000, 4096, 16384]))
+    typesize = data.draw(st.sampled_from([None, None, 1, 2, 4, 8]))
+    clevel = data.draw(st.sampled_from([0, 1, 5, 9]))
+    config = {
+        "id": "blosc",
+        "cname": cname,
+        "shuffle": shuffle,
+        "clevel": clevel,
+        "blocksize": blocksize,
+        "typesize": typesize,
+    }
+    count = data.draw(st.integers(1, 1000) | st.integers(300_000, 330_000)) // np.dtype(dtype).itemsize + 1
+    array = array_of([count], dtype, config)
+    chunk = values_of((count,), array.dtype.numpy)
+
+    assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(count)))
+
+
+@given(data=st.data(), order=st.sampled_from("CF"))
+def test_parts_of_raw_chunks_are_those_of_the_whole(data: st.DataObject, order: str) -> None:
+    array = array_of([30, 40, 5], "<f4", order=order)
+    chunk = values_of((30, 40, 5), array.dtype.numpy, order)
+
+    assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(6000)), order)
+
+
+@pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 4096, "cname": "zstd"}], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+@given(data=st.data())
+@settings(max_examples=60)
+def test_a_selection_of_parts_is_the_selection_of_the_whole(
+    compressor: Config | None, order: str, data: st.DataObject
+) -> None:
+    shape = (6, 40, 50)
+    array = array_of(shape, "<i4", compressor, order=order)
+    chunk = values_of(shape, array.dtype.numpy, order)
+    stored = array.codec.encode(chunk)
+    items = [data.draw(st.integers(0, n - 1) | st.slices(n)) for n in shape]
+    selection = normalise(items, shape)
+    partial = partial_of(array)
+
+    for projection in project(selection, array.grid):
+        out = np.zeros(selection.shape, "<i4")
+        runs = projection.item_runs(array.chunks, order, gap=data.draw(st.sampled_from([0, partial.gap])), limit=50)
+        part = partial.decode_runs(stored, runs, "0")
+        projection.copy_out(array.codec.decode(stored, "0") if part is None else part, out)
+        np.testing.assert_array_equal(out, chunk[tuple(items)])
+        run = projection.contiguous_run(out, array.chunks, order)
+        if run is not None:
+            out[...] = 0
+            assert partial.decode_run_into(stored, *run, "0")
+            np.testing.assert_array_equal(out, chunk[tuple(items)])
+
+
+@pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 512}], ids=str)
+def test_parts_of_bools_are_cleaned(compressor: Config | None) -> None:
+    chunk = np.repeat(np.random.default_rng(3).integers(0, 3, 100_000, dtype=np.uint8), 4)
+    stored = array_of([400_000], "|u1", compressor).codec.encode(chunk)
+    partial = partial_of(array_of([400_000], "|b1", compressor))
+    expected = (chunk != 0).tobytes()
+    out = np.zeros(100, bool)
+
+    part = fetch(partial, stored, [(200, 300)])
+    partial.decode_run_into(stored, 200, out, "0")
+
+    assert part is not None
+    assert part[200:300].tobytes() == out.tobytes() == expected[200:300]
+
+
+def test_blocks_may_be_stored_in_any_order() -> None:
+    """Frames that several threads made."""
+    array = array_of([20_000], "<u2", {"id": "blosc", "blocksize": 4096, "cname": "zstd"})
+    chunk = values_of((20_000,), array.dtype.numpy)
+    stored = _shuffled_blocks(array.codec.encode(chunk), array.chunk_nbytes)
+
+    np.testing.assert_array_equal(array.codec.decode(stored, "0"), chunk)
+    for start in range(0, 19_000, 700):
+        assert_equal(partial_of(array), stored, chunk, [(start, start + 300), (start + 400, start + 1000)])
+
+
+def _shuffled_blocks(stored: bytes, nbytes: int) -> bytes:
+    header = BloscHeader.parse(stored, nbytes)
+    assert not header.stored
+    frame = BloscFrame(header, stored)
+    blocks = [stored[slice(*frame.extents(i, i + 1)[0])] for i in range(header.nblocks)]
+    order = np.random.default_rng(1).permutation(header.nblocks).tolist()
+    starts = [0] * header.nblocks
+    at = header.table_stop
+    for i in order:
+        starts[i], at = at, at + len(blocks[i])
+    return stored[:16] + struct.pack(f"<{len(starts)}i", *starts) + b"".join(blocks[i] for i in order)
+
+
+def test_few_bytes_are_fetched_and_decoded_for_few_items() -> None:
+    array = array_of([64, 128, 128], "<u2", {"id": "blosc", "cname": "zstd", "blocksize": 32768})
+    stored = array.codec.encode(values_of((64, 128, 128), array.dtype.numpy))
+    partial = partial_of(array)
+    plane = [(5 * 128 * 128, 6 * 128 * 128)]
+
+    ranges = partial.ranges(stored[: partial.head_bytes], plane, "0")
+
+    assert ranges is not None
+    assert sum(stop - start for start, stop in ranges) <= len(stored) / 32
+    assert partial.head_bytes < 2048
+
+
+def test_nearly_everything_is_as_well_fetched_whole() -> None:
+    array = array_of([64, 128, 128], "<u2", {"id": "blosc"})
+    stored = array.codec.encode(values_of((64, 128, 128), array.dtype.numpy))
+    partial = partial_of(array)
+    most = [(0, 50 * 128 * 128)]
+
+    assert not partial.worth_it(most)
+    assert partial.ranges(stored[: partial.head_bytes], most, "0") is None
+
+
+def test_codecs_that_cannot_be_entered_midway_have_no_partial_decoder() -> None:
+    filters = [{"id": "shuffle", "elementsize": 4}]
+
+    assert array_of([100], "<i4", {"id": "zlib"}).codec.partial is None
+    assert array_of([100], "<i4", {"id": "blosc"}, filters=filters).codec.partial is None
+    assert array_of([100], "|O", {"id": "blosc"}, filters=[{"id": "vlen-utf8"}]).codec.partial is None
+
+
+LIES = ("bad version", "nbytes", "blocksize", "cbytes", "offset", "equal offsets", "short")
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_frames_that_lie_are_refused(lie: str) -> None:
+    array = array_of([20_000], "<u2", {"id": "blosc", "blocksize": 4096, "cname": "zstd"})
+    stored = _lying(array.codec.encode(values_of((20_000,), array.dtype.numpy)), lie)
+    partial = partial_of(array)
+    runs = [(500, 700), (9000, 9100)]
+
+    with pytest.raises(ChunkCorrupt):
+        partial.decode_runs(stored, runs, "0")
+    with pytest.raises(ChunkCorrupt):
+        partial.decode_run_into(stored, 500, np.empty(200, "<u2"), "0")
+
+
+def _lying(good: bytes, lie: str) -> bytes:
+    bad = bytearray(good)
+    offsets = {"nbytes": (4, 39_999), "blocksize": (8, 3), "cbytes": (12, 2**31 - 1), "offset": (16, 2**31 - 1)}
+    if lie in offsets:
+        struct.pack_into("<i", bad, *offsets[lie])
+    elif lie == "bad version":
+        bad[0] = 9
+    elif lie == "equal offsets":
+        bad[20:24] = bad[16:20]
+    else:
+        del bad[-100:]
+    return bytes(bad)
+
+
+@given(data=st.data())
+@settings(max_examples=200)
+def test_changed_frames_never_raise_anything_else(data: st.DataObject) -> None:
+    array = array_of([100_000], "<u2", {"id": "blosc", "cname": data.draw(st.sampled_from(CNAMES))})
+    stored = bytearray(array.codec.encode(values_of((100_000,), array.dtype.numpy)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        stored[data.draw(st.integers(0, 120))] = data.draw(st.integers(0, 255))
+    partial = partial_of(array)
+
+    for read in (decode, fetch):
+        with contextlib.suppress(ChunkCorrupt):
+            read(partial, bytes(stored), [(500, 700)])
+
+
+def test_a_raw_chunk_that_is_too_short_is_refused() -> None:
+    partial = partial_of(array_of([1000], "<i4"))
+
+    with pytest.raises(ChunkCorrupt):
+        partial.decode_parts(b"", [(3000, b"abc")], [(750, 800)], "0")
+    with pytest.raises(ChunkCorrupt):
+        partial.decode_run_into(bytes(3999), 0, np.empty(10, "<i4"), "0")
+
+
+def test_what_is_not_asked_for_need_not_be_there() -> None:
+    array = array_of([1000], "<i4")
+    chunk = np.arange(1000, dtype="<i4")
+    stored = chunk.tobytes()
+
+    part = partial_of(array).decode_parts(b"", [(400, stored[400:800])], [(100, 200)], "0")
+
+    np.testing.assert_array_equal(part[100:200], chunk[100:200])
+    assert math.prod(part.shape) == 1000
