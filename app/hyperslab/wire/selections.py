@@ -1,60 +1,12 @@
-"""What client and server both speak: selection text, header names, media types, dtype text.
-
-Nothing here knows an array: a parsed selection is normalised against a shape by `engine.indexing`, and a dtype
-text is numpy's view of a Zarr v2 dtype (the strict rules are in `engine.dtypes`).
-"""
+"""Selection text, as numpy writes it."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Final
-
-import numpy as np
 
 from hyperslab.errors import BadSelection
-
-# --- headers -------------------------------------------------------------------------------------------------
-
-ARRAY_SHAPE: Final = "Array-Shape"
-"""Shape of the body as JSON, for example ``[4,512,512]``."""
-ARRAY_DTYPE: Final = "Array-Dtype"
-"""Dtype of the body as JSON in Zarr v2 form, for example ``"<u2"`` or ``[["x","<i4"]]``."""
-ARRAY_CHUNKS: Final = "Array-Chunks"
-"""What the answer cost: ``touched=8, cached=6, bytes=120433`` (bytes read from the store)."""
-SERVER_TIMING: Final = "Server-Timing"
-IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-CONTENT_DIGEST: Final = "Content-Digest"
-
-EXPOSED_HEADERS: Final = (
-    "Accept-Ranges",
-    "Array-Chunks",
-    "Array-Dtype",
-    "Array-Shape",
-    "Content-Encoding",
-    "Content-Length",
-    "Content-Range",
-    "ETag",
-    "Last-Modified",
-    "Link",
-    "Location",
-    "Retry-After",
-    "Server-Timing",
-)
-
-# --- media types -----------------------------------------------------------------------------------------------
-
-RAW: Final = "application/octet-stream"
-NPY: Final = "application/x-npy"
-JSON: Final = "application/json"
-CSV: Final = "text/csv"
-HTML: Final = "text/html"
-PROBLEM: Final = "application/problem+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-
-# --- selections ------------------------------------------------------------------------------------------------
 
 SelectionItem = int | slice | EllipsisType | list[int]
 """One item of a selection: an index, ``a:b:c``, ``...`` or a list of indices along one axis."""
@@ -162,56 +114,3 @@ def _format_item(item: SelectionItem) -> str:
     if isinstance(item, list):
         return "[" + ",".join(str(int(i)) for i in item) + "]"
     return str(int(item))
-
-
-# --- dtypes ----------------------------------------------------------------------------------------------------
-
-_EXTENSION = re.compile(r"bfloat16|float8_\w+|float4_\w+|int[24]|uint[24]")
-
-
-def dtype_from_json(value: Any) -> np.dtype[Any]:
-    """numpy's dtype for the JSON of a Zarr v2 dtype, for example ``"<u2"`` or ``[["x", "<i4", [2]]]``.
-
-    Raises `ValueError` for what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
-    """
-    if isinstance(value, str):
-        return _extension_dtype(value) if _EXTENSION.fullmatch(value) else np.dtype(value)
-    return np.dtype([_field_from_json(field) for field in value])
-
-
-def dtype_to_json(dtype: np.dtype[Any]) -> Any:
-    """The JSON that `dtype_from_json` reads back as ``dtype``."""
-    if dtype.names is not None and dtype.fields is not None:
-        return [_field_to_json(name, dtype.fields[name][0]) for name in dtype.names]
-    if dtype.kind == "V" and dtype.type is not np.void:
-        return dtype.name
-    return dtype.str if not _EXTENSION.fullmatch(dtype.name) else dtype.name
-
-
-def format_dtype(dtype: np.dtype[Any]) -> str:
-    """The value of the `Array-Dtype` header."""
-    return json.dumps(dtype_to_json(dtype), separators=(",", ":"))
-
-
-def parse_dtype(text: str) -> np.dtype[Any]:
-    """Read the value of an `Array-Dtype` header; raises `ValueError`."""
-    return dtype_from_json(json.loads(text))
-
-
-def _extension_dtype(name: str) -> np.dtype[Any]:
-    import ml_dtypes  # heavy, and only needed for its own types
-
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    return found
-
-
-def _field_from_json(field: Sequence[Any]) -> tuple[Any, ...]:
-    name, dtype, *shape = field
-    return (name, dtype_from_json(dtype), *(tuple(s) for s in shape))
-
-
-def _field_to_json(name: str, dtype: np.dtype[Any]) -> list[Any]:
-    if dtype.subdtype is None:
-        return [name, dtype_to_json(dtype)]
-    base, shape = dtype.subdtype
-    return [name, dtype_to_json(base), list(shape)]

@@ -1,0 +1,90 @@
+"""dtype text: numpy's view of the JSON of a Zarr v2 dtype (the strict rules are in `engine.dtypes`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_EXTENSION = re.compile(r"bfloat16|float8_\w+|float4_\w+|int[24]|uint[24]")
+
+
+def dtype_from_json(value: Any) -> np.dtype[Any]:
+    """numpy's dtype for the JSON of a Zarr v2 dtype, for example ``"<u2"`` or ``[["x", "<i4", [2]]]``.
+
+    Fields without a name are padding (CONFORMANCE 175): their bytes are there, and no field is. Raises `ValueError` for
+    what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
+    """
+    if isinstance(value, str):
+        return _extension_dtype(value) if _EXTENSION.fullmatch(value) else np.dtype(value)
+    packed = [_field_from_json(field) for field in value]
+    if all(name for name, _ in packed):
+        return np.dtype(packed)
+    return _padded(packed)
+
+
+def dtype_to_json(dtype: np.dtype[Any]) -> Any:
+    """The JSON that `dtype_from_json` reads back as ``dtype``, padding included."""
+    if dtype.names is not None and dtype.fields is not None:
+        return _fields_to_json(dtype)
+    if dtype.kind == "V" and dtype.type is not np.void:
+        return dtype.name
+    return dtype.str if not _EXTENSION.fullmatch(dtype.name) else dtype.name
+
+
+def format_dtype(dtype: np.dtype[Any]) -> str:
+    """The value of the `Array-Dtype` header."""
+    return json.dumps(dtype_to_json(dtype), separators=(",", ":"))
+
+
+def parse_dtype(text: str) -> np.dtype[Any]:
+    """Read the value of an `Array-Dtype` header; raises `ValueError`."""
+    return dtype_from_json(json.loads(text))
+
+
+def _extension_dtype(name: str) -> np.dtype[Any]:
+    import ml_dtypes  # heavy, and only needed for its own types
+
+    found = getattr(ml_dtypes, name, None)
+    if found is None:
+        raise ValueError(f"{name!r} is no dtype")
+    extension: np.dtype[Any] = np.dtype(found)
+    return extension
+
+
+def _field_from_json(field: Sequence[Any]) -> tuple[str, np.dtype[Any]]:
+    name, dtype, *shape = field
+    base = dtype_from_json(dtype)
+    return name, np.dtype((base, tuple(shape[0]))) if shape and shape[0] else base
+
+
+def _padded(fields: Sequence[tuple[str, np.dtype[Any]]]) -> np.dtype[Any]:
+    ends = np.cumsum([dtype.itemsize for _, dtype in fields]).tolist()
+    named = [(name, dtype, end - dtype.itemsize) for (name, dtype), end in zip(fields, ends, strict=True) if name]
+    names, formats, offsets = (list(column) for column in zip(*named, strict=True))
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]})
+
+
+def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    end = 0
+    fields = dict(dtype.fields or {})
+    for name in dtype.names or ():
+        field, offset = fields[name][:2]
+        found += [*_gap(offset - end), _field_to_json(name, field)]
+        end = offset + field.itemsize
+    return [*found, *_gap(dtype.itemsize - end)]
+
+
+def _gap(nbytes: int) -> list[list[Any]]:
+    return [["", f"|V{nbytes}"]] if nbytes > 0 else []
+
+
+def _field_to_json(name: str, dtype: np.dtype[Any]) -> list[Any]:
+    if dtype.subdtype is None:
+        return [name, dtype_to_json(dtype)]
+    base, shape = dtype.subdtype
+    return [name, dtype_to_json(base), list(shape)]
