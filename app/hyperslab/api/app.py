@@ -17,6 +17,7 @@ from starlette.routing import Route
 from hyperslab import __version__
 from hyperslab.api import docs_page, openapi
 from hyperslab.api.admission import Admission
+from hyperslab.api.answers import Answers
 from hyperslab.api.auth import Tokens
 from hyperslab.api.context import Context
 from hyperslab.api.cors import Cors
@@ -78,6 +79,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
         Metrics(service),
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
         WarmKeys(),
+        Answers(options.answer_cache_bytes, service.reader.versions),
     )
 
 
@@ -90,7 +92,7 @@ def _wrap(
 ) -> None:
     """From the inside out: what is added last is met first."""
     options = context.options
-    app.add_middleware(Endpoints, endpoints=endpoints)
+    app.add_middleware(Endpoints, endpoints=endpoints, answers=context.answers)
     if options.read_tokens or options.write_tokens:
         app.add_middleware(Tokens, readers=options.read_tokens, writers=options.write_tokens)
     app.add_middleware(Guard, metrics=context.metrics)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Body, Produced
 from hyperslab.api.context import Context
 from hyperslab.api.conversion import converted
@@ -110,7 +111,17 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, sele
         body,
         headers=array_headers(plan.shape, plan.dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
+        sources=_sources(plan),
     )
+
+
+def _sources(plan: ReadPlan) -> Sources | None:
+    """The documents and chunks that the answer is made of; None where they are many."""
+    array = plan.array
+    if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
+        return None
+    keys = (*array.documents, *map(array.chunk_key, plan.versions))
+    return Sources(array.mount, keys, [*array.documents.values(), *plan.versions.values()], plan.touched)
 
 
 async def make_plan(context: Context, asked: Wanted) -> ReadPlan:

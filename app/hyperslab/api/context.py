@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from hyperslab.api.admission import Admission
+from hyperslab.api.answers import Answers
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads
@@ -31,6 +32,7 @@ class Context:
     metrics: Metrics
     keys: KeyReader
     warm_keys: WarmKeys
+    answers: Answers
 
     async def open_node(self, path: str) -> ArrayNode | GroupNode:
         """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""

@@ -28,6 +28,7 @@ class ApiOptions:
     max_points: int = 1_000_000
     max_listed: int = 1000
     max_consolidated_nodes: int = 10_000
+    answer_cache_bytes: int = 32 * MIB
     immutable_seconds: int = 86_400
     request_threads: int = 32
     queue_seconds: float = 10.0

@@ -9,6 +9,7 @@ from functools import partial
 
 from starlette.types import Send
 
+from hyperslab.api.answers import Kept, Sources
 from hyperslab.api.bodies import Body, Bytes, Opened, Produced, Ready, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
@@ -24,7 +25,8 @@ class Representation:
     """Answers GET and HEAD with conditions and ranges, as RFC 9110 wants it, whatever the body is.
 
     ``etag`` is strong and known before any of the body is read; ``modified`` in seconds since 1970. ``headers`` go with
-    every status that tells of the body, ``always`` with 304 too.
+    every status that tells of the body, ``always`` with 304 too. ``sources``: what it is made of, where an answer is
+    worth keeping.
     """
 
     context: Context
@@ -34,6 +36,7 @@ class Representation:
     headers: Headers = ()
     always: Headers = ((b"cache-control", b"no-cache"),)
     modified: float | None = None
+    sources: Sources | None = None
 
     async def send(self, request: Request, send: Send) -> None:
         conditions = request.conditions
@@ -90,6 +93,9 @@ class Representation:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part)
         if ready is not None:
+            if self.sources is not None and status == 200:
+                kept = Kept(self.sources, self.etag, headers, self._validating(), ready.data)
+                self.context.answers.keep(request.scope, kept)
             await _send_ready(status, headers, ready, send)
         else:
             stream = _Stream(status, headers, len(part), partial(body.open, part))

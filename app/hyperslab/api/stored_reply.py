@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hyperslab.api.answers import Sources
 from hyperslab.api.bodies import Bytes, Opened
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
@@ -34,7 +35,9 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
     body: Bytes | StoredBody = StoredBody(context.keys, found)
     if found.size <= _WHOLE and _wants_all(request):
         found, body = await _read_whole(context, found)
-    return Representation(context, strong_etag(found.version), media_type, body, always=always, modified=found.modified)
+    sources = Sources(found.mount, (found.key,), [found.version], None)
+    etag = strong_etag(found.version)
+    return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
 
 def _wants_all(request: Request) -> bool:

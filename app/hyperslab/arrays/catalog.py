@@ -134,14 +134,15 @@ class Catalog:
         if array is None and group is None:
             raise NodeNotFound(_path(mount, rest))
         stored = [array, attributes, group]
-        version = _joined([None if s is None else s.version for s in stored])
+        versions = [None if s is None else s.version for s in stored]
+        version = _joined(versions)
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
         node: Node
         if array is not None:
             metadata = ArrayMetadata.parse(array.data, prefix + mount.metadata_key)
-            node = ArrayNode(
-                _path(mount, rest), mount, prefix, metadata, attrs, version, array.version, data_id(metadata)
-            )
+            documents = dict(zip(_document_keys(mount, prefix), versions, strict=True))
+            path, identity = _path(mount, rest), data_id(metadata)
+            node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, identity, documents)
         else:
             assert group is not None
             parse_group(group.data, prefix + ".zgroup")
@@ -215,7 +216,7 @@ def _assumed(mount: MountedStore, rest: str) -> ArrayNode:
     prefix = f"{rest}/" if rest else ""
     metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
     version = "assumed-" + hashlib.blake2b(metadata.to_bytes(), digest_size=8).hexdigest()
-    return ArrayNode(_path(mount, rest), mount, prefix, metadata, {}, version, version, data_id(metadata))
+    return ArrayNode(_path(mount, rest), mount, prefix, metadata, {}, version, version, data_id(metadata), {})
 
 
 def _from_consolidated(
@@ -227,7 +228,9 @@ def _from_consolidated(
     version = "consolidated-" + hashlib.blake2b(text, digest_size=8).hexdigest()
     if array is not None:
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
-        return ArrayNode(_path(mount, rest), mount, prefix, metadata, attributes, version, version, data_id(metadata))
+        return ArrayNode(
+            _path(mount, rest), mount, prefix, metadata, attributes, version, version, data_id(metadata), {}
+        )
     if group is not None:
         return GroupNode(_path(mount, rest), mount, prefix, attributes, version)
     return None

@@ -41,7 +41,8 @@ class MountedStore:
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
-    Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike.
+    Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike. ``documents`` are the keys
+    that it was opened from and their versions (None: absent); empty where it was not opened from documents of its own.
     """
 
     path: str
@@ -52,6 +53,7 @@ class ArrayNode:
     version: str
     metadata_version: str
     data_id: str
+    documents: Mapping[str, str | None]
 
     def chunk_key(self, coords: tuple[int, ...]) -> str:
         """The key of a chunk in the store."""
