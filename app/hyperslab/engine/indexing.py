@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.engine.axis_parts import AxisPart, chunks_on_axis, list_parts, slice_parts
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.points import PointProjection, broadcast_points, project_points
 from hyperslab.engine.runs import Region, Run, chunk_runs
@@ -41,22 +42,6 @@ __all__ = [
 
 _KEEP_BELOW = 1 << 16
 """Axes of fewer chunks than this are worked out once; longer ones again and again, so that memory stays small."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AxisPart:
-    """What one chunk contributes along one axis.
-
-    ``inside``: region of the chunk; ``outside``: region of the output (None: the axis is dropped); ``covers``: all
-    cells up to the edge of the array, in order; ``full``: and the edge does not cut the chunk.
-    """
-
-    coord: int
-    inside: Region
-    outside: slice | Indices | None
-    length: int
-    covers: bool
-    full: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +138,7 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
     """How many chunks `project` gives; from arithmetic, not by counting them."""
     if not selection.size:
         return 0
-    return math.prod(map(_chunks_on_axis, selection.axes, grid.chunks))
+    return math.prod(map(chunks_on_axis, selection.axes, grid.chunks))
 
 
 def touched_coords(selection: Selection, grid: ChunkGrid) -> Iterator[Coords]:
@@ -179,10 +164,10 @@ def _axis_source(axis: Axis, chunk: int, size: int) -> _Source:
         extent = min(chunk, size - coord * chunk)
         return (AxisPart(coord, offset, None, 1, extent == 1, chunk == 1),)
     if isinstance(axis, ListAxis):
-        return tuple(_list_parts(axis.indices, chunk, size))
-    if _chunks_on_axis(axis, chunk) < _KEEP_BELOW:
-        return tuple(_slice_parts(axis, chunk, size))
-    return lambda: _slice_parts(axis, chunk, size)
+        return tuple(list_parts(axis.indices, chunk, size))
+    if chunks_on_axis(axis, chunk) < _KEEP_BELOW:
+        return tuple(slice_parts(axis, chunk, size))
+    return lambda: slice_parts(axis, chunk, size)
 
 
 def _product(sources: list[_Source]) -> Iterator[tuple[AxisPart, ...]]:
@@ -198,61 +183,6 @@ def _product(sources: list[_Source]) -> Iterator[tuple[AxisPart, ...]]:
 
 def _parts(source: _Source) -> Iterable[AxisPart]:
     return source if isinstance(source, tuple) else source()
-
-
-def _slice_parts(axis: SliceAxis, chunk: int, size: int) -> Iterator[AxisPart]:
-    start, step, count = axis.start, axis.step, axis.count
-    done = 0
-    while done < count:
-        coord, offset = divmod(start + done * step, chunk)
-        room = (chunk - 1 - offset) // step if step > 0 else offset // -step
-        length = min(count - done, room + 1)
-        extent = min(chunk, size - coord * chunk)
-        covers = length == extent and (step == 1 or extent == 1)
-        inside = _progression_slice(offset, step, length)
-        yield AxisPart(coord, inside, slice(done, done + length), length, covers, covers and extent == chunk)
-        done += length
-
-
-def _list_parts(indices: Indices, chunk: int, size: int) -> Iterator[AxisPart]:
-    cells = indices // chunk
-    sorted_ = bool((cells[1:] >= cells[:-1]).all())
-    order = np.arange(len(cells)) if sorted_ else np.argsort(cells, kind="stable")
-    cells, indices = cells[order], indices[order]
-    cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
-    for start, stop in itertools.pairwise(cuts):
-        coord = int(cells[start])
-        extent = min(chunk, size - coord * chunk)
-        inside = _as_slice(indices[start:stop] - coord * chunk)
-        covers = inside == slice(0, extent, 1) if isinstance(inside, slice) else False
-        outside = _as_slice(order[start:stop])
-        yield AxisPart(coord, inside, outside, stop - start, covers, covers and extent == chunk)
-
-
-def _as_slice(indices: Indices) -> slice | Indices:
-    """The same indices as a slice where that can be."""
-    if len(indices) == 1:
-        return _progression_slice(int(indices[0]), 1, 1)
-    step = int(indices[1]) - int(indices[0])
-    if step and bool((np.diff(indices) == step).all()):
-        return _progression_slice(int(indices[0]), step, len(indices))
-    return indices
-
-
-def _progression_slice(start: int, step: int, count: int) -> slice:
-    stop = start + (count - 1) * step + (1 if step > 0 else -1)
-    return slice(start, stop if stop >= 0 else None, step)
-
-
-def _chunks_on_axis(axis: Axis, chunk: int) -> int:
-    if isinstance(axis, IndexAxis):
-        return 1
-    if isinstance(axis, ListAxis):
-        return len(np.unique(axis.indices // chunk))
-    if abs(axis.step) >= chunk or not axis.count:
-        return axis.count
-    last = axis.start + (axis.count - 1) * axis.step
-    return abs(last // chunk - axis.start // chunk) + 1
 
 
 # --- copying -----------------------------------------------------------------------------------------------------
