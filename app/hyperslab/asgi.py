@@ -49,6 +49,7 @@ def api_options(settings: Settings) -> ApiOptions:
         max_upload_bytes=settings.max_upload_bytes,
         max_points=settings.max_points,
         tile_cache_bytes=settings.tile_cache_bytes,
+        answer_cache_bytes=settings.answer_cache_bytes,
         max_tile_bytes=settings.max_tile_bytes,
         max_listed=settings.max_listed,
         immutable_seconds=settings.immutable_seconds,

@@ -210,6 +210,11 @@ class Settings(BaseSettings):
     tile_cache_bytes: ByteSize = Field(
         default=ByteSize(64 * MiB), description="Memory for rendered tiles, in each worker; 0 keeps none."
     )
+    answer_cache_bytes: ByteSize = Field(
+        default=ByteSize(32 * MiB),
+        description="Memory for small complete answers, in each worker, which are checked for changes each time; "
+        "0 keeps none.",
+    )
     bytes_in_flight: ByteSize = Field(
         default_factory=lambda: _share_of_memory(4, GiB),
         gt=0,
