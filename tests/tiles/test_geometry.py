@@ -143,11 +143,13 @@ def test_what_the_protocol_does_not_have_is_refused(segment: str, text: str) -> 
 def test_an_image_has_so_many_pixels_at_most() -> None:
     grid = TileGrid(20_000, 30_000, 256)
 
-    with pytest.raises(TooLarge):
-        shown(grid, "full", "30000,")
+    for size in ("30000,", "20000,100"):
+        with pytest.raises(TooLarge):
+            shown(grid, "full", size)
     most = shown(grid, "full", "max")
 
     assert most.rows.count * most.columns.count <= iiif.MOST_PIXELS
+    assert max(shown(TileGrid(5, 10**6, 256), "full", "max").shape) == iiif.MOST_ACROSS
 
 
 def test_the_description_lists_tiles_and_sizes() -> None:

@@ -449,6 +449,23 @@ def test_chosen_classes_are_shown_and_nothing_else(tmp_path: Path) -> None:
     assert found[:2, :2].tolist() == [[[255, 0, 0, 255], [0, 0, 0, 0]], [[0, 255, 0, 255], [255, 0, 0, 255]]]
 
 
+def test_chosen_classes_of_floats_are_shown_too(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.array([[0.5, np.nan], [np.inf, 2]]))
+
+    with tiles_on(tmp_path) as tiles:
+        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"0.5": "ff0000", "2": "00ff00"}')]))
+
+    assert found[:2, :2, 3].tolist() == [[255, 0], [0, 255]]
+
+
+def test_a_narrow_axis_with_a_name_of_its_own_is_no_colour(tmp_path: Path) -> None:
+    volume = values_of("u1", (5, 6, 3))
+    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
+
+    with tiles_on(tmp_path) as tiles:
+        np.testing.assert_array_equal(numbers(tiles, "data/a", (0, 0, 0), [("z", "4")]), volume[4])
+
+
 def test_a_background_hides_what_is_seen_through(tmp_path: Path) -> None:
     write_array(tmp_path / "a", np.array([[np.nan, 1.0]]))
 

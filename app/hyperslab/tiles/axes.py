@@ -40,13 +40,13 @@ class Axis:
 def name_axes(shape: Sequence[int], names: Sequence[str] | None, *, looks_like_rgb: bool = False) -> tuple[Axis, ...]:
     """Axes of a plain array: by ``names`` where they are told apart, else ``d0``, ``d1``, …
 
-    ``looks_like_rgb``: the last axis may be taken for the samples of a colour picture.
+    ``looks_like_rgb``: a last axis that has no meaning yet is taken for the samples of a colour picture.
     """
     if names is None or len(set(names)) != len(names) or not all(names):
         named = [Axis(f"d{i}", None, None, size) for i, size in enumerate(shape)]
     else:
         named = [Axis(name, guess_type(name), None, size) for name, size in zip(names, shape, strict=True)]
-    if looks_like_rgb and len(named) >= 3 and not any(axis.type == "channel" for axis in named):
+    if looks_like_rgb and named[-1].type is None and not any(axis.type == "channel" for axis in named):
         named[-1] = Axis(named[-1].name, "channel", None, named[-1].size)
     return tuple(named)
 

@@ -109,16 +109,18 @@ def tint(colour: RGB) -> Table:
 # --- labels ----------------------------------------------------------------------------------------------------
 
 
-def label_colours(labels: np.ndarray[Any, np.dtype[Any]], chosen: Mapping[float, Sequence[int]]) -> Table:
+def label_colours(
+    labels: np.ndarray[Any, np.dtype[Any]], chosen: Mapping[float, Sequence[int]], *, only_chosen: bool = False
+) -> Table:
     """RGBA for each of ``(n,)`` labels: ``chosen`` where it has one, nothing for 0, else a bright one of its own.
 
-    The colour of a label depends on its value alone, so that it is the same in all tiles, levels and images.
+    The colour of a label depends on its value alone, so that it is the same in all tiles, levels and images. With
+    ``only_chosen``, nothing is shown of the others.
     """
-    colours = _hashed_colours(labels)
+    colours = np.zeros((len(labels), 4), np.uint8) if only_chosen else _hashed_colours(labels)
+    colours[labels == 0] = 0
     for label, rgba in chosen.items():
         colours[labels == label] = rgba
-    if 0 not in chosen:
-        colours[labels == 0] = 0
     return colours
 
 

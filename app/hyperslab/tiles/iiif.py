@@ -18,6 +18,8 @@ FORMATS: Final = ("png", "jpg", "webp")
 QUALITIES: Final = ("default", "color", "gray")
 MOST_PIXELS: Final = 16 << 20
 """The largest picture, in pixels; ``max`` is scaled down to it."""
+MOST_ACROSS: Final = 16_383
+"""Its longest side: WebP has no more."""
 
 _NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _BOX: Final = re.compile(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", re.ASCII)
@@ -43,8 +45,8 @@ class ImageRequest:
         columns, rows = _parse_size(self.size, width, height)
         if columns > width or rows > height:
             raise BadParameter("size", self.size, f"no more than the {width} by {height} pixels there are")
-        if columns * rows > MOST_PIXELS:
-            raise TooLarge("an image", columns * rows, MOST_PIXELS, unit="pixels")
+        if not _is_small_enough(columns, rows):
+            raise TooLarge(f"an image of {columns} by {rows}", columns * rows, MOST_PIXELS, unit="pixels")
         down, across = _steps((height, width), (rows, columns))
         return Region(Span(top, down, rows), Span(left, across, columns))
 
@@ -74,13 +76,18 @@ def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
         "profile": "level2",
         "width": grid.width,
         "height": grid.height,
+        "maxWidth": MOST_ACROSS,
         "maxArea": MOST_PIXELS,
-        "sizes": [size for size in sizes if size["width"] * size["height"] <= MOST_PIXELS],
+        "sizes": [size for size in sizes if _is_small_enough(size["width"], size["height"])],
         "tiles": [{"width": grid.size, "scaleFactors": [grid.factor(z) for z in range(grid.maxzoom, -1, -1)]}],
         "preferredFormats": ["png", "webp", "jpg"],
         "extraFormats": ["webp"],
         "extraFeatures": ["mirroring"],
     }
+
+
+def _is_small_enough(width: int, height: int) -> bool:
+    return width * height <= MOST_PIXELS and max(width, height) <= MOST_ACROSS
 
 
 def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequest:
@@ -120,7 +127,7 @@ def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
     """Width and height in pixels."""
     if text == "max":
-        scale = min(1.0, (MOST_PIXELS / (width * height)) ** 0.5)
+        scale = min(1.0, (MOST_PIXELS / (width * height)) ** 0.5, MOST_ACROSS / width, MOST_ACROSS / height)
         return max(1, int(width * scale)), max(1, int(height * scale))
     if match := _SHARE.fullmatch(text):
         share = float(match[1]) / 100

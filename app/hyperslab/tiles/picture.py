@@ -69,7 +69,9 @@ class Picture:
     @property
     def is_rgb(self) -> bool:
         """Whether the last axis holds the samples of a colour picture."""
-        return self.omero is None and looks_like_rgb(tuple(axis.size for axis in self.axes), self.dtype)
+        if self.omero is not None or self.axes[-1].type != "channel":
+            return False
+        return looks_like_rgb(tuple(axis.size for axis in self.axes), self.dtype)
 
 
 def looks_like_rgb(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

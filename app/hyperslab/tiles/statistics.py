@@ -21,6 +21,7 @@ from hyperslab.tiles.opening import Pictures
 from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.resample import NDArray
 from hyperslab.tiles.sampling import sample_boxes
+from hyperslab.tiles.source import in_parallel
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
@@ -99,7 +100,7 @@ class Statistics:
         tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
 
         def take() -> tuple[Sample, str, int]:
-            sample = _summary(_joined([self._values(plan, subject) for plan in plans]), exact=exact, tag=tag)
+            sample = _summary(self._all_values(plans, subject), exact=exact, tag=tag)
             return sample, tag, sample.values.nbytes + 1024
 
         sample, _ = self._samples.load(subject.key, tag, take)
@@ -127,6 +128,12 @@ class Statistics:
         name = picture.field.name if picture.field is not None else None
         opened = (self._pictures.open_cell(cell.path, name) for cell in picture.mosaic.cells[::step])
         return [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
+
+    def _all_values(self, plans: list[ReadPlan], subject: Subject) -> NDArray:
+        if not plans:
+            return np.zeros(0)
+        pool = self._reader.pool(plans[0].array)
+        return np.concatenate(in_parallel(pool, lambda plan: self._values(plan, subject), plans))
 
     def _values(self, plan: ReadPlan, subject: Subject) -> NDArray:
         """All finite values of a box, in one dimension."""
@@ -169,10 +176,6 @@ def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
     low, high = sample.minmax
     counts, edges = np.histogram(sample.values, bins=bins, range=(low, high))
     return counts, edges
-
-
-def _joined(parts: list[NDArray]) -> NDArray:
-    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _summary(values: NDArray, *, exact: bool, tag: str) -> Sample:

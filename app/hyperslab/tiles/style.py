@@ -101,14 +101,8 @@ def _coloured(values: NDArray, hidden: Mask | None, colouring: Labels | Lookup |
     if isinstance(colouring, Lookup):
         return mapped(plane, colouring.scale, colouring.lut, gone)
     found, index = dense(plane)
-    return painted(index, _label_palette(found, colouring), gone)
-
-
-def _label_palette(found: NDArray, labels: Labels) -> Table:
-    colours = label_colours(found, dict(labels.chosen))
-    if labels.only_chosen:
-        colours[~np.isin(found, [value for value, _ in labels.chosen])] = 0
-    return colours
+    colours = label_colours(found, dict(colouring.chosen), only_chosen=colouring.only_chosen)
+    return painted(index, colours, gone)
 
 
 # --- from what was asked for -----------------------------------------------------------------------------------
