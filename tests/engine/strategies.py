@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyperslab.engine.grid import ChunkGrid
-from hyperslab.wire import SelectionItem
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.wire import SelectionItem
 
 Array = NDArray[Any]
 

@@ -211,6 +211,15 @@ def test_only_the_low_bits_of_int4_count() -> None:
     assert decoded.astype(int).tolist() == [-1, -1, -1, 7, -8]
 
 
+def test_rank_zero_has_a_chunk_of_one_item() -> None:
+    for compressor in COMPRESSORS:
+        codec = array_of([], "<f8", compressor).codec
+        out = np.empty((), "<f8")
+        codec.decode_into(codec.encode(np.array(2.5)), out, "0")
+
+        assert out == codec.decode(codec.encode(np.array(2.5)), "0") == 2.5
+
+
 def test_what_is_not_contiguous_in_the_arrays_order_is_decoded_all_the_same() -> None:
     for compressor in (None, {"id": "blosc"}, {"id": "bz2"}):
         array = array_of([4, 6], "<i4", compressor, order="F")

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hyperslab.engine.grid import ChunkGrid
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.engine.grid import ChunkGrid
 from tests.conformance.vectors import Case, case_id, cases
 
 

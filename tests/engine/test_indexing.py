@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.indexing import (
     IndexAxis,
@@ -23,9 +26,6 @@ from hyperslab.engine.indexing import (
 )
 from hyperslab.errors import BadBody, BadSelection, HyperslabError, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.conformance import vectors
 from tests.engine.strategies import Array, Case, axis_items, cases, orthogonal
 
@@ -39,6 +39,7 @@ def read(case: Case, selection: Selection) -> Array:
 
 
 @given(cases())
+@settings(max_examples=500)
 def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
 

@@ -4,11 +4,11 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.indexing import Selection, normalise, project, split_rows
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.indexing import Selection, normalise, project, split_rows
 from tests.engine.strategies import Array, Case, cases
 
 
@@ -25,6 +25,7 @@ def _repeat(values: Array, inner_shape: tuple[int, ...]) -> Array:
 
 
 @given(cases(), st.lists(st.integers(0, 3), max_size=2), st.integers(1, 2000), st.data())
+@settings(max_examples=300)
 def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: int, data: st.DataObject) -> None:
     inner_shape = tuple(inner)
     selection = normalise(case.items, case.grid.shape)

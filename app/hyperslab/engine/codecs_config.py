@@ -73,7 +73,7 @@ def _known() -> str:
 def _missing_extra(name: str) -> str | None:
     if name not in _OPTIONAL or name in codec_registry:
         return None
-    return f"needs a library that is not installed: pip install 'hyperslab[{name}]'"
+    return "needs a library that is not installed: pip install 'hyperslab[codecs]'"
 
 
 def _shown(value: Any) -> str:
@@ -142,7 +142,7 @@ def _are_lzma_filters(value: Any) -> bool:
         isinstance(value, list)
         and 0 < len(value) <= 4
         and all(isinstance(item, dict) and _is_integer(item.get("id")) for item in value)
-        and all(_is_integer(x) or name == "mode" for item in value for name, x in item.items())
+        and all(_is_integer(setting) for item in value for setting in item.values())
         and all(0 <= item.get("dict_size", 0) <= LZMA_MEMORY for item in value)
     )
 
@@ -254,7 +254,7 @@ WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
 """Parameters that have to be narrower for new arrays: existing data can be read whatever its level was."""
 
 _OPTIONAL: Final = frozenset({"zfpy", "pcodec"})
-"""Codecs whose library is an extra of the same name; numcodecs registers them only where it is there."""
+"""Codecs whose library the extra ``codecs`` brings; numcodecs registers them only where it is there."""
 
 _REFUSED: Final = {
     "pickle": "decoding it runs code from the data, so it is never allowed",
