@@ -457,7 +457,7 @@ def _axis_indices(axis: IndexAxis | SliceAxis | ListAxis) -> list[int]:
     if isinstance(axis, IndexAxis):
         return [axis.index]
     if isinstance(axis, ListAxis):
-        return axis.indices.tolist()
+        return [int(i) for i in axis.indices]
     return [axis.start + i * axis.step for i in range(axis.count)]
 
 
