@@ -8,7 +8,8 @@ is as fresh as one that is made anew. Only stores that are near take part, where
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
+from math import inf
+from time import monotonic, perf_counter
 from typing import Final
 
 from starlette.types import Scope, Send
@@ -19,7 +20,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
 
-MOST_KEYS: Final = 24
+MOST_KEYS: Final = 64
 _LARGEST: Final = 256 << 10
 _OVERHEAD: Final = 2048
 _NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modified-since", b"if-unmodified-since"))
@@ -37,6 +38,7 @@ class Sources:
     keys: tuple[str, ...]
     versions: list[str | None]
     touched: int | None
+    until: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Answers:
             return False
         began = perf_counter()
         sources = kept.sources
-        if self._versions.versions(sources.mount, "", sources.keys) != sources.versions:
+        if monotonic() > sources.until or self._looked_up(sources) != sources.versions:
             self._kept.drop(identity[0])
             return False
         tags = identity[1]
@@ -84,6 +86,9 @@ class Answers:
             return False
         await _send(kept, send, perf_counter() - began, unchanged=tags is not None)
         return True
+
+    def _looked_up(self, sources: Sources) -> list[str | None]:
+        return self._versions.versions(sources.mount, "", sources.keys)
 
 
 async def _send(kept: Kept, send: Send, seconds: float, *, unchanged: bool) -> None:

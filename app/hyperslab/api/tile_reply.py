@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote
 
+from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Bytes, Produced, Ready
 from hyperslab.api.conditional import Validators
 from hyperslab.api.context import Context
@@ -80,7 +81,16 @@ async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, re
     body: Bytes | Produced = Produced(partial(_draw, rendering), rendering.memory)
     if kept is not None:
         body = Bytes(kept.body, (*_described(kept), *cost_headers(0, 0, None, {})))
-    return Representation(routes.context, etag, rendering.media_type, body, always=always)
+    sources = _sources(rendering)
+    return Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
+
+
+def _sources(rendering: Rendering) -> Sources | None:
+    """What a tile is made of, where that is little; its cost is told as that of what comes from the cache."""
+    found = rendering.sources
+    if not found or len(found) > MOST_KEYS:
+        return None
+    return Sources(rendering.mount, tuple(found), list(found.values()), 0, rendering.until)
 
 
 def _draw(rendering: Rendering, cancel: Cancel) -> Ready:

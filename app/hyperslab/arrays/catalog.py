@@ -136,17 +136,17 @@ class Catalog:
         stored = [array, attributes, group]
         versions = [None if s is None else s.version for s in stored]
         version = _joined(versions)
+        documents = dict(zip(_document_keys(mount, prefix), versions, strict=True))
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
         node: Node
         if array is not None:
             metadata = ArrayMetadata.parse(array.data, prefix + mount.metadata_key)
-            documents = dict(zip(_document_keys(mount, prefix), versions, strict=True))
             path, identity = _path(mount, rest), data_id(metadata)
             node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, identity, documents)
         else:
             assert group is not None
             parse_group(group.data, prefix + ".zgroup")
-            node = GroupNode(_path(mount, rest), mount, prefix, attrs, version)
+            node = GroupNode(_path(mount, rest), mount, prefix, attrs, version, documents=documents)
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node

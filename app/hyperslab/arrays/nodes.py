@@ -79,6 +79,7 @@ class GroupNode:
     attributes: Mapping[str, Any]
     version: str
     implicit: bool = False
+    documents: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

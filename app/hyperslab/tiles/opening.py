@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any
-
-import numpy as np
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.cache import VersionedCache
-from hyperslab.engine.dtypes import Field
 from hyperslab.errors import (
     BadMetadata,
     BadPath,
     BrokenData,
-    FieldUnknown,
     Impossible,
     NodeNotFound,
-    NotRepresentable,
     WrongKind,
 )
 from hyperslab.tiles import ome as ome_zarr
-from hyperslab.tiles.axes import Axis, name_axes, ome_axes
+from hyperslab.tiles.axes import Axis, ome_axes
 from hyperslab.tiles.ome import Multiscale, Ome
-from hyperslab.tiles.picture import Cell, Kind, Level, Mosaic, Picture, looks_like_rgb
+from hyperslab.tiles.picture import Cell, Kind, Level, Mosaic, Picture
+from hyperslab.tiles.plain import joined_versions, last_segment, plain_picture
 from hyperslab.tiles.pyramid import axis_factor
 
 _CHILDREN_TRIED = 100
@@ -67,10 +61,19 @@ class Pictures:
             return None
         return found[0]
 
+    def documents(self, picture: Picture) -> dict[str, str | None]:
+        """The keys of all documents that a picture was opened from, and their versions; empty where not known."""
+        name = None if picture.field is None else picture.field.name
+        with self._lock:
+            opened, nodes = self._opened.get((picture.path, name), (None, ()))
+        if opened is not picture or not all(node.documents for node in nodes):
+            return {}
+        return {key: version for node in nodes for key, version in node.documents.items()}
+
     def _open(self, path: str, field: str | None) -> Picture:
         node = self.catalog.open_node(path)
         if isinstance(node, ArrayNode):
-            return self._remember(path, field, _plain(node, field), [node])
+            return self._remember(path, field, plain_picture(node, field), [node])
         ome = self._read_ome(node)
         if ome.is_empty:
             raise WrongKind(node.path, "group", "array")
@@ -132,7 +135,7 @@ class Pictures:
         problems = ome.problems + problems
         if not opened:
             return self._salvaged(group, field, problems)
-        picture = _plain(opened[0][1], field, problems)
+        picture = plain_picture(opened[0][1], field, problems)
         try:
             axes = ome_axes(opened[0][1].metadata.shape, multiscale.axes, opened[0][2])
         except ValueError as error:
@@ -145,10 +148,10 @@ class Pictures:
             problems=(*problems, *unlike),
             path=group.path,
             kind="multiscale" if ome.image_label is None else "labels",
-            name=multiscale.name or _last(group.path),
+            name=multiscale.name or last_segment(group.path),
             axes=axes + extra,
             levels=levels,
-            version=_joined(group.version, *(level.array.version for level in levels)),
+            version=joined_versions(group.version, *(level.array.version for level in levels)),
             omero=ome.omero,
             image_label=ome.image_label,
         )
@@ -171,7 +174,7 @@ class Pictures:
         """The first array of a group whose metadata is broken, as it stands."""
         for name in self._candidates(group):
             try:
-                return _plain(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
+                return plain_picture(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
             except _UNREADABLE:  # perhaps the next one
                 continue
         raise BadMetadata(f"{group.prefix}.zattrs", None, "; ".join(problems) or "it names no image")
@@ -204,8 +207,8 @@ class Pictures:
             template,
             path=group.path,
             kind=kind,
-            name=(ome.plate.name if ome.plate is not None else None) or _last(group.path),
-            version=_joined(group.version, template.version),
+            name=(ome.plate.name if ome.plate is not None else None) or last_segment(group.path),
+            version=joined_versions(group.version, template.version),
             mosaic=mosaic,
             problems=ome.problems + template.problems,
         )
@@ -213,60 +216,6 @@ class Pictures:
     def _first_of(self, mosaic: Mosaic, field: str | None) -> Picture | None:
         tried = (self.open_cell(cell.path, field) for cell in mosaic.cells[:_CELLS_TRIED])
         return next((picture for picture in tried if picture is not None), None)
-
-
-def _plain(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Picture:
-    """An array as it stands."""
-    chosen = _choose_field(node, field)
-    dtype = _drawable_dtype(node, chosen)
-    shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
-    axes = name_axes(shape, _names(node, len(shape)), looks_like_rgb=looks_like_rgb(shape, dtype))
-    return Picture(
-        path=node.path,
-        kind="array",
-        name=_last(node.path),
-        axes=axes,
-        levels=(Level(_last(node.path), node, (1.0,) * len(shape)),),
-        dtype=dtype,
-        version=_joined(node.version),
-        field=chosen,
-        fields=tuple(f.name for f in node.metadata.dtype.fields),
-        problems=problems,
-    )
-
-
-def _choose_field(node: ArrayNode, name: str | None) -> Field | None:
-    """The field asked for; of a structured dtype the first that can be drawn where none is."""
-    known = node.metadata.dtype.fields
-    if name is not None:
-        found = next((field for field in known if field.name == name), None)
-        if found is None:
-            raise FieldUnknown(node.path, name, [field.name for field in known])
-        return found
-    return next((field for field in known if _undrawable(field.numpy) is None), known[0] if known else None)
-
-
-def _drawable_dtype(node: ArrayNode, field: Field | None) -> np.dtype[Any]:
-    dtype = field.numpy if field is not None else node.metadata.dtype.numpy
-    reason = _undrawable(dtype)
-    if reason is not None:
-        raise NotRepresentable(field.json if field is not None else node.metadata.dtype.json, "a picture", reason)
-    return dtype
-
-
-def _undrawable(dtype: np.dtype[Any]) -> str | None:
-    """Why values of a dtype have no brightness; None where they have."""
-    if dtype.kind in "SUO":
-        return "text and objects have no brightness"
-    if dtype.names is not None or (dtype.kind == "V" and dtype.type is np.void):
-        return "records and bytes without a meaning have no brightness"
-    return None
-
-
-def _names(node: ArrayNode, rank: int) -> list[str] | None:
-    """The names of the array's axes, and numbers for those of a field's subarray."""
-    names = node.dimension_names
-    return None if names is None else [*names, *(f"d{i}" for i in range(len(names), rank))]
 
 
 def _check_alike(array: ArrayNode, first: ArrayNode) -> None:
@@ -301,11 +250,3 @@ def _mosaic(ome: Ome, path: str) -> Mosaic:
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
     cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic(-(-len(images) // columns), columns, cells)
-
-
-def _joined(*versions: str) -> str:
-    return hashlib.blake2b("\n".join(versions).encode(), digest_size=12).hexdigest()
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]

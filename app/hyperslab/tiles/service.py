@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +49,9 @@ class Encoded:
 class Rendering:
     """A picture that has not been drawn yet. ``tag`` changes whenever its bytes could; `draw` makes them.
 
-    ``memory`` is what that takes, in bytes. `kept` is what an earlier `draw` has left in the cache.
+    ``memory`` is what that takes, in bytes. `kept` is what an earlier `draw` has left in the cache. ``sources`` are all
+    keys that the picture is made of, and their versions, good until the monotonic clock says ``until``; empty where
+    they are many or not known.
     """
 
     tag: str
@@ -58,6 +60,8 @@ class Rendering:
     mount: MountedStore
     kept: Callable[[], Encoded | None]
     draw: Callable[[Cancel | None, ReadCost], Encoded]
+    sources: Mapping[str, str | None]
+    until: float
 
 
 class Tiles:
@@ -148,7 +152,8 @@ class Tiles:
             return Encoded(encode_picture(raster, fmt, quality=asked.quality))
 
         quality = "" if fmt == "png" else asked.quality
-        return self._rendering(plan, region, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
+        rendering = self._rendering(plan, region, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
+        return replace(rendering, sources=self._sources(plan), until=view.until)
 
     def _numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str) -> Rendering:
         """The values of a region: ``(height, width)``, with the channels before them where there are several."""
@@ -179,7 +184,16 @@ class Tiles:
 
         memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1]
         mount = plan.frame.picture.levels[0].array.mount
-        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached)
+        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached, {}, 0.0)
+
+    def _sources(self, plan: RegionPlan) -> Mapping[str, str | None]:
+        documents = self.pictures.documents(plan.frame.picture)
+        if not documents or len(plan.blocks) != 1:
+            return {}
+        read = plan.blocks[0].read
+        if read.versions is None or read.touched > _MOST_CHUNKS_AT_ONCE:
+            return {}
+        return documents | {read.array.chunk_key(coords): version for coords, version in read.versions.items()}
 
 
 def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Region:
