@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
@@ -296,6 +298,27 @@ def test_a_tile_that_would_read_too_much_is_refused_with_the_cap(tmp_path: Path)
         tile(tiles, "data/a", (3, 0, 0), [SMALL])
 
     assert (raised.value.requested, raised.value.limit) == (512 * 512 * 2, 100_000)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_tile_of_any_image_equals_the_loops(tmp_path: Path, data: st.DataObject) -> None:
+    height, width = (data.draw(st.integers(1, 300), label=side) for side in ("height", "width"))
+    chunks = tuple(data.draw(st.integers(7, 130)) for _ in range(2))
+    plane = values_of(data.draw(st.sampled_from(NUMBERS)), (height, width))
+    levels = [plane, plane[::2, ::2]][: data.draw(st.integers(1, 2), label="levels")]
+    write_image(tmp_path / "a", levels, "yx", chunks=chunks)
+
+    with tiles_on(tmp_path) as tiles:
+        grid = tiles.frame("data/a", parse_asked([SMALL])).grid
+        z = data.draw(st.integers(0, grid.maxzoom), label="z")
+        rows, columns = grid.counts(z)
+        place = data.draw(st.integers(0, columns - 1)), data.draw(st.integers(0, rows - 1))
+        found = pixels(tile(tiles, "data/a", (z, *place), [SMALL, ("rescale", "-10,80")]))
+
+    coarse = len(levels) == 2 and grid.factor(z) >= 2
+    expected = slow_grey(levels[coarse], grid.factor(z) // (1 + coarse), place, (-10, 80), SIZE)
+    same_picture(found, expected)
 
 
 # --- colours ---------------------------------------------------------------------------------------------------
@@ -612,6 +635,40 @@ def test_a_tile_is_drawn_once_and_kept(tmp_path: Path) -> None:
         assert second.kept() is first
         assert draw(second) is first
         assert tiles.cache_stats().entries == 1
+
+
+def test_a_tile_asked_for_again_needs_no_thread_until_something_changes(tmp_path: Path) -> None:
+    write_image(tmp_path / "a", [np.zeros((8, 8), np.uint8)], "yx")
+    asked = parse_asked([])
+
+    with tiles_on(tmp_path) as tiles:
+        before = tiles.tile_at_once("data/a", asked, (0, 0, 0), "png")
+        drawn = tiles.tile("data/a", asked, (0, 0, 0), "png")
+        again = tiles.tile_at_once("data/a", asked, (0, 0, 0), "png")
+        zarr.open_array(str(tmp_path / "a" / "0"), zarr_format=2)[...] = 7
+        new_data = tiles.tile_at_once("data/a", asked, (0, 0, 0), "png")
+        write_image(tmp_path / "a", [np.zeros((8, 9), np.uint8)], "yx")
+        new_shape = tiles.tile_at_once("data/a", asked, (0, 0, 0), "png")
+
+    assert before is None
+    assert again is not None
+    assert again.tag == drawn.tag
+    assert new_data is not None
+    assert new_data.tag != drawn.tag
+    assert new_shape is None
+
+
+def test_windows_follow_the_data_when_they_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.tiles.views._SECONDS", 0)
+    monkeypatch.setattr("hyperslab.tiles.statistics._TAG_SECONDS", 0)
+    write_array(tmp_path / "a", values_of("<u2", (8, 8)))
+
+    with tiles_on(tmp_path) as tiles:
+        before = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
+        zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = values_of("<u2", (8, 8)) * 7
+        after = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
+
+    np.testing.assert_allclose(pixels(before), pixels(after), atol=1)
 
 
 def test_the_cache_is_bounded_in_bytes(tmp_path: Path) -> None:

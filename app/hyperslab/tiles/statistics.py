@@ -30,7 +30,7 @@ _MOST_KEPT: Final = 1 << 20
 _MOST_IMAGES: Final = 6
 _CACHE_BYTES: Final = 32 << 20
 _MOST_TAGS: Final = 4096
-_TAG_SECONDS: Final = 2.0
+_TAG_SECONDS: Final = 1.0
 """For so long a sample is taken to be current: windows need not follow every single write."""
 
 
