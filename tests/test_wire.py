@@ -88,9 +88,98 @@ def test_a_dtype_is_read_back_as_it_was_written(dtype: Any) -> None:
     assert wire.parse_dtype(wire.format_dtype(np.dtype(dtype))) == np.dtype(dtype)
 
 
+def test_padding_is_read_back_as_it_was_written() -> None:
+    aligned = np.dtype([("a", "u1"), ("b", "<i4", (2,)), ("c", "u1")], align=True)
+    nested = np.dtype([("outer", aligned), ("d", ">f8")])
+
+    for dtype in (aligned, nested):
+        assert wire.parse_dtype(wire.format_dtype(dtype)) == np.dtype(dtype)
+    assert wire.dtype_to_json(aligned) == [
+        ["a", "|u1"],
+        ["", "|V3"],
+        ["b", "<i4", [2]],
+        ["c", "|u1"],
+        ["", "|V3"],
+    ]
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fn", "int4", "int2"])
 def test_extension_dtypes_travel_by_name(name: str) -> None:
     dtype = wire.dtype_from_json(name)
 
     assert dtype.name == name
     assert wire.format_dtype(dtype) == f'"{name}"'
+
+
+texts = st.text(st.characters(codec="utf-8")) | st.just("\ud800")
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts | st.binary()
+objects = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts | st.integers() | st.binary(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(objects, max_size=6))
+def test_objects_are_read_back_as_they_were_written(items: list[Any]) -> None:
+    read = wire.unpack_objects(wire.pack_objects(items))
+
+    assert read == items
+    assert [type(item) for item in read] == [type(item) for item in items]
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">u2", "|b1", "<f2", "<c16", "<M8[10s]", "|S3", "<U2", "|V5", "bfloat16"])
+def test_arrays_among_objects_keep_dtype_and_bytes(dtype: str) -> None:
+    values = np.frombuffer(bytes(240), wire.dtype_from_json(dtype))
+
+    (read,) = wire.unpack_objects(wire.pack_objects([values]))
+
+    assert read.dtype == values.dtype
+    assert read.tobytes() == values.tobytes()
+
+
+def test_the_layout_of_objects_is_the_documented_one() -> None:
+    body = wire.pack_objects(["é", b"\0", None, True, -129, [1], np.array([1, 2], ">i2")])
+
+    lengths = b"".join(size.to_bytes(4, "little") for size in (2, 1, 0, 1, 2, 10, 8))
+    items = b"\xc3\xa9" + b"\0" + b"\1" + b"\x7f\xff" + b"\1\0\0\0i\1\0\0\0\1" + b"\3>i2\0\1\0\2"
+    assert body == b"\7\0\0\0" + b"sb0?ila" + lengths + items
+
+
+@given(
+    st.binary(max_size=60) | st.builds(lambda n, rest: n.to_bytes(4, "little") + rest, st.integers(0, 9), st.binary())
+)
+def test_junk_is_refused_or_read_and_never_fails_otherwise(body: bytes) -> None:
+    try:
+        wire.unpack_objects(body)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xff\xff\xff",
+        b"\1\0\0\0s\xff\xff\xff\xff",
+        b"\1\0\0\0s\0\0\0\0rest",
+        b"\1\0\0\0z\0\0\0\0",
+        b"\1\0\0\0?\1\0\0\0\2",
+        b"\1\0\0\0a\3\0\0\0\2|O",
+        b"\1\0\0\0m\x09\0\0\0\1\0\0\x000\0\0\0\0",
+    ],
+)
+def test_bodies_that_lie_are_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        wire.unpack_objects(body)
+
+
+def test_lists_without_end_are_refused_both_ways() -> None:
+    body, item = wire.pack_objects([]), []  # type: tuple[bytes, list[Any]]
+    for _ in range(200):
+        body, item = b"\1\0\0\0l" + len(body).to_bytes(4, "little") + body, [item]
+
+    with pytest.raises(ValueError, match="nested"):
+        wire.unpack_objects(body)
+    with pytest.raises(ValueError, match="nested"):
+        wire.pack_objects(item)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from hyperslab.api.encoders import check_binary, encode_json, npy_header
+from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
 from hyperslab.api.tables import encode_csv
 from hyperslab.errors import NotRepresentable
 
@@ -139,9 +139,29 @@ def test_an_npy_header_of_records_takes_the_version_it_needs(count: int, name: s
     np.testing.assert_array_equal(loaded, values)
 
 
-def test_objects_have_no_binary_form() -> None:
+def test_objects_are_never_pickled() -> None:
+    with pytest.raises(NotRepresentable, match="pickle"):
+        check_npy(np.dtype(object))
+
+
+@pytest.mark.parametrize("item", [{1, 2}, object(), np.zeros((2, 2))])
+def test_objects_that_no_codec_makes_are_refused(item: Any) -> None:
+    values = np.empty(1, object)
+    values[0] = item
+
     with pytest.raises(NotRepresentable):
-        check_binary(np.dtype([("a", "O")]), "npy")
+        encode_objects(values)
+
+
+def test_objects_nested_without_end_are_refused_in_every_form() -> None:
+    values = np.empty(1, object)
+    values[0] = []
+    for _ in range(600):
+        values[0] = [values[0]]
+
+    for encode in (encode_objects, encode_json, encode_csv):
+        with pytest.raises(NotRepresentable, match="nested"):
+            encode(values)
 
 
 @given(st.data())

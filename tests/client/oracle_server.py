@@ -252,7 +252,12 @@ def _get_slice(oracle: Oracle, call: Call) -> Answer:
 
 def _values(oracle: Oracle, values: Array, call: Call) -> Answer:
     headers = {wire.ARRAY_SHAPE: json.dumps(values.shape), wire.ARRAY_DTYPE: wire.format_dtype(values.dtype)}
-    form = call.query.get("format") or {wire.JSON: "json", wire.RAW: "raw"}[call.headers["Accept"]]
+    forms = {wire.JSON: "json", wire.RAW: "raw", wire.OBJECTS: "objects"}
+    form = call.query.get("format") or forms[call.headers["Accept"]]
+    if form == "objects":
+        oracle.check_size(8 * values.size)
+        body = wire.pack_objects(values.reshape(values.size).tolist())
+        return _ranged(body, {**headers, "Content-Type": wire.OBJECTS}, call)
     if form == "json":
         oracle.check_size(8 * values.size)
         return Answer(200, {**headers, "Content-Type": wire.JSON}, json.dumps(values.tolist()).encode())
@@ -289,10 +294,12 @@ def _body(call: Call, dtype: np.dtype[Any]) -> Any:
     """What was sent, checked against its headers."""
     match call.headers["Content-Type"]:
         case wire.JSON:
-            sent = json.loads(call.body)
-            return np.asarray(sent, object) if dtype.hasobject else sent
+            return json.loads(call.body)
         case wire.NPY:
             return np.load(io.BytesIO(call.body))
+        case wire.OBJECTS:
+            shape = json.loads(call.headers.get(wire.ARRAY_SHAPE, "[]"))
+            return np.array(wire.unpack_objects(call.body), object).reshape(shape)
     shape = json.loads(call.headers[wire.ARRAY_SHAPE])
     if wire.parse_dtype(call.headers[wire.ARRAY_DTYPE]) != dtype:
         raise errors.BadBody(reason="dtype", expected=str(dtype), found=call.headers[wire.ARRAY_DTYPE])

@@ -141,7 +141,7 @@ def test_values_of_every_dtype_arrive(oracle: Oracle, dtype: str) -> None:
     assert_same(open_copy(oracle, values, (3,))[1:6], values[1:6])
 
 
-def test_objects_are_read_as_json(oracle: Oracle) -> None:
+def test_objects_are_read_in_their_binary_form(oracle: Oracle) -> None:
     values = np.array([["a", "ü"], ["", "long text"]], object)
     array = open_copy(oracle, values, (1, 2), filters=[{"id": "vlen-utf8"}])
 

@@ -135,7 +135,7 @@ def test_a_part_of_a_subarray_is_refused(oracle: Oracle) -> None:
         array[["y"]] = 3.0
 
 
-def test_objects_are_written_as_json(oracle: Oracle) -> None:
+def test_objects_are_written_in_their_binary_form(oracle: Oracle) -> None:
     array = make(oracle, np.array(["", "", ""], object), (2,), filters=[{"id": "vlen-utf8"}])
 
     array[1:] = ["ü", "b"]

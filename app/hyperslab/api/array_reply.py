@@ -18,9 +18,10 @@ from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Body, Produced
 from hyperslab.api.context import Context
 from hyperslab.api.conversion import converted
-from hyperslab.api.encoders import check_binary, encode_json, npy_header
+from hyperslab.api.encoders import check_npy, encode_json, npy_header
 from hyperslab.api.headers import array_headers, caching, cost_headers
-from hyperslab.api.negotiation import MEDIA_TYPES, choose_format
+from hyperslab.api.negotiation import choose_format, media_types
+from hyperslab.api.object_body import ObjectBody
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
@@ -56,6 +57,10 @@ class Wanted:
         return self.dtype if self.dtype is not None else stored_dtype(self.array, self.field)
 
     @property
+    def media_type(self) -> str:
+        return media_types(self.out_dtype)[self.form]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.selection.shape + (self.field.shape if self.field is not None else ())
 
@@ -77,8 +82,8 @@ class Wanted:
         """Refuse before anything is looked up: what has no such form, and what is more than ``limit`` bytes."""
         if self.form == "csv":
             check_table(self.shape, self.out_dtype)
-        elif self.form != "json":
-            check_binary(self.out_dtype, self.form)
+        elif self.form == "npy":
+            check_npy(self.out_dtype)
         if limit is not None and self.nbytes > limit:
             raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=self.boxes(limit))
 
@@ -91,7 +96,8 @@ def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
 def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiate: bool = True) -> Wanted:
     """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``."""
     query = request.query
-    form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None)
+    offered = media_types(array.metadata.dtype.numpy)
+    form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
     field = resolve_field(array, query.text("field"))
     dtype = converted(query.text("dtype"), stored_dtype(array, field))
     return Wanted(array, selection, field, form, dtype)
@@ -100,14 +106,14 @@ def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiat
 async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
     """A slice or a chunk. Its tag is worked out from versions; no chunk is read before conditions are weighed."""
     asked = wanted(request, array, selection)
-    asked.check(most_bytes(context, asked.form))
+    asked.check(most_bytes(context, asked))
     began = perf_counter()
     plan = await make_plan(context, asked)
     body = _body(context, asked, plan, {"plan": perf_counter() - began})
     return Representation(
         context,
         asked.etag(plan.tag),
-        MEDIA_TYPES[asked.form],
+        asked.media_type,
         body,
         headers=array_headers(plan.shape, plan.dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
@@ -133,15 +139,20 @@ async def make_plan(context: Context, asked: Wanted) -> ReadPlan:
     return await context.threads.run(plan, *arguments)
 
 
-def most_bytes(context: Context, form: str) -> int | None:
-    """The cap on the values that go into one answer."""
+def most_bytes(context: Context, asked: Wanted) -> int | None:
+    """The cap on the values that go into one answer; objects are held as a whole, in any form."""
     options = context.options
+    form = "json" if asked.out_dtype.hasobject else asked.form
     return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
 
 
 def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> Body | Produced:
     reader = context.service.reader
     encode = _TEXT.get(asked.form)
+    if plan.dtype.hasobject:
+        limit = context.options.max_json_bytes
+        objects = ObjectBody(reader, plan, encode, limit, timings)
+        return Produced(objects.produce, memory=_TEXT_IS_LARGER * plan.nbytes, head=objects.head)
     if encode is None:
         prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
         return SliceBody(reader, plan, prefix, timings)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
-from hyperslab.wire import dtype_to_json
+from hyperslab.wire import Packer, dtype_to_json
 
 _MAGIC = b"\x93NUMPY"
 _NOT_FINITE = b"null"
@@ -35,10 +35,25 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return _MAGIC + bytes((version, 0)) + padded.to_bytes(length_bytes, "little") + body.ljust(padded - 1) + b"\n"
 
 
-def check_binary(dtype: np.dtype[Any], form: str) -> None:
-    """Raise `NotRepresentable` where items have no fixed size, so that raw and npy cannot hold them."""
+def check_npy(dtype: np.dtype[Any]) -> None:
+    """Raise `NotRepresentable` for objects: in npy files they are code."""
     if dtype.hasobject:
-        raise NotRepresentable(dtype_to_json(dtype), form, "objects have no fixed size: ask for json or csv")
+        raise NotRepresentable(dtype_to_json(dtype), "npy", "numpy would pickle objects: ask for raw, json or csv")
+
+
+def encode_objects(values: NDArray[Any]) -> bytes:
+    """Objects in the layout of `wire.objects`; raises `NotRepresentable`."""
+    packer = Packer()
+    add_objects(packer, values)
+    return packer.finish()
+
+
+def add_objects(packer: Packer, values: NDArray[Any]) -> None:
+    """Append an array's objects in C order; raises `NotRepresentable`."""
+    try:
+        packer.add(values.reshape(values.size).tolist())
+    except (TypeError, ValueError) as error:
+        raise NotRepresentable("|O", "raw", str(error)) from error
 
 
 def encode_json(values: NDArray[Any]) -> bytes:
@@ -114,7 +129,10 @@ def _bytes_items(flat: NDArray[Any]) -> list[Any]:
 
 
 def _object_items(flat: NDArray[Any]) -> list[Any]:
-    return [_object(value) for value in flat]
+    try:
+        return [_object(value) for value in flat]
+    except RecursionError as error:
+        raise NotRepresentable("|O", "text", "the lists are nested too deeply") from error
 
 
 def _extension_items(flat: NDArray[Any]) -> list[Any]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from hyperslab.errors import BadParameter, NotAcceptable
-from hyperslab.wire import CSV, JSON, NPY, RAW
+from hyperslab.wire import CSV, JSON, NPY, OBJECTS, RAW
 
 MEDIA_TYPES: Final[Mapping[str, str]] = MappingProxyType({"raw": RAW, "npy": NPY, "json": JSON, "csv": CSV})
 """Media type by the word that ``format=`` takes; the first one is what a client gets that does not care."""
+
+_OF_OBJECTS: Final[Mapping[str, str]] = MappingProxyType({**MEDIA_TYPES, "raw": OBJECTS})
+
+
+def media_types(dtype: np.dtype[Any]) -> Mapping[str, str]:
+    """The media type of each form of values of this dtype: objects have a binary form of their own."""
+    return _OF_OBJECTS if dtype.hasobject else MEDIA_TYPES
 
 
 def choose_format(asked: str | None, accept: str | None, offered: Mapping[str, str] = MEDIA_TYPES) -> str:

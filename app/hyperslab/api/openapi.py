@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from hyperslab.api.negotiation import MEDIA_TYPES
 from hyperslab.api.routing import Endpoint
-from hyperslab.wire import HTML, JSON, PROBLEM, RAW
+from hyperslab.wire import HTML, JSON, OBJECTS, PROBLEM, RAW
 
 Members = dict[str, Any]
 
@@ -61,7 +61,7 @@ PAGES: Final = (
 BOX_BYTES: Final = _query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
 
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-VALUES: Final[Mapping[str, Any]] = dict.fromkeys(MEDIA_TYPES.values(), _BINARY)
+VALUES: Final[Mapping[str, Any]] = dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], _BINARY)
 DOCUMENT: Final[Mapping[str, Any]] = {JSON: {"schema": {"type": "object"}}}
 STORED: Final[Mapping[str, Any]] = {RAW: _BINARY, JSON: {"schema": {"type": "object"}}, HTML: {"schema": _TEXT}}
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.api.object_values import as_objects, parse_objects
 from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.engine.fill_value import parse_fill_value
 from hyperslab.errors import BadBody, UnsupportedMediaType
-from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, RAW, dtype_to_json
+from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, dtype_to_json
 from hyperslab.wire import parse_dtype as parse_dtype_text
 
 CASTINGS: Final = ("safe", "same_kind", "unsafe")
@@ -57,10 +58,14 @@ def parse_values(request: Request, body: bytearray, wanted: Target) -> NDArray[A
     return parse(request, body, wanted)
 
 
+def _from_objects(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    if not wanted.dtype.is_object:
+        raise BadBody("objects for an array of fixed-size items", wanted.dtype.json, "|O")
+    return parse_objects(body, wanted.shape, wanted.codecs)
+
+
 def parse_raw(body: bytes | bytearray | memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """C-order items as they are stored; raises `BadBody` where their number is another."""
-    if dtype.hasobject:
-        raise BadBody("objects have no raw form: send JSON")
+    """C-order items of a fixed size as they are stored; raises `BadBody` where their number is another."""
     expected = prod(shape) * dtype.itemsize
     if len(body) != expected:
         raise BadBody(
@@ -82,7 +87,9 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
     return values.astype(dtype)
 
 
-def _from_raw(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def _from_raw(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+    if wanted.dtype.is_object:
+        return _from_objects(request, body, wanted)
     return parse_raw(body, wanted.dtype.numpy, wanted.shape)
 
 
@@ -135,7 +142,9 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
         item = parse_fill_value(value, dtype, wanted.codecs)
     except ValueError as error:
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
-    return np.array(None, dtype=object) if item is None else item
+    if not dtype.is_object:
+        return item  # type: ignore[return-value]  # None was refused above
+    return as_objects([None if item is None else item[()]], wanted.codecs).reshape(())
 
 
 def _text_item(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -170,4 +179,5 @@ _PARSERS: Final[Mapping[str, Callable[[Request, bytearray, Target], NDArray[Any]
     RAW: _from_raw,
     NPY: _from_npy,
     JSON: _from_json,
+    OBJECTS: _from_objects,
 }

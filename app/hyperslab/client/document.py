@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -40,7 +40,7 @@ class ArrayDocument:
         if members.get("kind") != "array":
             raise WrongKind(path=path, kind=str(members.get("kind")), wanted="array")
         try:
-            item_dtype = _item_dtype(members["dtype"], members.get("fields"))
+            item_dtype = wire.dtype_from_json(members["dtype"])
             shape = tuple(int(n) for n in members["shape"])
             chunks = tuple(int(n) for n in members["chunks"])
         except (KeyError, TypeError, ValueError) as error:
@@ -88,23 +88,12 @@ class ArrayDocument:
 
     @property
     def answer_limit(self) -> int | None:
-        """The most bytes of values in one answer (objects travel as JSON), None where there is no limit."""
+        """The most bytes of values in one answer, None where there is no limit; objects are limited as JSON is."""
         return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
 
     def with_members(self, members: Mapping[str, Any], etag: str | None) -> ArrayDocument:
         """The same array and field as a newer document describes them."""
         return ArrayDocument.parse(members, field=self.field, etag=etag)
-
-
-def _item_dtype(text: Any, fields: Sequence[Mapping[str, Any]] | None) -> np.dtype[Any]:
-    """numpy's dtype of one item; fields without a name are padding, whose bytes travel and are no field."""
-    whole = wire.dtype_from_json(text)
-    if not fields or not isinstance(text, list) or all(name for name, *_ in text):
-        return whole
-    formats = [(wire.dtype_from_json(field["dtype"]), tuple(field["shape"])) for field in fields]
-    names = [field["name"] for field in fields]
-    offsets = [field["offset"] for field in fields]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": whole.itemsize})
 
 
 def _open_field(dtype: np.dtype[Any], field: str | None, path: str) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Boxes and points from the wire into memory.
 
 Bytes go from the socket straight to their place wherever that is contiguous; what is not passes through a scratch of at
-most 1 MiB. The values of object arrays come as JSON.
+most 1 MiB. Objects are read whole before they are unpacked.
 """
 
 from __future__ import annotations
@@ -76,14 +76,27 @@ class Fetch:
                 return
             finally:
                 body.close()
+        raise self._changed()
+
+    def _changed(self) -> ArrayChanged:
         path = self.source.document.path
-        raise ArrayChanged(path=path, member="values", expected="the same bytes", found=f"others, {_RESTARTS} times")
+        return ArrayChanged(path=path, member="values", expected="the same bytes", found=f"others, {_RESTARTS} times")
 
     def _fill_objects(self, request: Request, region: AnyArray) -> None:
-        self.cancel.check()
-        document, _ = self.source.session.read_json(request)
-        region[...] = objects.decode(document, region.shape, self.source.document.members.get("filters"))
-        self.on_bytes(region.nbytes)
+        for _ in range(_RESTARTS):
+            check = self.source.check_objects
+            body = Body(self.source.session, request, check=check, cancel=self.cancel, on_bytes=lambda _: None)
+            try:
+                whole = bytearray(body.open())
+                body.fill(memoryview(whole))
+            except BodyChanged:
+                continue
+            finally:
+                body.close()
+            region[...] = objects.decode(whole, region.shape)
+            self.on_bytes(region.nbytes)
+            return
+        raise self._changed()
 
 
 def read_into(body: Body, region: AnyArray) -> None:

@@ -1,13 +1,9 @@
-"""The values of object arrays, which travel as JSON: one value an item, as nested lists.
-
-Text is text; what JSON lacks is told by the array's filter: ``vlen-bytes`` come as base64, ``vlen-array`` as lists of
-numbers of the filter's dtype.
-"""
+"""The values of object arrays, which travel in the layout of `wire.objects`."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,53 +15,28 @@ from hyperslab.errors import BadBody
 Filters = Sequence[Mapping[str, Any]] | None
 
 
-def decode(document: Any, shape: tuple[int, ...], filters: Filters) -> AnyArray:
-    """An object array of ``shape`` from nested lists; raises `BadBody` where they are not of that shape."""
-    items = [document]
-    for length in shape:
-        if not all(isinstance(item, list) and len(item) == length for item in items):
-            raise BadBody(reason="nested lists of another shape", expected=list(shape))
-        items = [inner for item in items for inner in item]
-    convert = _conversion(filters, _from_base64, _to_array)
+def decode(body: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> AnyArray:
+    """An object array of ``shape``; raises `BadBody` where the body holds none or another number of objects."""
+    try:
+        items = wire.unpack_objects(body)
+    except ValueError as error:
+        raise BadBody(reason=f"the answer is no object array: {error}") from error
+    if len(items) != prod(shape):
+        raise BadBody(reason="the number of objects", expected=prod(shape), found=len(items))
     values = np.empty(len(items), object)
     for i, item in enumerate(items):
-        values[i] = convert(item)
+        values[i] = item
     return values.reshape(shape)
 
 
-def encode(values: AnyArray, filters: Filters) -> Any:
-    """Nested lists that `decode` reads back; a value alone where there are no axes."""
-    convert = _conversion(filters, _to_base64, _from_array)
-    flat = [convert(item) for item in values.reshape(-1)]
-    for length in reversed(values.shape[1:]):
-        flat = [flat[i : i + length] for i in range(0, len(flat), length)]
-    return flat if values.ndim else flat[0]
+def encode(values: AnyArray, filters: Filters) -> bytes:
+    """The body that `decode` reads back; lists become arrays where the array's filter wants arrays.
 
-
-def _conversion(
-    filters: Filters, of_bytes: Callable[[Any], Any], of_array: Callable[[Any, np.dtype[Any]], Any]
-) -> Callable[[Any], Any]:
-    """What is done to each value: the object codec is the last filter that knows objects."""
+    Raises `TypeError` and `ValueError` for objects that have no binary form.
+    """
+    items = values.reshape(values.size).tolist()
     for codec in filters or ():
-        if codec.get("id") == "vlen-bytes":
-            return of_bytes
         if codec.get("id") == "vlen-array":
             dtype = wire.dtype_from_json(codec["dtype"])
-            return lambda item: of_array(item, dtype)
-    return lambda item: item
-
-
-def _from_base64(item: Any) -> Any:
-    return base64.b64decode(item) if isinstance(item, str) else item
-
-
-def _to_base64(item: Any) -> Any:
-    return base64.b64encode(item).decode() if isinstance(item, bytes | bytearray) else item
-
-
-def _to_array(item: Any, dtype: np.dtype[Any]) -> Any:
-    return np.asarray(item, dtype) if isinstance(item, list) else item
-
-
-def _from_array(item: Any, dtype: np.dtype[Any]) -> Any:
-    return np.asarray(item, dtype).tolist() if isinstance(item, np.ndarray | list) else item
+            items = [np.asarray(item, dtype) if isinstance(item, list | tuple) else item for item in items]
+    return wire.pack_objects(items)

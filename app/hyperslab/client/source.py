@@ -33,8 +33,8 @@ class Source:
 
     @property
     def accept(self) -> str:
-        """The media type that values travel in: raw bytes, but objects have none."""
-        return wire.JSON if self.document.dtype.hasobject else wire.RAW
+        """The media type that values travel in."""
+        return wire.OBJECTS if self.document.dtype.hasobject else wire.RAW
 
     def check_answer(self, response: Response, shape: tuple[int, ...]) -> None:
         """Raises `ArrayChanged` where the body is not of this shape (without the item's) and of the array's dtype."""
@@ -50,6 +50,12 @@ class Source:
         nbytes = prod(expected) * document.dtype.itemsize
         if length is not None and "Content-Encoding" not in headers and int(length) != nbytes:
             raise self._changed(response, "size", nbytes, int(length))
+
+    def check_objects(self, response: Response) -> None:
+        """Raises `ArrayChanged` where the answer holds no objects."""
+        found = response.headers.get("Content-Type", "")
+        if found != wire.OBJECTS:
+            raise self._changed(response, "dtype", "|O", response.headers.get(wire.ARRAY_DTYPE, found))
 
     def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
         """Boxes that fit the limit that ``problem`` names, else of half the size; raises it for a single item."""

@@ -106,15 +106,14 @@ def _put_box(source: Source, box: Box, values: AnyArray, cancel: Cancel, on_byte
 def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview, dict[str, str]]:
     """The body that carries ``values`` in the array's dtype, C order, and the headers that tell its shape and dtype."""
     document = source.document
-    if document.dtype.hasobject:
-        text = json.dumps(objects.encode(values, document.members.get("filters")))
-        return text.encode(), {"Content-Type": wire.JSON}
-    items = np.asarray(values, document.dtype, order="C")
     headers = {
-        "Content-Type": wire.RAW,
-        wire.ARRAY_SHAPE: json.dumps(items.shape, separators=(",", ":")),
+        "Content-Type": source.accept,
+        wire.ARRAY_SHAPE: json.dumps(values.shape, separators=(",", ":")),
         wire.ARRAY_DTYPE: document.dtype_text,
     }
+    if document.dtype.hasobject:
+        return objects.encode(values, document.members.get("filters")), headers
+    items = np.asarray(values, document.dtype, order="C")
     return items.reshape(-1).view(np.uint8).data, headers
 
 
@@ -122,7 +121,7 @@ def _encode_scalar(value: AnyArray, source: Source) -> tuple[bytes, str]:
     """JSON for numbers, npy without axes for what JSON lacks."""
     dtype = source.document.dtype
     if dtype.hasobject:
-        return bytes(encode_values(source, value)[0]), wire.JSON
+        return bytes(encode_values(source, value)[0]), wire.OBJECTS
     item = value.astype(dtype)
     if dtype.kind in "biuf" or is_extension(dtype):
         return json.dumps(format_fill_value(item)).encode(), wire.JSON
@@ -130,7 +129,7 @@ def _encode_scalar(value: AnyArray, source: Source) -> tuple[bytes, str]:
 
 
 def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
-    """Coordinates and values as two npy bodies, one after the other."""
+    """Coordinates as npy, and right behind them the values: npy too, or objects in their binary form."""
     document = source.document
     cells = coordinates(axes)
     items = values.reshape(len(cells), *document.item_shape)
@@ -140,7 +139,7 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
 
     def post(chosen: AnyArray, cancel: Cancel) -> None:
         cancel.check()
-        body = encode_npy(cells[chosen]) + encode_npy(np.asarray(items[chosen], document.dtype))
+        body = encode_npy(cells[chosen]) + _encode_items(source, items[chosen])
         url = source.address.url("points", values="1", field=document.field)
         try:  # the same values at the same points again change nothing: it is safe to repeat
             _send(source, Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
@@ -153,6 +152,13 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
             on_bytes(len(chosen) * document.item_nbytes)
 
     source.session.for_each(post, [kept[start : start + step] for start in range(0, len(kept), step)])
+
+
+def _encode_items(source: Source, items: AnyArray) -> bytes:
+    document = source.document
+    if document.dtype.hasobject:
+        return objects.encode(items, document.members.get("filters"))
+    return encode_npy(np.asarray(items, document.dtype))
 
 
 def _last_of_each(cells: AnyArray) -> AnyArray:

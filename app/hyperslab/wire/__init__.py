@@ -24,7 +24,7 @@ from hyperslab.wire.headers import (
     RAW,
     SERVER_TIMING,
 )
-from hyperslab.wire.objects import pack_objects, unpack_objects
+from hyperslab.wire.objects import Packer, pack_objects, unpack_objects
 from hyperslab.wire.selections import SelectionItem, format_selection, parse_selection
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "PROBLEM",
     "RAW",
     "SERVER_TIMING",
+    "Packer",
     "SelectionItem",
     "dtype_from_json",
     "dtype_to_json",

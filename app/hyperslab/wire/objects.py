@@ -23,14 +23,15 @@ All numbers are little endian. Items come in C order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json
 
-MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 100
 """How deep lists and maps may nest in each other."""
 
 _TEXT, _BYTES = ord("s"), ord("b")
@@ -39,9 +40,11 @@ _HEAD = 4
 _PER_ITEM = 5
 
 
-def pack_objects(items: Sequence[Any]) -> bytes:
+def pack_objects(items: Iterable[Any]) -> bytes:
     """Items in the layout above; raises `TypeError` for what it cannot hold and `ValueError` for too deep a nesting."""
-    return _pack(items, 0)
+    packer = Packer()
+    packer.add(items)
+    return packer.finish()
 
 
 def unpack_objects(data: bytes | bytearray | memoryview) -> list[Any]:
@@ -49,24 +52,43 @@ def unpack_objects(data: bytes | bytearray | memoryview) -> list[Any]:
     return _unpack(memoryview(data).toreadonly(), 0)
 
 
-def _pack(items: Sequence[Any], depth: int) -> bytes:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"lists nested more than {MAX_DEPTH} deep")
-    kinds = bytearray()
-    parts = []
-    for item in items:
-        kind, part = _pack_item(item, depth)
-        kinds += kind
-        parts.append(part)
-    lengths = np.fromiter(map(len, parts), "<u4", len(parts))
-    return b"".join([len(parts).to_bytes(_HEAD, "little"), kinds, lengths.tobytes(), *parts])
+class Packer:
+    """Collects items; ``nbytes`` is how long the body is so far."""
+
+    def __init__(self, depth: int = 0) -> None:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"lists nested more than {MAX_DEPTH} deep")
+        self.nbytes = _HEAD
+        self._depth = depth
+        self._kinds = bytearray()
+        self._parts: list[bytes] = []
+
+    def add(self, items: Iterable[Any]) -> None:
+        """Append items; raises as `pack_objects`."""
+        for item in items:
+            kind, part = _pack_item(item, self._depth)
+            self._kinds += kind
+            self._parts.append(part)
+            self.nbytes += _PER_ITEM + len(part)
+
+    def finish(self) -> bytes:
+        """The body."""
+        count = len(self._parts)
+        lengths = np.fromiter(map(len, self._parts), "<u4", count)
+        return b"".join([count.to_bytes(_HEAD, "little"), self._kinds, lengths.tobytes(), *self._parts])
+
+
+def _pack_list(items: Iterable[Any], depth: int) -> bytes:
+    packer = Packer(depth)
+    packer.add(items)
+    return packer.finish()
 
 
 def _pack_item(item: Any, depth: int) -> tuple[bytes, bytes]:
     if isinstance(item, list | tuple):
-        return b"l", _pack(item, depth + 1)
+        return b"l", _pack_list(item, depth + 1)
     if isinstance(item, dict):
-        return b"m", _pack([part for pair in item.items() for part in pair], depth + 1)
+        return b"m", _pack_list(chain.from_iterable(item.items()), depth + 1)
     for types, kind, pack in _PACKERS:
         if isinstance(item, types):
             return kind, pack(item)

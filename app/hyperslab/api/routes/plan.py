@@ -10,7 +10,6 @@ from hyperslab.api.array_reply import PARAMETERS, make_plan, most_bytes, wanted
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
-from hyperslab.api.negotiation import MEDIA_TYPES
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -45,7 +44,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     array = await context.open_array(request.tail)
     asked = wanted(request, array, normalise(items, array.metadata.shape), negotiate=False)
     plan = await make_plan(context, asked)
-    limit = most_bytes(context, asked.form)
+    limit = most_bytes(context, asked)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
     cached = context.service.reader.count_cached(plan)
     document = {
@@ -54,7 +53,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
         "dtype": dtype_to_json(plan.dtype),
         "nbytes": plan.nbytes,
         "format": asked.form,
-        "media_type": MEDIA_TYPES[asked.form],
+        "media_type": asked.media_type,
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
         "etag": asked.etag(plan.tag),

@@ -17,10 +17,11 @@ from starlette.responses import Response
 from hyperslab.api import openapi
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.context import Context
-from hyperslab.api.encoders import check_binary, encode_json, npy_header
+from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
 from hyperslab.api.headers import array_headers, cost_headers
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.negotiation import MEDIA_TYPES, choose_format
+from hyperslab.api.negotiation import choose_format, media_types
+from hyperslab.api.object_values import parse_objects
 from hyperslab.api.reply import Answer, Buffer, Delivered, encoded, request_at
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
@@ -58,7 +59,7 @@ def router(context: Context) -> APIRouter:
         description='The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; '
         "negative ones count from the end. The answer has one axis over the points, and then a field's subarray. "
         "With `values=1` points are written: the body is the npy of the coordinates and right behind it that of the "
-        "values (one a point, or one for all).",
+        "values (one a point, or one for all); values of objects come in their binary form.",
         openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [openapi.PATH, *openapi.FORMS[:2]]},
     )
     async def post_points(request: StarletteRequest) -> Response:
@@ -74,8 +75,8 @@ async def gather(context: Context, request: Request) -> Answer:
     """Read the coordinates, then the points."""
     query = request.query
     query.only(("field", "format"))
-    form = choose_format(query.text("format"), request.header(b"accept"))
     array = await context.open_array(request.tail)
+    form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))
     coordinates = await _read_coordinates(context, request, array)
     began = perf_counter()
@@ -84,13 +85,14 @@ async def gather(context: Context, request: Request) -> Answer:
     timings = {"plan": perf_counter() - began}
     async with cancelled_when_gone(request.receive) as cancel, context.admission.hold(plan.nbytes):
         cost, body = await context.threads.run(_read, context, plan, form, cancel)
-    described = encoded([("Content-Type", MEDIA_TYPES[form]), ("Cache-Control", "no-store")])
+    described = encoded([("Content-Type", media_types(plan.dtype)[form]), ("Cache-Control", "no-store")])
     costs = cost_headers(plan.touched, cost.cached, cost, timings)
     return Answer(200, (*described, *array_headers(plan.shape, plan.dtype), *costs), body)
 
 
 async def scatter(context: Context, request: Request) -> Answer:
-    """Write points: two npy files, one behind the other. Of points named twice the last one stays."""
+    """Write points: two npy files, one behind the other (or of objects, their binary form behind the npy of the
+    coordinates). Of points named twice the last one stays."""
     request.query.only(("field", "values", "casting"))
     check_may_write(request.scope)
     array = await context.open_array(request.tail)
@@ -105,8 +107,12 @@ async def scatter(context: Context, request: Request) -> Answer:
 def _scatter(context: Context, request: Request, array: ArrayNode, body: bytearray, *, field: Field | None) -> int:
     """Returns how many chunks were written."""
     stream = io.BytesIO(body)
-    points, values = _checked(parse_npy(stream), array, context.options.max_points), parse_npy(stream)
+    points = _checked(parse_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
+    if wanted.dtype.is_object:
+        objects = parse_objects(stream.read(), wanted.shape, wanted.codecs)
+        return context.service.writer.write_points(array.path, list(points.T), objects)
+    values = parse_npy(stream)
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody("the shape of the values", list(wanted.shape), list(values.shape))
     casting = request.query.choice("casting", CASTINGS) or "safe"
@@ -159,14 +165,15 @@ def _from_json(document: Any) -> NDArray[Any]:
 def _check_form(plan: PointsPlan, form: str) -> None:
     if form == "csv":
         check_table(plan.shape, plan.dtype)
-    elif form != "json":
-        check_binary(plan.dtype, form)
+    elif form == "npy":
+        check_npy(plan.dtype)
 
 
 def _read(context: Context, plan: PointsPlan, form: str, cancel: Cancel) -> tuple[ReadCost, Buffer]:
     cost = ReadCost()
     values = context.service.reader.read(plan, cancel, cost)
-    return cost, _ENCODERS[form](values)
+    encode = encode_objects if form == "raw" and plan.dtype.hasobject else _ENCODERS[form]
+    return cost, encode(values)
 
 
 def _encode_npy(values: NDArray[Any]) -> bytes:

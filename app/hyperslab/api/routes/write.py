@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import partial
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
+from hyperslab.api.object_values import as_objects, unpack
 from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
 from hyperslab.api.reply import Answer, Delivered, json_answer, request_at
 from hyperslab.api.request import Request
@@ -30,7 +32,7 @@ from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, UnsupportedMediaType
-from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, RAW, SelectionItem
+from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
 _BODY: Final[dict[str, Any]] = {
@@ -39,6 +41,7 @@ _BODY: Final[dict[str, Any]] = {
         RAW: {"schema": {"type": "string", "format": "binary"}},
         NPY: {"schema": {"type": "string", "format": "binary"}},
         JSON: {"schema": {}, "example": 0},
+        OBJECTS: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 _CASTING: Final = {
@@ -162,6 +165,8 @@ def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: 
             parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request.query.choice("casting", CASTINGS) or "safe"
         )
     others = [size for a, size in enumerate(metadata.shape) if a != axis]
+    if metadata.dtype.is_object and kind in (RAW, OBJECTS):
+        return _appended_objects(body, array, axis)
     row = int(np.prod(others, dtype=object)) * metadata.itemsize
     if kind == RAW:
         if row == 0 or len(body) % row:
@@ -172,7 +177,18 @@ def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: 
         rows = _json_rows(body, array, axis)
         shape = (*metadata.shape[:axis], rows, *metadata.shape[axis + 1 :])
         return parse_values(request, body, target(array, shape, None))
-    raise UnsupportedMediaType(kind, [RAW, NPY, JSON])
+    raise UnsupportedMediaType(kind, [RAW, NPY, JSON, OBJECTS])
+
+
+def _appended_objects(body: bytearray, array: ArrayNode, axis: int) -> NDArray[Any]:
+    """Whole rows of objects, as many as there are."""
+    items = unpack(body)
+    shape = array.metadata.shape
+    row = prod(size for i, size in enumerate(shape) if i != axis)
+    if row == 0 or len(items) % row:
+        raise BadBody("a body to append has whole rows, in objects", f"a multiple of {row}", len(items))
+    whole = (*shape[:axis], len(items) // row, *shape[axis + 1 :])
+    return as_objects(items, target(array, whole, None).codecs).reshape(whole)
 
 
 def _json_rows(body: bytearray, array: ArrayNode, axis: int) -> int:
