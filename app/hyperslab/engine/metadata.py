@@ -34,6 +34,7 @@ from hyperslab.engine.members import (
 from hyperslab.errors import BadMetadata
 
 __all__ = [
+    "MAX_CONSOLIDATED_BYTES",
     "ArrayMetadata",
     "GroupMetadata",
     "check_codecs",
