@@ -282,3 +282,20 @@ def test_data_with_only_consolidated_metadata_opens(tmp_path: Path, service: Ser
         (tmp_path / name).unlink()
 
     np.testing.assert_array_equal(read_all(service), [0, 1, 2, 3])
+
+
+def test_a_chunk_that_slabs_cut_is_decoded_once(tmp_path: Path) -> None:
+    """Where its codec cannot be entered midway: in a larger slab, or from the cache until its row of chunks is done."""
+    values = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
+    zarr_array(tmp_path, values, (32, 32), compressors={"id": "zlib", "level": 1})
+    for slab_bytes, cache_bytes in ((4096, 0), (512, 1 << 16)):
+        with service_on(tmp_path) as plain:
+            store = CountingStore(plain.catalog.mounts["data"].store)
+            service = build([MountedStore("data", store)], cache_bytes=cache_bytes, slab_bytes=slab_bytes)
+            plan = service.reader.plan_items(service.catalog.open_array("data/a"), ())
+            store.gets.clear()
+
+            body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, plan.nbytes))
+
+            assert body == values.tobytes()
+            assert sorted(store.gets) == ["a/0.0", "a/0.1", "a/1.0", "a/1.1"]

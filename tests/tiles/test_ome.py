@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,37 +36,6 @@ def plate(**changes: Any) -> Json:
     }
     block |= changes
     return {"plate": {k: v for k, v in block.items() if v is not None}}
-
-
-# --- the suites of the specification ---------------------------------------------------------------------------
-
-SUITES = Path(__file__).with_name("ngff-0.4")
-
-TOLERATED = {
-    "invalid/invalid_version.json",  # what it says of its version is wrong, what it holds is valid 0.4
-    "image-label/colors_duplicate",  # "keep the last" says the text of the specification
-}
-"""Invalid documents that we open all the same. So are those of which only a SHOULD is missing (the strict suites)."""
-
-
-def suite_cases() -> Iterator[Any]:
-    for path in sorted(SUITES.glob("*_suite.json")):
-        for case in json.loads(path.read_text())["tests"]:
-            name = (
-                case["formerly"]
-                if path.name.endswith("image_suite.json")
-                else case.get("description") or case["formerly"]
-            )
-            yield pytest.param(case["data"], case["valid"], path.name, name, id=f"{path.stem}-{name}")
-
-
-@pytest.mark.parametrize(("document", "valid", "suite", "name"), list(suite_cases()))
-def test_the_specifications_own_suites(document: Json, valid: bool, suite: str, name: str) -> None:
-    found = read_ome(document)
-
-    opens = valid or name in TOLERATED or suite.startswith("strict_")
-    assert (found.problems == ()) == opens, found.problems
-    assert not found.is_empty
 
 
 # --- images ----------------------------------------------------------------------------------------------------

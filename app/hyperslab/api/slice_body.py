@@ -22,8 +22,6 @@ MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
 MOST_READY_CHUNKS = 64
 
-_SLABS_HELD = 3
-
 
 @dataclass(frozen=True, slots=True)
 class SliceBody:
@@ -40,7 +38,7 @@ class SliceBody:
 
     @property
     def memory(self) -> int:
-        return min(self.plan.nbytes, _SLABS_HELD * self.reader.slab_bytes)
+        return self.reader.stream_memory(self.plan)
 
     def head(self) -> Headers:
         plan = self.plan

@@ -18,7 +18,7 @@ from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, normalise, project, split_rows, touched
+from hyperslab.engine.indexing import Selection, SliceAxis, normalise, project, split_rows, touched
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem
 
@@ -30,6 +30,7 @@ _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 _UNSHARED = 2
 """References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
+_LARGEST_SLAB = 4
 _WORTH_THREADS = 1 << 20
 """Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
 for)."""
@@ -106,6 +107,22 @@ class Reader:
         """Bytes ``[start, stop)`` of the C-order answer, a slab at a time; see `SlabStream`."""
         return SlabStream(self, plan, (start, stop), cancel)
 
+    def slab_limit(self, plan: ReadPlan) -> int:
+        """The largest slab of a stream, in bytes.
+
+        A chunk row that is cut decodes its chunks once for each cut, unless they can be entered midway: then slabs of
+        up to four times the usual size are worth their memory.
+        """
+        row = row_nbytes(plan)
+        fits = row <= _LARGEST_SLAB * self.slab_bytes
+        if plan.array.metadata.codec.partial is not None or row <= self.slab_bytes or not fits:
+            return self.slab_bytes
+        return row
+
+    def stream_memory(self, plan: ReadPlan) -> int:
+        """The most bytes that the slabs of a stream hold at once."""
+        return min(plan.nbytes, _BUFFERS_PER_STREAM * self.slab_limit(plan))
+
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
@@ -155,10 +172,30 @@ class Reader:
         return ChunkReader(plan.array, memory, plan.versions, field=plan.field, caching=caching, cost=cost)
 
     def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
+        if isinstance(plan, ReadPlan) and self._is_cut(plan):
+            return Caching.AT_ONCE
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
         if plan.versions is None or decoded > self.cache.limit // _LARGEST_SHARE:
             return Caching.NEVER
         return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
+
+    def _is_cut(self, plan: ReadPlan) -> bool:
+        """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
+        done."""
+        row = row_nbytes(plan)
+        cut = row > _LARGEST_SLAB * self.slab_bytes and plan.array.metadata.codec.partial is None
+        return cut and row <= self.cache.limit // 2
+
+
+def row_nbytes(plan: ReadPlan) -> int:
+    """Bytes of the answer that one row of chunks along its first axis makes; all of it where it has no axes."""
+    axes = plan.selection.output_axes
+    if not axes or not plan.shape[0]:
+        return plan.nbytes
+    axis = plan.selection.axes[axes[0]]
+    step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
+    rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
+    return plan.nbytes // plan.shape[0] * rows
 
 
 class SlabStream:
@@ -180,7 +217,7 @@ class SlabStream:
                 plan.inner_shape,
                 itemsize=plan.dtype.itemsize,
                 grid=plan.array.metadata.grid,
-                limit_bytes=reader.slab_bytes,
+                limit_bytes=reader.slab_limit(plan),
                 start=self._start,
                 stop=self._stop,
             )

@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Coords
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import WriteConflict
+from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict
 
 _MOST_TRIES = 64
@@ -72,9 +72,12 @@ class ChunkWriter:
         raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview) -> str:
-        """Store a chunk that is encoded already, after decoding it once: raises `ChunkCorrupt` where that fails."""
+        """Store a chunk that is encoded already, after decoding it once: raises `BadBody` where that fails."""
         key = self._array.chunk_key(coords)
-        self._metadata.codec.decode(data, key)
+        try:
+            self._metadata.codec.decode(data, key)
+        except ChunkCorrupt as error:  # what was sent is broken, nothing that is stored
+            raise BadBody(f"not an encoded chunk of this array: {error}") from error
         with _conflicts(), self._store.lock(key):
             version = self._store.put(key, data, if_version=self._condition(coords))
             self._forget(key, version)

@@ -115,7 +115,7 @@ class Writer:
         """Store one encoded chunk; returns its version. ``check`` is given the version that is there now (None:
         absent).
 
-        Raises `ChunkCorrupt` where the data does not decode to a chunk of this array.
+        Raises `BadBody` where the data does not decode to a chunk of this array.
         """
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):

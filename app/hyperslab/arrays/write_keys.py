@@ -20,7 +20,17 @@ from hyperslab.engine.metadata import (
     parse_group,
     parse_json,
 )
-from hyperslab.errors import BadPath, HyperslabError, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.errors import (
+    BadBody,
+    BadDefinition,
+    BadMetadata,
+    BadPath,
+    CodecRefused,
+    HyperslabError,
+    NodeNotFound,
+    WriteConflict,
+    WrongKind,
+)
 from hyperslab.storage.base import ABSENT, VersionConflict
 
 KeyCheck = Callable[[str | None], None]
@@ -48,8 +58,8 @@ class KeyWriter:
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
         """Store ``data`` under a key, exactly as it is.
 
-        Raises `BadMetadata`, `CodecRefused` and `ChunkCorrupt` where it is not what the key stands for, `BadPath`
-        where no array has such a chunk key and it is no metadata key either.
+        Raises `BadDefinition` (with the member) and `BadBody` where it is not what the key stands for, `BadPath` where
+        no array has such a chunk key and it is no metadata key either.
         """
         mount, key = self._locate(path)
         prefix, _, name = key.rpartition("/")
@@ -83,7 +93,7 @@ class KeyWriter:
         self, mount: MountedStore, prefix: str, name: str, data: bytes | memoryview, check: KeyCheck | None
     ) -> PutKey:
         key = prefix + name
-        document = _parsed(mount, key, name, data)
+        document = _checked(mount, key, name, data)
         if name in (mount.metadata_key, _GROUP):
             self._check_not_inside_array(mount, prefix)
         with node_lock(mount, prefix):
@@ -160,6 +170,18 @@ class KeyWriter:
         if parts[-1] == "zarr.json":
             raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
         raise NodeNotFound(_path(mount, key.rpartition("/")[0] + "/"))
+
+
+def _checked(mount: MountedStore, key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
+    """`_parsed`, whose errors here are about what was sent and not about what is stored."""
+    try:
+        return _parsed(mount, key, name, data)
+    except BadMetadata as error:
+        if error.member is not None:
+            raise BadDefinition(error.member, error.reason) from error
+        raise BadBody(f"not a {name} document: {error.reason}") from error
+    except CodecRefused as error:
+        raise BadDefinition(f"codec {error.codec!r}", error.reason) from error
 
 
 def _parsed(mount: MountedStore, key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
