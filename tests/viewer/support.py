@@ -71,8 +71,7 @@ class Viewer:
         """Axes and values that the page names for a point of the screen."""
         self.page.mouse.move(x, y)
         probe = self.page.get_by_test_id("probe")
-        expect(probe.locator(".probe-what")).not_to_be_empty()
-        self.page.wait_for_load_state("networkidle")
+        probe.locator('.probe-what[aria-busy="false"]').wait_for()
         axes = re.findall(r"(\w+) (\d+)", probe.locator(".probe-where").inner_text())
         texts = re.findall(r"-?[\d.]+(?:e[+-]\d+)?", probe.locator(".probe-what").inner_text())
         return {name: int(index) for name, index in axes}, [float(text) for text in texts]

@@ -89,39 +89,37 @@ export function values(path, select, { field, signal } = {}) {
   return getJson(url("slice", path, `?${query}`), signal);
 }
 
+// prettier-ignore
 const TYPED = {
-  b1: Uint8Array,
-  u1: Uint8Array,
-  i1: Int8Array,
-  u2: Uint16Array,
-  i2: Int16Array,
-  u4: Uint32Array,
-  i4: Int32Array,
-  f4: Float32Array,
-  f8: Float64Array,
-  c8: Float32Array,
-  c16: Float64Array,
+  b1: Uint8Array, u1: Uint8Array, i1: Int8Array, u2: Uint16Array, i2: Int16Array, u4: Uint32Array, i4: Int32Array,
+  f4: Float32Array, f8: Float64Array, c8: Float32Array, c16: Float64Array, i8: BigInt64Array, u8: BigUint64Array,
 };
+const NOT_A_TIME = -(2n ** 63n);
 
 /**
- * Numbers as a typed array in C order, converted to what a browser holds (64-bit integers and times to float64).
+ * Numbers as a typed array in C order, converted to what a browser holds; a complex number is two of them.
  * @param {string} path
  * @param {string} select numpy text
- * @param {{field?: string, signal?: AbortSignal}} [options]
+ * @param {{field?: string, complex?: boolean, signal?: AbortSignal}} [options]
  * @returns {Promise<Uint8Array|Int8Array|Uint16Array|Int16Array|Uint32Array|Int32Array|Float32Array|Float64Array>}
  */
-export async function numbers(path, select, { field, signal } = {}) {
-  const query = new URLSearchParams({ select, format: "raw", dtype: "safe" });
+export async function numbers(path, select, { field, complex, signal } = {}) {
+  const query = new URLSearchParams({ select, format: "raw", dtype: complex ? "<c16" : "safe" });
   if (field) query.set("field", field);
   const response = await get(url("slice", path, `?${query}`), signal);
   const dtype = JSON.parse(response.headers.get("Array-Dtype"));
   const Typed = TYPED[dtype.slice(1)];
-  if (!Typed)
-    throw new Problem({
+  if (!Typed) {
+    const facts = {
       title: "These values cannot be plotted",
       detail: `They came as ${dtype}.`,
       status: 0,
       code: "page",
-    });
-  return new Typed(await response.arrayBuffer());
+    };
+    throw new Problem(facts);
+  }
+  const items = new Typed(await response.arrayBuffer());
+  return Typed === BigInt64Array || Typed === BigUint64Array ? Float64Array.from(items, asNumber) : items;
 }
+
+const asNumber = (integer) => (integer === NOT_A_TIME ? Number.NaN : Number(integer));

@@ -1,10 +1,17 @@
 /** What can be told about an array from its node document alone. */
 
-/** The first field whose values are numbers, "" where the dtype has no fields. */
-export function numericField(document) {
-  if (!Array.isArray(document.dtype)) return "";
-  const numeric = document.dtype.find(([, type]) => typeof type === "string" && !/^[<>|]?[OSUV]/.test(type));
-  return numeric?.[0] ?? "";
+/** Names of the fields whose values are numbers; none where the dtype has no fields. @returns {string[]} */
+export function numericFields(document) {
+  if (!Array.isArray(document.dtype)) return [];
+  const numeric = ([, type]) => typeof type === "string" && !/^[<>|]?[OSUV]/.test(type);
+  return document.dtype.filter(numeric).map(([name]) => name);
+}
+
+/** Are the values, or those of a field, complex numbers? */
+export function isComplex(document, field = "") {
+  const { dtype } = document;
+  const type = Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype;
+  return /^[<>|]?c\d/.test(type);
 }
 
 /** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */

@@ -1,7 +1,7 @@
 /** The card of a node: a small picture of what it holds, its name, and one line about it. */
 
 import { numbers, url, values } from "./api.js";
-import { unitOf } from "./arrays.js";
+import { isComplex, unitOf } from "./arrays.js";
 import { h, icon, setIcon } from "./dom.js";
 import { formatValue } from "./format.js";
 import { describe, hasThumbnail, iconOf, summary, viewsOf } from "./nodes.js";
@@ -45,7 +45,7 @@ export function createCard(path, child, onopen) {
       await show(picture, document);
     } catch (problem) {
       setIcon(sign, "warning");
-      about.textContent = problem.message;
+      link.title = problem.message;
     }
   }
   return { element: h("li", {}, link), fill };
@@ -55,7 +55,7 @@ async function show(picture, document) {
   const { kind, shape, dtype, children } = document;
   if (hasThumbnail(document)) showThumbnail(picture, document.path);
   else if (kind === "group") showMembers(picture, children, document.next_cursor !== null);
-  else if (viewsOf(document)[0] === "plot") await showSpark(picture, document);
+  else if (viewsOf(document)[0] === "plot" && !isComplex(document)) await showSpark(picture, document);
   else if (Array.isArray(dtype))
     showNames(
       picture,

@@ -8,8 +8,11 @@ import { channelsOf, defaultChannels } from "./tilequery.js";
 const BINS = 128;
 const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms closed
 
-/** @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store */
-export function createChannels(store) {
+/**
+ * @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store
+ * @param {() => Promise<void>} quiet when the picture is there: histograms can wait for it
+ */
+export function createChannels(store, quiet) {
   const list = h("div", { class: "channels" });
   const reset = h(
     "button",
@@ -17,7 +20,7 @@ export function createChannels(store) {
     "Reset",
   );
   let info = null;
-  /** @type {Map<number, {update: (channel: import("./state.js").ChannelState) => void, redraw: () => void}>} */
+  /** @type {Map<number, ReturnType<typeof channelRow>>} */
   let rows = new Map();
 
   function change(index, patch, kind) {
@@ -33,7 +36,7 @@ export function createChannels(store) {
 
   function rebuild(state) {
     const channels = channelsOf(state, info);
-    rows = new Map(channels.map((channel) => [channel.index, channelRow(channel, info, change)]));
+    rows = new Map(channels.map((channel) => [channel.index, channelRow(channel, info, { change, quiet })]));
     list.replaceChildren(...[...rows.values()].map((row) => row.element));
     rows.forEach((row, index) => row.start(channels.length <= OPEN_AT_ONCE || channels[0].index === index));
   }
@@ -58,7 +61,7 @@ export function createChannels(store) {
   return { element: list, reset, update, toggle, invert, redraw: () => rows.forEach((row) => row.redraw()) };
 }
 
-function channelRow(channel, info, change) {
+function channelRow(channel, info, { change, quiet }) {
   const { index } = channel;
   const facts = info.channels.find((c) => c.index === index);
   const label = info.channel_axis ? facts?.label || `Channel ${index}` : "Window";
@@ -100,7 +103,8 @@ function channelRow(channel, info, change) {
     const query = new URLSearchParams({ bins: String(BINS) });
     if (info.channel_axis) query.set("c", String(index));
     if (info.field) query.set("field", info.field);
-    histogram(info.path, query, undefined).then(bars.setCounts, () => bars.element.classList.add("without-bars"));
+    const without = () => bars.element.classList.add("without-bars");
+    quiet().then(() => histogram(info.path, query, undefined).then(bars.setCounts, without));
   }
 
   function update(next) {

@@ -13,7 +13,7 @@ const FRAMES_PER_SECOND = 10;
 export function createDock(store, picture) {
   const element = h("div", { class: "dock", role: "group", "aria-label": "Position on the other axes" });
   let info = null;
-  /** @type {Map<string, {set: (position: number) => void, play: HTMLElement}>} */
+  /** @type {Map<string, {element: HTMLElement, set: (position: number) => void, play: HTMLElement}>} */
   let rows = new Map();
   let playing = "";
   let active = "";

@@ -10,7 +10,7 @@ const STATIC = document.querySelector('meta[name="hyperslab-static"]').content;
  * @param {string} tag
  * @param {Record<string, any>} [props]
  * @param {...(Node|string|number|null|undefined|false|Array<any>)} children
- * @returns {HTMLElement}
+ * @returns {HTMLElement & Record<string, any>}
  */
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);

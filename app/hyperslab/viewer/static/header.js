@@ -1,17 +1,26 @@
 /** The bar at the top: where we are, how to look at it, and the page's own buttons. */
 
 import { copyText, h, icon, iconButton } from "./dom.js";
+import { lastName } from "./nodes.js";
 import { pageAddress } from "./state.js";
 
 const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
 
 /**
+ * @typedef {object} Place
+ * @property {string} path
+ * @property {string[]} available ways to look at it
+ * @property {string} view the one that shows
+ * @property {string[]} [fields] of records, one of which is drawn
+ * @property {string} [field]
+ *
  * @param {HTMLElement} host
- * @param {{onopen: (path: string) => void, onview: (view: string) => void, onhelp: () => void}} events
+ * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, onhelp: () => void}} events
  */
-export function createHeader(host, { onopen, onview, onhelp }) {
+export function createHeader(host, { onopen, onview, onfield, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
+  const fields = h("select", { "aria-label": "Field", onchange: () => onfield(fields.value) });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
     class: "icon-button not-phone",
@@ -19,24 +28,36 @@ export function createHeader(host, { onopen, onview, onhelp }) {
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
-  host.append(sidebar, brand(onopen), crumbs, views, h("div", { class: "header-buttons" }, share, theme, help, panels));
+  const buttons = h("div", { class: "header-buttons" }, share, theme, help, panels);
+  host.append(sidebar, brand(onopen), crumbs, fields, views, buttons);
+  let shown = "";
 
-  /** @param {string} path @param {string[]} available @param {string} view */
-  function update(path, available, view) {
-    const names = path.split("/").filter(Boolean);
-    crumbs.replaceChildren(
-      ...names.map((name, i) => crumb(name, names.slice(0, i + 1).join("/"), i === names.length - 1, onopen)),
-    );
+  /** @param {Place} place */
+  function update(place) {
+    if (JSON.stringify(place) === shown) return;
+    shown = JSON.stringify(place);
+    const names = place.path.split("/").filter(Boolean);
+    const paths = names.map((_, i) => names.slice(0, i + 1).join("/"));
+    crumbs.replaceChildren(...paths.map((path) => crumb(path, path === place.path, onopen)));
+    showViews(place);
+    showFields(place);
+  }
+
+  function showViews({ available, view }) {
+    const button = (name) => ({
+      "aria-pressed": String(name === view),
+      "data-show": name,
+      onclick: () => onview(name),
+    });
     views.hidden = available.length < 2;
     views.replaceChildren(
-      ...available.map((name) =>
-        h(
-          "button",
-          { type: "button", "aria-pressed": String(name === view), "data-show": name, onclick: () => onview(name) },
-          VIEW_NAMES[name],
-        ),
-      ),
+      ...available.map((name) => h("button", { type: "button", ...button(name) }, VIEW_NAMES[name])),
     );
+  }
+
+  function showFields({ fields: names = [], field }) {
+    fields.hidden = names.length < 2;
+    fields.replaceChildren(...names.map((name) => h("option", { value: name, selected: name === field }, name)));
   }
   return { update };
 }
@@ -56,17 +77,17 @@ function brand(onopen) {
   );
 }
 
-function crumb(name, path, last, onopen) {
+function crumb(path, last, onopen) {
   const follow = (event) => {
     event.preventDefault();
     onopen(path);
   };
-  return h(
-    "span",
-    { class: "crumb" },
-    h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"),
-    h("a", { href: pageAddress(path), "aria-current": last ? "page" : null, onclick: follow }, name),
+  const link = h(
+    "a",
+    { href: pageAddress(path), "aria-current": last ? "page" : null, onclick: follow },
+    lastName(path),
   );
+  return h("span", { class: "crumb" }, h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"), link);
 }
 
 /** Show or hide the tree or the inspector: over the data where the page is narrow, beside it where it is wide. */

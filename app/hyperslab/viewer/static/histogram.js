@@ -70,8 +70,8 @@ export function createHistogram({ label, integer, onchange }) {
   function layout() {
     const edges = counts?.edges ?? window;
     range = [Math.min(edges[0], window[0]), Math.max(edges.at(-1), window[1])];
-    const place = (value) => ((value - range[0]) / (range[1] - range[0] || 1)) * 100;
-    const [left, right] = window.map(place);
+    const percent = (value) => ((value - range[0]) / (range[1] - range[0] || 1)) * 100;
+    const [left, right] = window.map(percent);
     low.style.left = `${left}%`;
     high.style.left = `${right}%`;
     shade.style.left = `${left}%`;

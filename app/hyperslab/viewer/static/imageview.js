@@ -37,9 +37,11 @@ export function createImageView(store, events) {
     },
     onFail: events.onfail,
   });
+  /** When the frame that is being asked for just now is there. */
+  const quiet = () => new Promise((resolve) => setTimeout(resolve)).then(() => picture.settled());
   const dock = createDock(store, picture);
   const planes = createPlanes(store);
-  const channels = createChannels(store);
+  const channels = createChannels(store, quiet);
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
   const smooth = iconButton("pixels", "Smooth pixels", () => store.update({ smooth: !store.get().smooth }, "smooth"));
@@ -139,7 +141,6 @@ export function createImageView(store, events) {
       path: info.levels[0].path,
       select: selectText(state, info, picture.visible()),
       field: state.field,
-      dtype: info.dtype,
     };
   }
 

@@ -45,6 +45,7 @@ export function listen(actions) {
 function isTyping(target) {
   if (target.closest?.("dialog")) return true;
   if (target.tagName === "INPUT") return target.type !== "button";
+  if (target.tagName === "SELECT") return true;
   return target.tagName === "TEXTAREA" || target.isContentEditable;
 }
 

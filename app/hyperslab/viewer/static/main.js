@@ -1,13 +1,14 @@
 /** The page: from the address to a node, from the node to a view, and from every change back to the address. */
 
 import { metadata, Problem, tileInfo } from "./api.js";
-import { numericField, plainInfo, unitOf } from "./arrays.js";
+import { numericFields, plainInfo, unitOf } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
 import { createHelp, listen } from "./keys.js";
 import { describe, lastName, viewsOf } from "./nodes.js";
 import { createStrip, loadingState, problemState } from "./notice.js";
+import { library } from "./osd.js";
 import { createStore, DEFAULTS } from "./state.js";
 import { createTree } from "./tree.js";
 import { createViews } from "./views.js";
@@ -23,6 +24,7 @@ const tree = createTree(document.getElementById("tree"), open);
 const header = createHeader(document.getElementById("header"), {
   onopen: open,
   onview: (view) => store.update({ view }, "view"),
+  onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onhelp: help.toggle,
 });
 const views = createViews({
@@ -35,10 +37,10 @@ const views = createViews({
 
 /**
  * The node of the address: its document, the tile routes' information for one plane and field (`infoKey`).
- * @type {{path: string, document?: any, array?: any, plain?: any, info?: any, infoKey?: string}|null}
+ * @type {{path: string, document?: any, plain?: any, info?: any, infoKey?: string}|null}
  */
 let node = null;
-/** What is on the stage. @type {{view: string, info: any, state: object, shown: import("./views.js").Shown}|null} */
+/** What is on the stage. @type {{path: string, view: string, info: any, state: any, shown: import("./views.js").Shown}|null} */
 let current = null;
 let turn = 0;
 
@@ -69,9 +71,9 @@ async function prepare(state) {
   mine.document ??= await metadata(state.path);
   const available = viewsOf(mine.document);
   const view = available.includes(state.view) ? state.view : available[0];
-  const drawn = view === "image" || view === "plot";
-  const field = state.field || (drawn ? numericField(mine.document) : "");
-  const ready = { node: mine, available, view, state: { ...state, field } };
+  const fields = view === "image" || view === "plot" ? numericFields(mine.document) : [];
+  const field = state.field || (fields[0] ?? "");
+  const ready = { node: mine, available, view, fields, state: { ...state, field } };
   if (view !== "image") return { ...ready, info: (mine.plain ??= plainInfo(mine.document)) };
   await prepareInfo(mine, state.plane, field);
   return { ...ready, info: mine.info };
@@ -81,19 +83,21 @@ async function prepare(state) {
 async function prepareInfo(mine, plane, field) {
   const key = new URLSearchParams({ ...(plane && { axes: plane.join() }), ...(field && { field }) }).toString();
   if (mine.infoKey === key) return;
-  mine.info = { ...(await tileInfo(mine.path, key)), field, unit: unitOf(mine.document, field) };
+  const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
+  mine.info = { ...info, field, unit: unitOf(mine.document, field) };
   mine.infoKey = key;
-  mine.array = mine.document.kind === "array" ? mine.document : await describe(mine.info.levels[0].path);
 }
 
-function render({ node: mine, available, view, state, info }) {
+function render({ node: mine, available, view, fields, state, info }) {
   const moved = current?.path !== mine.path;
-  header.update(mine.path, available, view);
+  header.update({ path: mine.path, available, view, fields, field: state.field });
   if (moved) {
     document.title = mine.path ? `${lastName(mine.path)} · Hyperslab` : "Hyperslab";
     void tree.select(mine.path, { expand: view === "browse" });
   }
-  if (moved || current.view !== view || current.info !== info || !current.shown) mount(mine, view, state, info);
+  if (moved || current.view !== view || current.info !== info || current.state.field !== state.field) {
+    mount(mine, view, state, info);
+  }
   const before = current.state;
   current.state = state;
   current.shown.update(state, before);
@@ -107,9 +111,18 @@ function mount(mine, view, state, info) {
   const shown = views[view](mine.document, info, state);
   current = { path: mine.path, view, info, state: null, shown };
   place(...shown.elements);
-  const array = mine.array ?? mine.document;
-  inspector.open({ document: mine.document, array, info: view === "image" ? info : null, panels: shown.panels ?? [] });
+  void describeArray(mine, view, info);
   void nameCoordinates(mine, shown, info);
+}
+
+/** The panels; the facts of a pyramid are those of its finest level, which come a moment later. */
+async function describeArray({ document: array }, view, info) {
+  const { shown } = current;
+  const facts = { document: array, info: view === "image" ? info : null, panels: shown.panels ?? [] };
+  inspector.open({ ...facts, array });
+  if (view !== "image" || array.kind === "array") return;
+  const finest = await describe(info.levels[0].path).catch(() => null); // the picture is there all the same
+  if (finest && current?.shown === shown) inspector.open({ ...facts, array: finest });
 }
 
 /** Coordinates of the axes come later than the picture, and only from arrays beside this one. */
@@ -145,7 +158,7 @@ function fail(state, error) {
   if (!known) console.error(error);
   const unknown = { title: "The page failed", detail: String(error?.message ?? error), status: 0, code: "page" };
   const available = node?.document ? viewsOf(node.document) : [];
-  header.update(state.path, available, state.view || available[0]);
+  header.update({ path: state.path, available, view: state.view || available[0] });
   inspector.clear();
   const parent = state.path.split("/").slice(0, -1).join("/");
   const up = { title: parent ? `Open ${parent}` : "All stores", onclick: () => open(parent) };

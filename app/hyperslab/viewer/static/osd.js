@@ -13,6 +13,16 @@ import { url } from "./api.js";
 const KEPT_TILES = 600;
 const REQUESTS_AT_ONCE = 6; // what a browser opens per host over HTTP/1.1
 
+/** Resolves when OpenSeadragon is there: the page does not wait for it, only pictures do. */
+export function library() {
+  if (window.OpenSeadragon) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const script = document.getElementById("openseadragon");
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", () => reject(new Error("OpenSeadragon could not be loaded")));
+  });
+}
+
 /** @param {Frame} frame */
 export function tileSource(frame) {
   return {

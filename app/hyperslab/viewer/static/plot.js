@@ -1,7 +1,7 @@
 /** A line plot of a one-dimensional array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
 
 import { numbers } from "./api.js";
-import { unitOf } from "./arrays.js";
+import { isComplex, unitOf } from "./arrays.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
 import { formatNumber, positionOn } from "./format.js";
 import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
@@ -20,6 +20,7 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const reading = h("div", { class: "probe", hidden: true, "data-testid": "probe" });
   const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading);
   const unit = unitOf(node, field);
+  const complex = isComplex(node, field);
   let data = { start: 0, step: 1, values: new Float64Array() };
   let hover = null;
   let turn = 0;
@@ -33,7 +34,7 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     const mine = ++turn;
     element.setAttribute("aria-busy", "true");
     try {
-      const values = await numbers(node.path, `${wanted.start}:${wanted.stop}:${wanted.step}`, { field });
+      const values = await numbers(node.path, `${wanted.start}:${wanted.stop}:${wanted.step}`, { field, complex });
       if (mine !== turn) return;
       data = { start: wanted.start, step: wanted.step, values: perRow(values, wanted) };
       draw();

@@ -9,7 +9,7 @@ const BOTTOM = 44;
 
 /**
  * Where indices and values lie on the canvas.
- * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: number[]}}} facts
+ * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: ArrayLike<number>}}} facts
  */
 export function scales({ width, height, range: [first, last], data }) {
   let { low, high } = extent(data, first, last);

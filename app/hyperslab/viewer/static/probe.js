@@ -32,17 +32,30 @@ export function createProbe(context) {
   async function show(pixel) {
     const turn = ++latest;
     last = pixel;
+    what.setAttribute("aria-busy", "true");
     element.hidden = pixel === null;
     if (pixel === null) return;
     const { state, info } = context();
+    if (info.images) return showPlace(pixel, info);
     where.textContent = coordinates(pixel, state, info);
     const { path, select, pick } = question(pixel, state, info);
-    try {
-      const answer = pick(await block(path, select, state.field));
-      if (turn === latest) what.replaceChildren(...named(answer, state, info));
-    } catch (problem) {
-      if (turn === latest) what.textContent = problem.message;
-    }
+    const said = await block(path, select, state.field).then(
+      (answer) => named(pick(answer), state, info),
+      (problem) => [problem.message],
+    );
+    if (turn !== latest) return;
+    what.replaceChildren(...said);
+    what.setAttribute("aria-busy", "false");
+  }
+
+  /** In a mosaic: the image that is there, and the place in it. */
+  function showPlace({ x, y }, info) {
+    const image = info.images.find(
+      (one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height,
+    );
+    where.textContent = image ? `y ${y - image.y}  x ${x - image.x}` : "";
+    what.replaceChildren(image ? image.path.slice(info.path.length + 1) : "no image here");
+    what.setAttribute("aria-busy", "false");
   }
 
   return { element, show, refresh: () => void show(last), forget: () => blocks.clear() };

@@ -26,17 +26,17 @@ export function createScaleBar() {
 function lengthFor(axis, other, scale) {
   const length = niceBelow((LONGEST / scale) * step(axis));
   const pixels = (length / step(axis)) * scale;
-  const along = text(axis, length);
+  const along = lengthText(axis, length);
   const alike =
     Math.abs(step(other) / step(axis) - 1) < 0.01 && (metresIn(axis.unit) !== null) === (metresIn(other.unit) !== null);
   if (alike) return { pixels, label: along };
-  return { pixels, label: `${axis.name} ${along}, ${other.name} ${text(other, (pixels / scale) * step(other))}` };
+  return { pixels, label: `${axis.name} ${along}, ${other.name} ${lengthText(other, (pixels / scale) * step(other))}` };
 }
 
 /** Length of one pixel: in metres where the unit is a length, else in whatever unit there is. */
 const step = (axis) => (axis.scale || 1) * (metresIn(axis.unit) ?? 1);
 
-function text(axis, length) {
+function lengthText(axis, length) {
   if (metresIn(axis.unit) !== null) return formatLength(length);
   return `${Number(length.toPrecision(3))} ${axis.unit ? unitSign(axis.unit) : "px"}`;
 }

@@ -10,8 +10,7 @@ import { channelsOf, planeOf, positionsOf } from "./tilequery.js";
  * @typedef {object} Sight what is visible
  * @property {string} path of the array
  * @property {string} select numpy text, "" is everything
- * @property {string} field
- * @property {string} dtype
+ * @property {string} field "" is the whole record
  */
 
 const base = () => `${location.origin}${ROOT}`;

@@ -53,7 +53,7 @@ export function createTable(node, store, positions, onproblem) {
       "tr",
       {},
       h("th", { scope: "col", class: "corner" }, layout.rowName),
-      titles.map(title(rows, units)),
+      titles.map(headOf(rows, units)),
     );
     const row = (cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map(cell));
     const [top, body] = [h("thead", {}, head), h("tbody", {}, rows.map(row))];
@@ -121,7 +121,7 @@ function grid(answer, layout, window, field) {
 }
 
 /** Heads of columns stand as their values do. */
-function title(rows, units) {
+function headOf(rows, units) {
   return (name, i) => h("th", { scope: "col", class: kindOf(rows[0]?.[i]) }, units[i] ? `${name} (${units[i]})` : name);
 }
 

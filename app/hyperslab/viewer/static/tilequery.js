@@ -20,6 +20,8 @@ import { appendActive, appendPositions } from "./state.js";
  * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
  * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
+ * @property {{path: string, x: number, y: number, width: number, height: number}[]|null} [images] of a mosaic
+ * @property {string} [field] @property {string} [unit] of the values
  */
 
 /** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */

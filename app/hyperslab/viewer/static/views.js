@@ -2,7 +2,8 @@
 
 import { createBrowse } from "./browse.js";
 import { createDock } from "./dock.js";
-import { ROOT } from "./dom.js";
+import { h, icon, ROOT } from "./dom.js";
+import { formatShape } from "./format.js";
 import { createImageView } from "./imageview.js";
 import { createPlot } from "./plot.js";
 import { groupSnippets, snippetsFor } from "./snippets.js";
@@ -29,6 +30,9 @@ import { positionsOf } from "./tilequery.js";
  * @property {(address: string) => void} ontile a tile failed
  */
 
+/** Lines that read what is visible; a mosaic of images is not one array. */
+const sightOf = (info, sight) => (info.images ? groupSnippets(info.path) : snippetsFor(sight()));
+
 /** @param {Context} context */
 export function createViews(context) {
   /** @type {ReturnType<typeof createImageView>|null} kept: its graphics context is costly to make */
@@ -41,7 +45,7 @@ export function createViews(context) {
     return {
       elements: [element],
       update: (state, before) => imageView.update(state, info, before),
-      texts: () => (imageView.ready() ? snippetsFor(imageView.sight()) : null),
+      texts: () => (imageView.ready() ? sightOf(info, imageView.sight) : null),
       links: imageView.links,
       panels: imageView.panels(info),
       named: imageView.named,
@@ -80,6 +84,7 @@ export function createViews(context) {
 
   /** @returns {Shown} */
   function values(document, info) {
+    if (document.shape.includes(0)) return empty(document);
     const { store, onproblem } = context;
     const table = createTable(document, store, () => positionsOf(store.get(), info), onproblem);
     const dock = createDock(store, { settled: () => Promise.resolve() });
@@ -93,6 +98,17 @@ export function createViews(context) {
       named: dock.refresh,
       close: dock.stop,
       actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },
+    };
+  }
+
+  /** @returns {Shown} */
+  function empty(document) {
+    const size = h("p", {}, `This array is empty: its shape is ${formatShape(document.shape)}.`);
+    return {
+      elements: [h("div", { class: "empty", "data-view": "values" }, icon("array"), size)],
+      update: () => {},
+      texts: () => snippetsFor({ path: document.path, select: "", field: "" }),
+      actions: {},
     };
   }
 
