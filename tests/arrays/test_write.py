@@ -21,7 +21,6 @@ from hyperslab.errors import (
     BadBody,
     BadDefinition,
     BadPath,
-    ChunkCorrupt,
     IndexOutOfRange,
     NodeExists,
     NodeNotFound,
@@ -153,7 +152,7 @@ def test_a_refused_write_changes_no_byte(tmp_path: Path) -> None:
     with service_on(tmp_path) as service:
         with pytest.raises(IndexOutOfRange):
             service.writer.write(A, (10,), np.array(1, "<i4"))
-        with pytest.raises(ChunkCorrupt):
+        with pytest.raises(BadBody):
             service.writer.write_stored(A, (0,), b"not a chunk")
         with pytest.raises(BadBody):
             service.appender.append(A, np.zeros((2, 2), "<i4"))
