@@ -83,20 +83,21 @@ def open_tab(
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """For no longer than a module: its event loop runs all the while, and other tests want loops of their own."""
     with sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
-    """One Chromium for all tests of a run; it has no WebGL."""
+    """One Chromium for all tests of a module; it has no WebGL."""
     with _launched(playwright, *FLAGS) as browser:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def webgl_browser(playwright: Playwright) -> Iterator[Browser]:
     """One with WebGL, drawn by the processor."""
     with _launched(playwright, *FLAGS, *WEBGL_FLAGS) as browser:

@@ -105,7 +105,8 @@ def test_modes_create_open_and_replace(client: httpx.Client) -> None:
     same = {"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4"}
 
     problem(client.put(A, json=same), 409, "node-exists")
-    problem(client.put(A, json=same, headers={"If-None-Match": "*"}), 409, "node-exists")
+    there = problem(client.put(A, json=same, headers={"If-None-Match": "*"}), 412, "precondition-failed")
+    assert there["current"] == client.get(A).headers["etag"]
     assert client.put(A, json=same, params={"mode": "open"}).status_code == 200
     differs = problem(client.put(A, json={**same, "dtype": "<f8"}, params={"mode": "open"}), 409, "node-exists")
     assert (differs["member"], differs["wanted"], differs["found"]) == ("dtype", "<f8", "<i4")
