@@ -142,6 +142,7 @@ def test_plane_switch_draws_the_other_axes(viewer: Viewer, demo_store: Path) -> 
     viewer.settle()
 
     expect(viewer.slider("y")).to_be_visible()
+    expect(viewer.page.locator(".code code")).to_contain_text("select=:,256,:")
     where, values = viewer.values_under(660, 430)
     assert values == [read(demo_store, "brain")[where["z"], where["y"], where["x"]]]
     viewer.tab.keep("other plane")

@@ -79,6 +79,7 @@ export function createImageView(store, events) {
     if (!info) return;
     picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
     scaleBar.update(state, info, picture.scale);
+    events.onsight();
   }
 
   let own = null; // the last box that came from the picture itself
