@@ -187,7 +187,7 @@ def _children(oracle: Oracle, call: Call) -> dict[str, Any]:
 def _put_metadata(oracle: Oracle, call: Call) -> Answer:
     asked = json.loads(call.body)
     if call.path in oracle.arrays or call.path in oracle.groups:
-        assert call.headers["If-None-Match"] == "*"
+        assert call.query["mode"] == "create"
         raise errors.NodeExists(path=call.path, kind="array" if call.path in oracle.arrays else "group")
     if asked.pop("kind") == "group":
         oracle.groups[call.path] = asked.get("attributes", {})

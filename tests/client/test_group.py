@@ -108,7 +108,7 @@ def test_an_array_is_created_as_defined(oracle: Oracle, group: RemoteGroup) -> N
     assert array.attrs == {"unit": "K"}
     assert array.dimension_names == ("y", "x")
     (call,) = oracle.calls_of("metadata", "PUT")
-    assert call.headers["If-None-Match"] == "*"
+    assert call.query["mode"] == "create"
 
 
 def test_an_array_is_created_from_data(group: RemoteGroup) -> None:
@@ -156,7 +156,6 @@ def test_opening_or_replacing_is_asked_for_by_mode(oracle: Oracle, group: Remote
 
     calls = oracle.calls_of("metadata", "PUT")
     assert [call.query["mode"] for call in calls] == ["open", "replace"]
-    assert not any("If-None-Match" in call.headers for call in calls)
 
 
 def test_nodes_are_deleted(oracle: Oracle, group: RemoteGroup) -> None:

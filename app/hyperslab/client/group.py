@@ -182,9 +182,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     ) -> tuple[Address, Mapping[str, Any], str | None]:
         address = self._address.child(name)
         once = mode == "create"  # a second request would find the node that the first has made
-        headers = {"Content-Type": wire.JSON, **({"If-None-Match": "*"} if once else {})}
-        url = address.url("metadata", mode=None if once else mode)
-        request = Request("PUT", url, headers, json.dumps(definition, allow_nan=False).encode(), once=once)
+        url = address.url("metadata", mode=mode)
+        request = Request(
+            "PUT", url, {"Content-Type": wire.JSON}, json.dumps(definition, allow_nan=False).encode(), once=once
+        )
         document, answer = self._session.read_json(request)
         return address, document, answer.get("ETag")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -66,10 +65,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
     definition = await _document(request, (JSON,))
     kind = definition.get("kind", "array" if "shape" in definition else "group")
-    conditions = request.conditions
-    if mode == "create" and conditions.if_none_match == "*":
-        conditions = replace(conditions, if_none_match=None)  # the mode says the same, and its 409 says more
-    check = node_check(conditions, context.service.catalog, context.options.max_listed)
+    check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
     creator = context.service.creator
     if kind == "array":
         make = partial(creator.create_array, request.tail, definition, mode=mode, check=check)
