@@ -48,10 +48,10 @@ class ChunkWriter:
         self._expected = expected
         self.written: dict[Coords, str | None] = {}
 
-    def replace(self, coords: Coords, change: Change) -> None:
-        """Write a chunk whose every cell ``change`` sets: nothing is read first."""
+    def replace(self, coords: Coords, change: Change, *, fills: bool = False) -> None:
+        """Write a chunk whose every cell ``change`` sets, with ``fills`` also beyond the edge: nothing is read first."""
         key = self._array.chunk_key(coords)
-        chunk = fresh_chunk(self._metadata)
+        chunk = empty_chunk(self._metadata) if fills else fresh_chunk(self._metadata)
         change(chunk)
         with _conflicts(), self._store.lock(key):
             self.written[coords] = self._put(key, chunk, self._condition(coords), keep=False)
@@ -166,9 +166,14 @@ def _conflicts() -> Iterator[None]:
 
 def fresh_chunk(metadata: ArrayMetadata) -> NDArray:
     """A chunk as it is before anything was written to it: fill values, also beyond the edge of the array."""
-    chunk: NDArray = np.empty(metadata.chunks, metadata.dtype.numpy, order=metadata.order)
+    chunk = empty_chunk(metadata)
     chunk[...] = metadata.fill
     return chunk
+
+
+def empty_chunk(metadata: ArrayMetadata) -> NDArray:
+    """Memory for a chunk, in the array's order, to be filled."""
+    return np.empty(metadata.chunks, metadata.dtype.numpy, order=metadata.order)
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:

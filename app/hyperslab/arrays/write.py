@@ -20,7 +20,7 @@ from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field, s
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, normalise, project, project_points, touched
+from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
 from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import SelectionItem
@@ -213,7 +213,8 @@ class _ProjectionWriter:
             projection.copy_in(self._values, chunk if self._field is None else chunk[self._field])
 
         if self._whole and projection.covers_chunk:
-            self._writer.replace(projection.coords, change)
+            fills = isinstance(projection, ChunkProjection) and projection.fills_chunk
+            self._writer.replace(projection.coords, change, fills=fills)
         else:
             self._writer.update(projection.coords, change)
 

@@ -72,6 +72,11 @@ class ChunkProjection:
         """All cells of the chunk inside the array are selected, in order."""
         return all(part.covers for part in self.parts)
 
+    @property
+    def fills_chunk(self) -> bool:
+        """As `covers_chunk`, and no edge cuts the chunk: nothing of it is left over."""
+        return all(part.full for part in self.parts)
+
     def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
         """Copy the selected cells of a chunk (full chunk shape) into the output."""
         if self.plain:
@@ -98,7 +103,7 @@ class ChunkProjection:
 
         None unless all of a chunk that no edge cuts is selected in order, and the region is contiguous in ``order``.
         """
-        if not all(part.full for part in self.parts):
+        if not self.fills_chunk:
             return None
         view = self._contiguous_view(out, order)
         return None if view is None else view.reshape([part.length for part in self.parts], order=_np_order(order))
