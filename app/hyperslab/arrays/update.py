@@ -49,7 +49,7 @@ class ChunkWriter:
         self.written: dict[Coords, str | None] = {}
 
     def replace(self, coords: Coords, change: Change, *, fills: bool = False) -> None:
-        """Write a chunk whose every cell ``change`` sets, with ``fills`` also beyond the edge: nothing is read first."""
+        """Write a chunk whose every cell ``change`` sets, with ``fills`` also beyond the edge; reads nothing first."""
         key = self._array.chunk_key(coords)
         chunk = empty_chunk(self._metadata) if fills else fresh_chunk(self._metadata)
         change(chunk)
