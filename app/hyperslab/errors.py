@@ -405,9 +405,10 @@ class UnsupportedMediaType(HyperslabError):
     title: ClassVar[str] = "A body of this type cannot be read"
     found: str
     expected: list[str]
+    header: str = "Content-Type"
 
     def __str__(self) -> str:
-        return f"Content-Type {self.found!r}: expected one of {self.expected}"
+        return f"{self.header} {self.found!r}: expected one of {self.expected}"
 
 
 @dataclass(eq=False)

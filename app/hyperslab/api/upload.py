@@ -13,15 +13,16 @@ from hyperslab.api.context import Context
 from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
 from hyperslab.engine.jsontext import parse_json
-from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge
+from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge, UnsupportedMediaType
 
 
 async def read_body(request: Request, limit: int) -> bytearray:
     """The whole body.
 
-    Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, and `Cancelled` where the client
-    leaves before its end.
+    Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, `Cancelled` where the client leaves
+    before its end, and what `check_whole` raises.
     """
+    check_whole(request)
     _check_length(request.header(b"content-length"), limit)
     digest = ContentDigest.parse(request.header(b"content-digest"))
     body = bytearray()
@@ -38,6 +39,17 @@ async def read_body(request: Request, limit: int) -> bytearray:
         more = message.get("more_body", False)
     digest.check()
     return body
+
+
+def check_whole(request: Request) -> None:
+    """Refuse a body that is not the values themselves: compressed (`UnsupportedMediaType`), or a part of them that
+    only a range says the place of (`BadParameter`, as RFC 9110 §14.5 wants it; ``curl -C -`` sends such uploads)."""
+    coding = (request.header(b"content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
+    part = request.header(b"content-range")
+    if part is not None:
+        raise BadParameter("Content-Range", part, "a whole body: write a part with select=")
 
 
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
