@@ -330,6 +330,13 @@ def test_bad_input_is_refused_and_changes_no_byte(
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("body", [b"[1]", b"[]", b"[[[1]]]"])
+def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client: httpx.Client, body: bytes) -> None:
+    make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10])
+
+    assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40
+
+
 def test_an_upload_that_is_cut_changes_nothing(client: httpx.Client, tmp_path: Path) -> None:
     make(client)
     before = snapshot(tmp_path)
