@@ -36,8 +36,9 @@ def signal(seconds: int = 1800, seed: int = 13) -> NDArray[np.float32]:
     """A heart's electrical signal in millivolt, `SAMPLES_PER_SECOND`."""
     rng = np.random.default_rng(seed)
     clock = np.arange(seconds * SAMPLES_PER_SECOND) / SAMPLES_PER_SECOND
-    beats = np.cumsum(0.86 + 0.05 * np.sin(clock[::SAMPLES_PER_SECOND] / 4) + rng.normal(0, 0.02, seconds))
-    phase = np.interp(clock, beats, np.arange(seconds)) % 1
+    count = 2 * seconds  # more beats than fit
+    beats = np.cumsum(0.86 + 0.05 * np.sin(np.arange(count) / 4) + rng.normal(0, 0.02, count))
+    phase = np.interp(clock, beats, np.arange(count)) % 1
     waves = ((0.20, 0.12, 0.025), (0.375, -0.12, 0.008), (0.40, 1.1, 0.010), (0.425, -0.28, 0.010), (0.66, 0.28, 0.045))
     beat = sum(height * np.exp(-(((phase - centre) / width) ** 2)) for centre, height, width in waves)
     noise = 0.012 * rng.standard_normal(clock.size) + 0.05 * np.sin(clock * 1.6)

@@ -174,6 +174,8 @@ def one_component(values: NDArray, component: Component | None) -> NDArray:
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
     """Counts ``(bins,)`` and edges ``(bins + 1,)`` from the least to the largest value."""
     low, high = sample.minmax
+    if low + (high - low) / bins <= low:  # no bin can be that narrow: a number has only so many digits
+        high = low + max(abs(low), 1.0) * 1e-6
     counts, edges = np.histogram(sample.values, bins=bins, range=(low, high))
     return counts, edges
 
