@@ -2,7 +2,7 @@
 
 JSON is strict and keeps what it can: NaN and the infinities are the strings that Zarr uses for them, times are ISO text
 ("NaT" where there is none), time spans counts of their unit, complex numbers ``[re, im]``, records objects, fixed
-bytes text (UTF-8; other bytes as ``\\xff``), raw bytes base64.
+bytes text (UTF-8; other bytes as ``\\xff``), raw bytes base64. `json_values` reads all of it back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from hyperslab.api.text_forms import bytes_to_text, times_to_text
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
 from hyperslab.wire import Packer, dtype_to_json
@@ -94,15 +95,15 @@ def _spell_out(text: bytes, values: NDArray[Any]) -> bytes:
 
 def json_items(values: NDArray[Any]) -> list[Any]:
     """One JSON-ready value for each item along the first axis; further axes are nested lists."""
-    dtype = values.dtype
-    if dtype.names is not None:
-        columns = [json_items(values[name]) for name in dtype.names]
-        return [dict(zip(dtype.names, row, strict=True)) for row in zip(*columns, strict=True)]
-    flat = values.reshape(values.size)
-    return list(_nested(_flat_items(flat), values.shape)) if values.ndim != 1 else _flat_items(flat)
+    items = _flat_items(values.reshape(values.size))
+    return items if values.ndim == 1 else list(_nested(items, values.shape))
 
 
 def _flat_items(flat: NDArray[Any]) -> list[Any]:
+    names = flat.dtype.names
+    if names is not None:
+        columns = [json_items(flat[name]) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return _extension_items(flat) if is_extension(flat.dtype) else _ITEMS[flat.dtype.kind](flat)
 
 
@@ -115,8 +116,7 @@ def _complex_items(flat: NDArray[Any]) -> list[Any]:
 
 
 def _time_items(flat: NDArray[Any]) -> list[Any]:
-    native = flat.astype(flat.dtype.newbyteorder("="))  # numpy would misread another byte order here
-    return list(np.datetime_as_string(native).tolist())
+    return list(times_to_text(flat))
 
 
 def _span_items(flat: NDArray[Any]) -> list[Any]:
@@ -125,7 +125,7 @@ def _span_items(flat: NDArray[Any]) -> list[Any]:
 
 
 def _bytes_items(flat: NDArray[Any]) -> list[Any]:
-    return [value.decode("utf-8", "backslashreplace") for value in flat.tolist()]
+    return [bytes_to_text(value) for value in flat.tolist()]
 
 
 def _object_items(flat: NDArray[Any]) -> list[Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,8 @@ from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
 from hyperslab.wire import dtype_to_json
 
+QUOTE: Final = '"'
+_SPECIAL = re.compile(r'[",\r\n]')
 _ROWS_AT_ONCE = 4096
 
 
@@ -65,14 +66,18 @@ def _columns(title: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[An
 
 
 def _encode_rows(header: list[str], columns: list[NDArray[Any]]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    if header:
-        writer.writerow(header)
+    lines = [_line(header)] if header else []
     for start in range(0, len(columns[0]) if columns else 0, _ROWS_AT_ONCE):
         cells = [_cells(column[start : start + _ROWS_AT_ONCE]) for column in columns]
-        writer.writerows(zip(*cells, strict=True))
-    return out.getvalue().encode()
+        lines += [_line(row) for row in zip(*cells, strict=True)]
+    return "".join(lines).encode()
+
+
+def _line(cells: Sequence[Any]) -> str:
+    """A line as RFC 4180 wants it; Python's writer leaves carriage returns bare."""
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    quoted = [f'"{text.replace(QUOTE, QUOTE * 2)}"' if _SPECIAL.search(text) else text for text in texts]
+    return ",".join(quoted if quoted != [""] else ['""']) + "\n"
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:

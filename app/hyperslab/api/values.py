@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.object_values import as_objects, parse_objects
+from hyperslab.api.json_values import values_from_json
+from hyperslab.api.object_values import parse_objects
 from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
-from hyperslab.engine.fill_value import parse_fill_value
 from hyperslab.errors import BadBody, UnsupportedMediaType
 from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, dtype_to_json
 from hyperslab.wire import parse_dtype as parse_dtype_text
@@ -79,12 +79,19 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
     integer."""
     if values.dtype == dtype:
         return values
+    if values.dtype == _in_npy(dtype):
+        return np.ascontiguousarray(values).view(dtype)
     if not np.can_cast(values.dtype, dtype, casting=casting):  # type: ignore[arg-type]
         hint = f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)"
         raise BadBody(hint, dtype_to_json(dtype), dtype_to_json(values.dtype))
     if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
         raise BadBody("NaN and infinity cannot become integers", dtype_to_json(dtype), dtype_to_json(values.dtype))
     return values.astype(dtype)
+
+
+def _in_npy(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What an npy file makes of a dtype: bfloat16 and its like are bytes there."""
+    return np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
 
 
 def _from_raw(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
@@ -103,54 +110,7 @@ def _from_npy(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]
 
 def _from_json(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
     document = parse_json_body(body, len(body) + 1)
-    if not isinstance(document, list) or _is_item(document, wanted):
-        return _item(document, wanted)
-    values: NDArray[Any] = np.empty(wanted.shape, wanted.dtype.numpy)
-    flat = values.reshape(-1)
-    for i, item in enumerate(_leaves(document, wanted.shape)):
-        flat[i] = _item(item, wanted)[()]
-    return values
-
-
-def _is_item(document: list[Any], wanted: Target) -> bool:
-    """Whether a list is one item: a complex number has two parts, an object may be a list itself."""
-    if wanted.dtype.is_object:
-        return not wanted.shape
-    return wanted.dtype.numpy.kind == "c" and len(document) == 2 and not isinstance(document[0], list)
-
-
-def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The items of nested lists in C order; raises `BadBody` where the nesting has another shape."""
-    level = [document]
-    for axis, size in enumerate(shape):
-        for part in level:
-            if not isinstance(part, list) or len(part) != size:
-                found = len(part) if isinstance(part, list) else type(part).__name__
-                raise BadBody(f"the length of the JSON lists along axis {axis}", size, found)
-        level = [item for part in level for item in part]
-    return level
-
-
-def _item(value: Any, wanted: Target) -> NDArray[Any]:
-    """One item from JSON, in the form that it has in our own answers; null is refused but for objects."""
-    dtype = wanted.dtype
-    if value is None and not dtype.is_object:
-        raise BadBody("null is no value", dtype.json, None)
-    try:
-        if dtype.numpy.kind == "S":
-            return _text_item(value, dtype.numpy)
-        item = parse_fill_value(value, dtype, wanted.codecs)
-    except ValueError as error:
-        raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
-    if not dtype.is_object:
-        return item  # type: ignore[return-value]  # None was refused above
-    return as_objects([None if item is None else item[()]], wanted.codecs).reshape(())
-
-
-def _text_item(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if not isinstance(value, str) or len(value.encode()) > dtype.itemsize:
-        raise ValueError(f"expected text of at most {dtype.itemsize} bytes of UTF-8")
-    return np.array(value.encode(), dtype)
+    return values_from_json(document, wanted.dtype, wanted.shape, wanted.codecs)
 
 
 def _check_headers(request: Request, wanted: Target) -> None:
