@@ -261,3 +261,11 @@ def test_the_cap_on_a_text_answer_is_told_with_a_split(example_store: Path) -> N
 
     assert document["limit"] == 100
     assert document["boxes"]
+
+
+def test_records_as_a_whole_have_no_other_dtype_and_the_problem_lists_their_fields(example: Running) -> None:
+    answer = request(example.url, "/v1/slice/data/table?dtype=%3Cf4")
+
+    assert answer.status == 422
+    assert json.loads(answer.body)["code"] == "field-required"
+    assert json.loads(answer.body)["fields"] == ["id", "pos", "name"]

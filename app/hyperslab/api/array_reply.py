@@ -28,7 +28,7 @@ from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, resolve_field
+from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, touched
 from hyperslab.errors import TooLarge
@@ -98,7 +98,8 @@ def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiat
     query = request.query
     offered = media_types(array.metadata.dtype.numpy)
     form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
-    field = resolve_field(array, query.text("field"))
+    resolve = resolve_field if query.text("dtype") is None else require_field  # records as a whole have no other dtype
+    field = resolve(array, query.text("field"))
     dtype = converted(query.text("dtype"), stored_dtype(array, field))
     return Wanted(array, selection, field, form, dtype)
 

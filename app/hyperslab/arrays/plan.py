@@ -73,11 +73,6 @@ class ReadPlan:
     def inner_shape(self) -> tuple[int, ...]:
         return self.shape[len(self.selection.shape) :]
 
-    @property
-    def store_dtype(self) -> np.dtype[Any]:
-        """The dtype of the values before any conversion."""
-        return self.field.numpy if self.field is not None else self.array.metadata.dtype.numpy
-
 
 @dataclass(frozen=True, slots=True)
 class PointsPlan:

@@ -74,11 +74,6 @@ class ChunkCodec:
     links: tuple[Link, ...]
     partial: PartialDecoder | None
 
-    @property
-    def can_decode_into(self) -> bool:
-        """Whether `decode_into` costs no more than `decode` and a copy: for all but object arrays."""
-        return not self.dtype.is_object
-
     def decode(self, data: Buffer, key: str) -> NDArray:
         """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -12,9 +12,6 @@ from PIL import Image
 from hyperslab import wire
 from hyperslab.tiles import png
 from hyperslab.tiles.raster import Bytes, Indexed, Planes, Raster, flatten, to_planes
-
-PictureFormat = Literal["png", "jpg", "webp"]
-NumberFormat = Literal["npy", "raw"]
 
 PICTURE_FORMATS: Final = ("png", "jpg", "webp")
 NUMBER_FORMATS: Final = ("npy", "raw")
