@@ -1,0 +1,97 @@
+"""``python -m tests.benchmarks``: see docs/how-to/benchmark.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.machine import machine_facts, versions
+from tests.benchmarks.registry import SUITES
+from tests.benchmarks.report import plain, target_table
+from tests.benchmarks.results import Outcome, Run
+from tests.benchmarks.suite import Bench, Suite
+from tests.benchmarks.timing import Effort
+from tests.tools import ROOT
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    bench = _bench(options)
+    bench.arrays.mkdir(parents=True, exist_ok=True)
+    names = list(SUITES) if options.suite == "all" else options.suite.split(",")
+    facts, found = machine_facts(), versions(bench.zarr2_python)
+    outcomes = []
+    for name in names:
+        outcome = run(SUITES[name], bench)
+        show(SUITES[name], outcome)
+        outcomes.append(outcome)
+    done = Run(facts, found, _command(options), outcomes)
+    if options.json:
+        options.json.write_text(done.to_json() + "\n", encoding="utf-8")
+
+
+def run(suite: Suite, bench: Bench) -> Outcome:
+    """Measure one suite."""
+    bench.say(f"{suite.name}: {suite.title}")
+    before, began = len(bench.notes), time.monotonic()
+    measurements = list(suite.measure(bench))
+    return Outcome(suite.name, round(time.monotonic() - began, 1), measurements, tuple(bench.notes[before:]))
+
+
+def show(suite: Suite, outcome: Outcome) -> None:
+    """Print its tables and targets."""
+    for table in suite.tables(outcome):
+        print(f"\n{plain(table)}")
+    targets = suite.targets(outcome)
+    if targets:
+        print(f"\n{plain(target_table(targets))}")
+    print(f"\n{suite.name} took {outcome.seconds:.0f} s\n", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Compare Hyperslab with others.")
+    parser.add_argument("--suite", default="smoke", help=f"all, or some of {','.join(SUITES)} (default: smoke)")
+    parser.add_argument("--folder", type=Path, default=_cache(), help="where the data is kept between runs")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller streams")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each program reads each case")
+    parser.add_argument("--seconds", type=float, default=20.0, help="after how many seconds a case ends all the same")
+    parser.add_argument("--arrays", help="some of the arrays only: stack,climate,slide,field,small")
+    parser.add_argument("--json", type=Path, help="write what was measured")
+    return parser
+
+
+def _bench(options: argparse.Namespace) -> Bench:
+    effort = Effort(3, min(5.0, options.seconds)) if options.quick else Effort(options.rounds, options.seconds)
+    chosen = options.arrays.split(",") if options.arrays else None
+    specs = tuple(spec for spec in Bench.__dataclass_fields__["specs"].default if not chosen or spec.name in chosen)
+    return Bench(
+        options.folder,
+        effort,
+        quick=options.quick,
+        specs=specs,
+        zarr2_python=_zarr2_python(),
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab" / "benchmarks"
+
+
+def _zarr2_python() -> str | None:
+    default = ROOT / ".venv-zarr2" / "bin" / "python"
+    named = os.environ.get("ZARR2_PYTHON")
+    return named or (str(default) if default.exists() else None)
+
+
+def _command(options: argparse.Namespace) -> str:
+    quick = " --quick" if options.quick else ""
+    return f"python -m tests.benchmarks --suite {options.suite}{quick}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The arrays that are read: made once, the same on every machine, with content that compresses as measurements do.
+
+Needs zarr-python 3. Each array is a Zarr v2 folder below the work folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numcodecs
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+NDArray = npt.NDArray[Any]
+Content = Callable[[tuple[int, ...], int], NDArray]
+"""Given the shape of a block of leading rows and the index of the first: its values, before the cast to the dtype."""
+
+BLOSC: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+ZSTD: Final = {"id": "zstd", "level": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array to be made; ``codec`` is its compressor as ``.zarray`` spells it."""
+
+    name: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    codec: Mapping[str, Any] | None
+    content: Content
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.itemsize
+
+    @property
+    def chunk_nbytes(self) -> int:
+        return prod(self.chunks) * self.itemsize
+
+    def block(self, start: int) -> NDArray:
+        """The rows of one row of chunks, from row ``start`` on."""
+        rows = min(self.chunks[0], self.shape[0] - start)
+        return self.content((rows, *self.shape[1:]), start).astype(self.dtype)
+
+    def blocks(self) -> Iterator[tuple[int, NDArray]]:
+        """First row and values of each row of chunks."""
+        return ((start, self.block(start)) for start in range(0, self.shape[0], self.chunks[0]))
+
+
+def micrographs(shape: tuple[int, ...], start: int) -> NDArray:
+    """A stack as a microscope makes it: soft structures over a background, and a camera's noise."""
+    rng = np.random.default_rng([1, start])
+    z, y, x = (np.arange(n, dtype=np.float32) for n in shape)
+    structure = np.sin(x / 50 + (z + start)[:, None, None]) + np.cos(y / 70)[:, None]
+    noise = rng.integers(0, 60, shape, dtype=np.uint16)
+    return (1500 + 500 * structure).astype(np.uint16) + noise
+
+
+def climate(shape: tuple[int, ...], start: int) -> NDArray:
+    """Temperatures four times a day, to a hundredth of a degree: seasons, latitudes, weather."""
+    rng = np.random.default_rng([2, start])
+    t, y, x = (np.arange(n, dtype=np.float32) for n in shape)
+    season = 10 * np.sin((t + start) / 1460 * 2 * np.pi)[:, None, None]
+    zonal = 30 * np.cos((y - shape[1] / 2) / shape[1] * np.pi)[:, None] + 2 * np.sin(x / 30)
+    weather = rng.standard_normal(shape, dtype=np.float32)
+    return np.round(250 + season + zonal + weather, 2)
+
+
+def slide(shape: tuple[int, ...], start: int) -> NDArray:
+    """One channel of a scanned slide: tissue in patches on white glass, and little noise."""
+    rng = np.random.default_rng([3, start])
+    y, x = (np.arange(n, dtype=np.float32) for n in shape)
+    tissue = 120 + 60 * np.sin(x / 300) * np.cos((y + start) / 400)[:, None]
+    noise = rng.integers(0, 8, shape, dtype=np.uint8)
+    return np.where(tissue < 130, tissue.astype(np.uint8) + noise, np.uint8(243))
+
+
+def field(shape: tuple[int, ...], start: int) -> NDArray:
+    """A simulation's field, which nothing compresses."""
+    return np.random.default_rng([4, start]).standard_normal(shape, dtype=np.float32)
+
+
+def counts(shape: tuple[int, ...], start: int) -> NDArray:
+    """A detector's counts."""
+    return np.random.default_rng([5, start]).poisson(300, shape)
+
+
+STACK: Final = ArraySpec("stack", (64, 2048, 2048), (16, 256, 256), "<u2", BLOSC, micrographs)
+CLIMATE: Final = ArraySpec("climate", (1460, 180, 360), (73, 90, 180), "<f4", ZSTD, climate)
+SLIDE: Final = ArraySpec("slide", (8192, 8192), (256, 256), "|u1", BLOSC, slide)
+FIELD: Final = ArraySpec("field", (4096, 4096), (512, 512), "<f4", None, field)
+SMALL: Final = ArraySpec("small", (512, 512), (128, 128), "<u2", None, counts)
+ALL: Final = (STACK, CLIMATE, SLIDE, FIELD, SMALL)
+
+
+def make(folder: Path, spec: ArraySpec) -> Path:
+    """The array's folder; written where it is not there yet, and never seen half-written."""
+    target = folder / spec.name
+    if target.exists():
+        return target
+    unfinished = folder / f"{spec.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    codec = None if spec.codec is None else numcodecs.get_codec(dict(spec.codec))
+    array = zarr.create_array(
+        str(unfinished),
+        shape=spec.shape,
+        chunks=spec.chunks,
+        dtype=spec.dtype,
+        compressors=codec,
+        fill_value=0,
+        zarr_format=2,
+    )
+    for start, block in spec.blocks():
+        array[start : start + len(block)] = block
+    unfinished.rename(target)
+    return target
+
+
+def make_all(folder: Path, specs: tuple[ArraySpec, ...] = ALL) -> None:
+    """All arrays, in a folder that is a Zarr group."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".zgroup").write_text('{"zarr_format": 2}')
+    for spec in specs:
+        make(folder, spec)
+
+
+def warm(folder: Path) -> None:
+    """Read every file once, so that the page cache holds it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.read_bytes()

@@ -1,0 +1,111 @@
+"""nginx with one worker over a folder: the ceiling for whoever serves files."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.server import stop
+
+_CONFIGURATION: Final = """
+daemon off;
+worker_processes 1;
+pid {state}/pid;
+error_log {state}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 100000000;
+    open_file_cache max=4096 inactive=60s;
+    open_file_cache_valid 60s;
+    etag on;
+    types {{ image/png png; }}
+    default_type application/octet-stream;
+    client_body_temp_path {state}/body;
+    proxy_temp_path {state}/proxy;
+    fastcgi_temp_path {state}/fastcgi;
+    uwsgi_temp_path {state}/uwsgi;
+    scgi_temp_path {state}/scgi;
+    server {{
+        listen 127.0.0.1:{port} backlog=1024;
+        root {root};
+        location / {{ try_files $uri =404; }}
+    }}
+}}
+"""
+
+
+class Missing(Exception):
+    """A program of the system is not installed; says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nginx:
+    """A running nginx."""
+
+    url: str
+    pid: int
+
+    def processes(self) -> Sequence[int]:
+        """Of nginx's processes, the one that answers."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="utf-8")
+        return [int(pid) for pid in children.split()] or [self.pid]
+
+
+def program(name: str) -> str:
+    """Where a program is; raises `Missing`."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise Missing(f"{name} is not installed: `apt-get install {name}` or the like brings it")
+    return found
+
+
+@contextmanager
+def nginx(root: Path) -> Iterator[Nginx]:
+    """Serve ``root`` from a free port of 127.0.0.1. Raises `Missing`."""
+    path = program("nginx")
+    with tempfile.TemporaryDirectory(prefix="hyperslab-nginx-") as state:
+        port = _free_port()
+        configuration = Path(state) / "nginx.conf"
+        configuration.write_text(_CONFIGURATION.format(state=state, port=port, root=root.resolve()), encoding="utf-8")
+        Path(state).chmod(0o755)
+        command = [path, "-p", state, "-c", str(configuration), "-e", f"{state}/error.log", *_as_this_user()]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        try:
+            _wait(port, process)
+            yield Nginx(f"http://127.0.0.1:{port}", process.pid)
+        finally:
+            stop(process)
+
+
+def _as_this_user() -> list[str]:
+    """As root, nginx would answer as a user who may not be able to read the data."""
+
+    return ["-g", f"user {getpass.getuser()};"] if os.getuid() == 0 else []
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as connection:
+            if connection.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise RuntimeError("nginx did not start")

@@ -1,0 +1,132 @@
+"""The programs that are compared, each as a function from an array's name and a selection to values.
+
+Runs in worker processes, one of which has zarr-python 2 and nothing of ours: at import only the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Selection = tuple[Any, ...]
+
+
+class ArrayReader(Protocol):
+    """An open array."""
+
+    def prepare(self) -> None:
+        """Bring about the state that a read is to find; not timed."""
+
+    def read(self, selection: Selection) -> Any:
+        """The values as a numpy array."""
+
+
+class Opened:
+    """An array object of a library."""
+
+    def __init__(self, read: Callable[[Selection], Any]) -> None:
+        self.read = read
+
+    def prepare(self) -> None:
+        """Nothing: the libraries cache no chunks."""
+
+
+class InProcess:
+    """Our engine on a folder, without HTTP. ``fresh`` starts each read with an empty cache of the default size."""
+
+    def __init__(self, root: str, name: str, *, cache_bytes: int, fresh: bool) -> None:
+        self._root, self._name = root, name
+        self._cache_bytes, self._fresh = cache_bytes, fresh
+        self._service: Any = None
+        self._start()
+
+    def prepare(self) -> None:
+        if self._fresh:
+            self._service.close()
+            self._start()
+
+    def read(self, selection: Selection) -> Any:
+        reader = self._service.reader
+        return reader.read(reader.plan_items(self._array, selection))
+
+    def _start(self) -> None:
+        from hyperslab.arrays.nodes import MountedStore
+        from hyperslab.arrays.service import build
+        from hyperslab.storage import StoreConfig, open_store
+
+        store = open_store(StoreConfig(name="data", url=self._root))
+        self._service = build([MountedStore("data", store)], cache_bytes=self._cache_bytes)
+        self._array = self._service.catalog.open_array(f"data/{self._name}")
+        self._service.reader.pool(self._array)
+
+
+def hyperslab(root: str, name: str) -> ArrayReader:
+    return InProcess(root, name, cache_bytes=0, fresh=False)
+
+
+def hyperslab_fresh(root: str, name: str) -> ArrayReader:
+    return InProcess(root, name, cache_bytes=256 << 20, fresh=True)
+
+
+def remote_array(root: str, name: str) -> ArrayReader:
+    """Our client; ``root`` is the URL of a server whose store is called ``data``."""
+    from hyperslab import RemoteArray
+
+    return Opened(RemoteArray(f"{root}/v1/metadata/data/{name}").__getitem__)
+
+
+def tensorstore(root: str, name: str) -> ArrayReader:
+    import tensorstore as ts
+
+    is_url = root.startswith("http")
+    kvstore = (
+        {"driver": "http", "base_url": f"{root}/{name}/"} if is_url else {"driver": "file", "path": _in(root, name)}
+    )
+    array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
+    return Opened(lambda selection: array[selection].read().result())
+
+
+def zarr_python(root: str, name: str) -> ArrayReader:
+    """zarr-python, whichever is installed."""
+    return Opened(_open_zarr(root, name).__getitem__)
+
+
+def zarr_obstore(root: str, name: str) -> ArrayReader:
+    """zarr-python 3 with obstore as its HTTP client."""
+    import zarr
+    from obstore.store import HTTPStore
+    from zarr.storage import ObjectStore
+
+    store = HTTPStore.from_url(f"{root}/{name}", client_options={"allow_http": True})
+    return Opened(zarr.open_array(ObjectStore(store, read_only=True), mode="r", zarr_format=2).__getitem__)
+
+
+def zarrs(root: str, name: str) -> ArrayReader:
+    """zarr-python 3 with the codec pipeline of zarrs."""
+    import zarr
+    import zarrs as _  # noqa: F401  (fails here where it is not installed)
+
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        array = _open_zarr(root, name)
+    return Opened(array.__getitem__)
+
+
+PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
+    "hyperslab": hyperslab,
+    "hyperslab-fresh": hyperslab_fresh,
+    "remote-array": remote_array,
+    "tensorstore": tensorstore,
+    "zarr-python": zarr_python,
+    "zarr-obstore": zarr_obstore,
+    "zarrs": zarrs,
+}
+
+
+def _open_zarr(root: str, name: str) -> Any:
+    import zarr
+
+    return zarr.open_array(_in(root, name), mode="r")
+
+
+def _in(root: str, name: str) -> str:
+    return f"{root}/{name}"

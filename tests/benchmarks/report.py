@@ -1,0 +1,85 @@
+"""Numbers for people: tables as text and as Markdown, ratios and their means."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tests.benchmarks.results import Outcome, Table, Target
+
+NONE = "–"
+
+
+def duration(seconds: float | None) -> str:
+    """In the unit that suits."""
+    if seconds is None:
+        return NONE
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.2f} µs"
+
+
+def amount(nbytes: float | None) -> str:
+    """Bytes in binary units."""
+    if nbytes is None:
+        return NONE
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.4g} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def ratio(a: float | None, b: float | None) -> float | None:
+    """``a / b``; None where one is missing."""
+    return None if a is None or not b else a / b
+
+
+def times(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}×"
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """Of the values that are there; None where there are none."""
+    there = [value for value in values if value]
+    return math.exp(statistics.fmean(map(math.log, there))) if there else None
+
+
+def comparison(outcome: Outcome, title: str, *, ours: str, against: Sequence[str], cases: Sequence[str]) -> Table:
+    """Times of all programs, and ``ours`` relative to some of them; means of the ratios in the last row."""
+    programs = outcome.programs()
+    head = ["case", *programs, *(f"÷ {name}" for name in against), *(f"CPU ÷ {name}" for name in against[:1])]
+    wall = {name: [ratio(outcome.value(c, ours), outcome.value(c, name)) for c in cases] for name in against}
+    cpu = [ratio(outcome.value(c, ours, "cpu"), outcome.value(c, against[0], "cpu")) for c in cases]
+    rows = []
+    for i, case in enumerate(cases):
+        cells = [duration(outcome.value(case, name)) for name in programs]
+        rows.append([case, *cells, *(times(wall[name][i]) for name in against), times(cpu[i])])
+    means = [times(geometric_mean(wall[name])) for name in against]
+    rows.append(["geometric mean", *([""] * len(programs)), *means, times(geometric_mean(cpu))])
+    return Table(title, head, rows)
+
+
+def plain(table: Table) -> str:
+    """A table for a terminal."""
+    lines = [list(table.head), *(list(row) for row in table.rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.head))]
+    aligned = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    return "\n".join([table.title, "-" * len(table.title), *aligned])
+
+
+def markdown(table: Table) -> str:
+    """A table for a page; its title is left to the page."""
+    lines = [table.head, ["---", *(["--:"] * (len(table.head) - 1))], *table.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def target_table(targets: Sequence[Target]) -> Table:
+    rows = [[target.text, "met" if target.met else "NOT met", target.found] for target in targets]
+    return Table("Targets", ["wanted", "", "found"], rows)
