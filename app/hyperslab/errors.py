@@ -473,14 +473,18 @@ class BadMetadata(BrokenData):
 
 @dataclass(eq=False)
 class CodecRefused(BrokenData):
+    """``member`` is where the codec stands: ``compressor`` or ``filters[0]``."""
+
     code: ClassVar[str] = "codec-refused"
     title: ClassVar[str] = "A codec is unknown or not allowed"
     key: str
     codec: str
     reason: str
+    member: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.key}: codec {self.codec!r}: {self.reason}"
+        where = self.key if self.member is None else f"{self.key}: {self.member}"
+        return f"{where}: codec {self.codec!r}: {self.reason}"
 
 
 @dataclass(eq=False)

@@ -213,7 +213,7 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
         ("compressor", {"compressor": {"id": "zlib", "nope": 1}}),
         ("compressor", {"shape": [2**30], "chunks": [2**30]}),
         ("filters[0]", {"filters": [{"id": "delta"}]}),
-        ("filters", {"filters": [{"id": "pickle"}]}),
+        ("filters[0]", {"filters": [{"id": "pickle"}]}),
         ("filters", {"filters": {"id": "delta"}}),
         ("filters", {"dtype": "|O"}),
         ("fill_value", {"fill_value": "x"}),

@@ -31,7 +31,7 @@ from hyperslab.engine.members import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.errors import BadMetadata
+from hyperslab.errors import BadMetadata, CodecRefused
 
 __all__ = [
     "MAX_CONSOLIDATED_BYTES",
@@ -204,6 +204,8 @@ def check_codecs(
             check_codec_config(config, key=key, creating=creating)
         except BadMetadata as error:
             raise BadMetadata(key, member, f"{error.member}: {error.reason}") from None
+        except CodecRefused as error:
+            raise CodecRefused(key, error.codec, error.reason, member) from None
 
 
 class _Members:

@@ -181,9 +181,7 @@ def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
     except BadMetadata as error:
         raise BadDefinition(error.member or "document", error.reason) from None
     except CodecRefused as error:
-        compressor = document["compressor"]
-        member = "compressor" if compressor is not None and compressor["id"] == error.codec else "filters"
-        raise BadDefinition(member, f"codec {error.codec!r}: {error.reason}") from None
+        raise BadDefinition(error.member or "document", f"codec {error.codec!r}: {error.reason}") from None
     return metadata
 
 
