@@ -56,16 +56,14 @@ def router(context: Context) -> APIRouter:
 async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:
     """A store that does not answer within ten seconds is not ready, and neither are we while all threads hang."""
     found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
-    found["capabilities"] = {
-        name: getattr(value, "value", value) for name, value in asdict(mount.store.capabilities).items()
-    }
     try:
         await asyncio.wait_for(context.threads.run(mount.store.check), _READY_SECONDS)
     except StoreError as error:
         found |= {"ready": False, "problem": error.code, "detail": str(error)}
     except TimeoutError:
         found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {_READY_SECONDS:.0f} s"}
-    return found
+    capabilities = asdict(mount.store.capabilities)  # the check may have found some of them out
+    return found | {"capabilities": {name: getattr(value, "value", value) for name, value in capabilities.items()}}
 
 
 def _explain(code: str) -> dict[str, Any]:
