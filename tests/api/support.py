@@ -26,10 +26,15 @@ from tests.server import served
 
 
 class HookedStore(CountingStore):
-    """Counts, and calls ``before_chunk`` with each chunk's key whose value is about to be read, which may block or
-    raise."""
+    """Counts, also the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
+    value is about to be read, which may block or raise."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
+    looked_up = 0
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.looked_up += len(keys)
+        return super().versions(prefix, keys)
 
     def get(self, key: str) -> Stored | None:
         self._meet(key)
@@ -105,8 +110,10 @@ def request(url: str, target: str, method: str = "GET", headers: Mapping[str, st
 
 
 @contextmanager
-def open_request(url: str, target: str, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
-    """A GET whose answer is read, or not, by the test; ``receive_buffer`` is the socket's, in bytes."""
+def open_request(
+    url: str, target: str, *, method: str = "GET", receive_buffer: int | None = None
+) -> Iterator[socket.socket]:
+    """A request whose answer is read, or not, by the test; ``receive_buffer`` is the socket's, in bytes."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     with socket.socket() as connection:
@@ -114,7 +121,7 @@ def open_request(url: str, target: str, *, receive_buffer: int | None = None) ->
         if receive_buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.connect((parts.hostname, parts.port or 80))
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        connection.sendall(f"{method} {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
         yield connection
 
 

@@ -146,6 +146,18 @@ def test_the_work_ends_when_the_client_leaves_before_the_first_byte(large: Runni
     assert len(large.store.chunk_gets()) <= 2 * large.store.capabilities.width + 2
 
 
+@pytest.mark.parametrize("asked", ["HEAD /v1/slice/data/vast", "GET /v1/slice/data/vast", "GET /v1/plan/data/vast"])
+def test_the_work_ends_when_the_client_leaves_while_versions_are_looked_up(tmp_path: Path, asked: str) -> None:
+    """2**40 chunks take weeks; nobody waits for them any more."""
+    zarr.create_array(tmp_path / "vast", shape=(2**40,), chunks=(1,), dtype="<u1", zarr_format=2)
+    method, target = asked.split()
+    with running(tmp_path) as found:
+        with open_request(found.url, target, method=method):
+            wait_until(lambda: found.store.looked_up > 10_000)
+
+        wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
+
+
 def test_no_more_is_read_than_the_client_takes(large: Running) -> None:
     """A client that does not read holds a few slabs and not the whole answer."""
     with open_request(large.url, TARGET + "?select=:,:,::-1"):

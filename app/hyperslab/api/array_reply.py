@@ -26,6 +26,7 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
 from hyperslab.api.tables import check_table, encode_csv
+from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
@@ -109,7 +110,7 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, sele
     asked = wanted(request, array, selection)
     asked.check(most_bytes(context, asked))
     began = perf_counter()
-    plan = await make_plan(context, asked)
+    plan = await make_plan(context, request, asked)
     body = _body(context, asked, plan, {"plan": perf_counter() - began})
     return Representation(
         context,
@@ -131,13 +132,17 @@ def _sources(plan: ReadPlan) -> Sources | None:
     return Sources(array.mount, keys, [*array.documents.values(), *plan.versions.values()], plan.touched)
 
 
-async def make_plan(context: Context, asked: Wanted) -> ReadPlan:
-    """`Reader.plan`, on the loop where only a few versions are to be looked up in a store that is near."""
+async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPlan:
+    """`Reader.plan`, on the loop where only a few versions are to be looked up in a store that is near.
+
+    Planning a selection of very many chunks takes long, and ends when the client leaves.
+    """
     plan = context.service.reader.plan
     arguments = (asked.array, asked.selection, asked.field, asked.dtype)
     if touched(asked.selection, asked.array.metadata.grid) <= MOST_READY_CHUNKS:
         return await context.near(asked.array.mount, plan, *arguments)
-    return await context.threads.run(plan, *arguments)
+    async with cancelled_when_gone(request.receive) as cancel:
+        return await context.threads.run(plan, *arguments, cancel=cancel)
 
 
 def most_bytes(context: Context, asked: Wanted) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
@@ -127,17 +128,18 @@ def make_plan(
     *,
     field: Field | None = None,
     dtype: np.dtype[Any] | None = None,
+    cancel: Cancel | None = None,
 ) -> ReadPlan:
     """Look up the versions of the chunks that ``selection`` touches and work out the rest; reads no data.
 
-    ``dtype`` asks for a conversion on the way out.
+    ``dtype`` asks for a conversion on the way out. Raises `Cancelled` where the client leaves meanwhile.
     """
     digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
     grid = array.metadata.grid
     count = touched(selection, grid)
     parts = tuple(project(selection, grid)) if count <= _MOST_PARTS else None
     coords = touched_coords(selection, grid) if parts is None else iter([part.coords for part in parts])
-    kept = _look_up(versions, array, coords, count, digest)
+    kept = _look_up(versions, array, coords, digest, keep=count <= _MOST_KEPT, cancel=cancel)
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
@@ -157,7 +159,7 @@ def make_points_plan(
     )
     for axis in points:
         digest.update(np.ascontiguousarray(axis).tobytes())
-    kept = _look_up(versions, array, (part.coords for part in parts), 0, digest)
+    kept = _look_up(versions, array, (part.coords for part in parts), digest)
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
     shape = (count, *(field.shape if field is not None else ()))
@@ -166,11 +168,19 @@ def make_points_plan(
 
 
 def _look_up(
-    versions: VersionBook, array: ArrayNode, coords: Iterator[Coords], count: int, digest: hashlib.blake2b
+    versions: VersionBook,
+    array: ArrayNode,
+    coords: Iterator[Coords],
+    digest: hashlib.blake2b,
+    *,
+    keep: bool = True,
+    cancel: Cancel | None = None,
 ) -> dict[Coords, str | None] | None:
-    """Feed the versions of all chunks to ``digest`` and keep them where there are not too many."""
-    kept: dict[Coords, str | None] | None = {} if count <= _MOST_KEPT else None
+    """Feed the versions of all chunks to ``digest`` and ``keep`` them or not."""
+    kept: dict[Coords, str | None] | None = {} if keep else None
     while batch := list(islice(coords, _BATCH)):
+        if cancel is not None:
+            cancel.check()
         found = versions.versions(array.mount, array.prefix, [array.chunk_key(c) for c in batch])
         _feed(digest, found)
         if kept is not None:

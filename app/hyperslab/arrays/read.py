@@ -49,16 +49,22 @@ class Reader:
         self._lock = Lock()
 
     def plan(
-        self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
+        self,
+        array: ArrayNode,
+        selection: Selection,
+        field: Field | None = None,
+        dtype: np.dtype[Any] | None = None,
+        *,
+        cancel: Cancel | None = None,
     ) -> ReadPlan:
         """What reading ``selection`` will touch; asks the store for versions and reads no data.
 
-        Raises `TooLarge` where a single chunk is more than the operator allows in memory.
+        Raises `TooLarge` where a single chunk is more than the operator allows in memory, and `Cancelled`.
         """
         nbytes = array.metadata.chunk_nbytes
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
-        return make_plan(self.versions, array, selection, field=field, dtype=dtype)
+        return make_plan(self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
 
     def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
         """`plan` for a parsed but not yet normalised selection."""

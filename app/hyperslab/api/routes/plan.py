@@ -43,7 +43,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     items = query.selection()
     array = await context.open_array(request.tail)
     asked = wanted(request, array, normalise(items, array.metadata.shape), negotiate=False)
-    plan = await make_plan(context, asked)
+    plan = await make_plan(context, request, asked)
     limit = most_bytes(context, asked)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
     cached = context.service.reader.count_cached(plan)
