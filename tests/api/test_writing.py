@@ -229,6 +229,8 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
     url = "/v1/append/data/a"
     first = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
     again = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
+    other = client.post(url, content=rows[:1].tobytes(), headers={"Idempotency-Key": "k"})
+    assert problem(other, 400, "bad-parameter")["name"] == "Idempotency-Key"
 
     assert first.json() == {"path": "data/a", "axis": 0, "offset": 6, "length": 2, "shape": [8, 8], "repeated": False}
     assert (first.status_code, again.status_code, again.json()["repeated"]) == (201, 200, True)
@@ -335,6 +337,25 @@ def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client:
     make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10])
 
     assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40
+
+
+def test_a_body_over_the_limit_is_refused_with_boxes_that_fit(client: httpx.Client) -> None:
+    make(client, shape=[1000, 1000], chunks=[100, 1000])
+
+    refused = problem(client.put(SLICE, content=bytes(4_000_000)), 413, "too-large")
+    assert (refused["requested"], refused["limit"]) == (4_000_000, 1 << 20)
+    assert refused["boxes"] == ["0:200,0:1000", "200:400,0:1000", "400:600,0:1000", "600:800,0:1000", "800:1000,0:1000"]
+
+
+def test_one_value_for_more_chunks_than_memory_holds_is_refused_with_a_split(client: httpx.Client) -> None:
+    make(client, shape=[2**40], chunks=[1])
+
+    refused = problem(client.put(SLICE, content="1", headers=JSON), 413, "too-large")
+    assert (refused["unit"], refused["requested"]) == ("chunks", 2**40)
+    assert refused["boxes"][0] == f"0:{refused['limit']}"
+    appended = client.put("/v1/metadata/data/b", json={"shape": [0], "chunks": [1], "dtype": "|u1"})
+    assert appended.status_code == 201
+    problem(client.post("/v1/append/data/b", content=bytes(70_000)), 413, "too-large")
 
 
 def test_an_upload_that_is_cut_changes_nothing(client: httpx.Client, tmp_path: Path) -> None:

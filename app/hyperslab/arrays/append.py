@@ -15,10 +15,11 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkWriter
-from hyperslab.arrays.write import node_lock, write_chunks
+from hyperslab.arrays.write import check_chunk_count, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadParameter, WriteConflict
+from hyperslab.wire import IDEMPOTENCY_KEY
 
 _MOST_TRIES = 32
 _ANNOUNCED_AHEAD = 8
@@ -56,7 +57,8 @@ class Appender:
         between.
 
         ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
-        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing.
+        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing;
+        `BadParameter` where that one had another length.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -69,7 +71,7 @@ class Appender:
                 axis = _checked_axis(array, axis)
                 done = _remembered(array, idempotency_key)
                 if done is not None:
-                    return done
+                    return _same(done, values, idempotency_key)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
                 appended = self._append_once(array, values, axis, idempotency_key)
@@ -85,11 +87,14 @@ class Appender:
         length = longer.shape[axis] - offset
         if length == 0 and key is None:
             return Appended(array, axis, offset, 0, repeated=False)
+        grown = replace(array, metadata=longer, data_id=data_id(longer))
+        region = _new_region(longer.shape, axis, offset)
+        check_chunk_count(grown, region)
         reserved = extent(array.metadata)
         if reserved is None or any(n > r for n, r in zip(longer.shape, reserved, strict=True)):
             publish_metadata(self._reader, array, with_extent(array.metadata, _ahead(longer.shape, axis, length)))
             return None
-        self._write(array, longer, values, _new_region(longer.shape, axis, offset))
+        self._write(array, grown, values, region)
         if longer.shape[axis] + length > reserved[axis]:
             longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
         if key is not None:
@@ -98,12 +103,11 @@ class Appender:
             return None
         return Appended(self._catalog.open_array(array.path, fresh=True), axis, offset, length, repeated=False)
 
-    def _write(self, array: ArrayNode, longer: ArrayMetadata, values: NDArray, region: Selection) -> None:
+    def _write(self, array: ArrayNode, grown: ArrayNode, values: NDArray, region: Selection) -> None:
         """Write into the region that is not published yet, each chunk on top of the version seen now.
 
         What lies there was never published, or was cut off: whole new chunks replace it.
         """
-        grown = replace(array, metadata=longer, data_id=data_id(longer))
         self._reader.versions.forget(array.mount, array.prefix)
         plan = make_plan(self._reader.versions, grown, region)
         writer = ChunkWriter(grown, self._reader.cache, self._reader.versions, plan.versions)
@@ -112,12 +116,12 @@ class Appender:
             def change(chunk: NDArray) -> None:
                 projection.copy_in(values, chunk)
 
-            if _is_published(longer.grid.bounds(projection.coords), array.metadata.shape):
+            if _is_published(grown.metadata.grid.bounds(projection.coords), array.metadata.shape):
                 writer.update(projection.coords, change)
             else:
                 writer.replace(projection.coords, change)
 
-        write_chunks(self._reader, grown, [(p.coords, p) for p in project(region, longer.grid)], one)
+        write_chunks(self._reader, grown, [(p.coords, p) for p in project(region, grown.metadata.grid)], one)
 
 
 def _is_published(bounds: tuple[slice, ...], shape: tuple[int, ...]) -> bool:
@@ -149,6 +153,15 @@ def _new_region(shape: tuple[int, ...], axis: int, offset: int) -> Selection:
 def _ahead(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     """An extent that also covers the next appends of this length, so that only some of them have to announce one."""
     return (*shape[:axis], shape[axis] + _ANNOUNCED_AHEAD * length, *shape[axis + 1 :])
+
+
+def _same(done: Appended, values: NDArray, key: str | None) -> Appended:
+    """What an earlier request did; raises `BadParameter` where this one cannot be its repetition."""
+    length = values.shape[done.axis] if values.ndim == len(done.array.metadata.shape) else None
+    if length != done.length:
+        expected = f"another key: the append of {done.length} at {done.offset} had this one"
+        raise BadParameter(IDEMPOTENCY_KEY, key, expected)
+    return done
 
 
 def _remembered(array: ArrayNode, key: str | None) -> Appended | None:

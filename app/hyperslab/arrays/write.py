@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,20 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import alone
+from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
-from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
+from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, TooLarge, WriteConflict
 from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import SelectionItem
 
 _MOST_KEYS_NAMED = 1000
+_MOST_CHUNKS = 1 << 16
+"""Up to here a plan knows the version of every chunk; what a write keeps of each until its end adds up, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,9 @@ class Writer:
     ) -> Written:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
-        Raises `ReadOnly`, `IndexOutOfRange`, `WriteConflict` where the array was resized since the caller looked, and
-        what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
+        Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks, `WriteConflict` where the array was
+        resized since the caller looked, and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the
+        chunks that were stored.
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
@@ -82,6 +87,7 @@ class Writer:
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
+            check_chunk_count(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
             writer = self._chunk_writer(array, plan)
@@ -217,6 +223,18 @@ class _ProjectionWriter:
             self._writer.replace(projection.coords, change, fills=fills)
         else:
             self._writer.update(projection.coords, change)
+
+
+def check_chunk_count(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
+    """Raise `TooLarge`, with a split, for more chunks than one write may touch: a number is soon said for all cells of
+    an array that no memory could keep account of."""
+    count = touched(selection, array.metadata.grid)
+    if count <= _MOST_CHUNKS:
+        return
+    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
+    share = max(prod(selection.shape) * item * _MOST_CHUNKS // count, 1)
+    boxes = boxes_that_fit(array, selection, item, share)
+    raise TooLarge("the chunks of one write", count, _MOST_CHUNKS, unit="chunks", boxes=boxes)
 
 
 def write_chunks(

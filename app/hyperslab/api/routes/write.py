@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -14,6 +15,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 
 from hyperslab.api import openapi
+from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
@@ -31,7 +33,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import normalise
-from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, UnsupportedMediaType
+from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, TooLarge, UnsupportedMediaType
 from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
@@ -148,10 +150,15 @@ async def _put(
     wanted = target(array, selection.shape, field)
     check = box_check(request, array, selection, field)
     name = None if field is None else field.name
-    async with received_body(context, request) as body:
-        values = await context.threads.run(parse_values, request, body, wanted)
-        write = partial(context.service.writer.write, array.path, items, values, field=name, check=check)
-        written = await context.threads.run(write)
+    try:
+        async with received_body(context, request) as body:
+            values = await context.threads.run(parse_values, request, body, wanted)
+            write = partial(context.service.writer.write, array.path, items, values, field=name, check=check)
+            written = await context.threads.run(write)
+    except TooLarge as error:
+        limit = context.options.max_upload_bytes
+        boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
+        raise replace(error, boxes=boxes) from error
     etag = box_etags(written.array, selection, field, written.tag)[0]
     return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
 
