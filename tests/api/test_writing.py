@@ -339,6 +339,16 @@ def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client:
     assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40
 
 
+@pytest.mark.parametrize("select", ["0:0", ":,0:0", ""])
+def test_a_shape_that_nobody_can_count_is_refused(client: httpx.Client, select: str) -> None:
+    make(client, shape=[2**61, 2**61], chunks=[100, 100])
+
+    for form in ("raw", "json", "csv"):
+        problem(client.get(SLICE, params={"select": select, "format": form}), 413, "too-large")
+    problem(client.put(SLICE, params={"select": select}, content=b""), 413, "too-large")
+    problem(client.put(SLICE, params={"select": select}, content=b"1", headers=JSON), 413, "too-large")
+
+
 def test_a_body_over_the_limit_is_refused_with_boxes_that_fit(client: httpx.Client) -> None:
     make(client, shape=[1000, 1000], chunks=[100, 1000])
 

@@ -16,6 +16,7 @@ from hyperslab.api.json_values import values_from_json
 from hyperslab.api.object_values import parse_objects
 from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
+from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.errors import BadBody, UnsupportedMediaType
@@ -37,7 +38,9 @@ class Target:
 
 
 def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Target:
-    """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields."""
+    """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
+    `TooLarge` for a shape that no array in memory can have, even an empty one."""
+    check_countable(shape, array.metadata.itemsize)
     codecs = (*(array.metadata.filters or ()), *([array.metadata.compressor] if array.metadata.compressor else ()))
     if field is None:
         return Target(array.metadata.dtype, shape, (), codecs)

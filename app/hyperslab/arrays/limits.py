@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from threading import Lock
 
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows
+from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem, format_selection
 
 _MOST_BOXES = 1000
+_MOST_BYTES = 2**63 - 1
 
 
 class BytesInFlight:
@@ -35,6 +38,14 @@ class BytesInFlight:
     @property
     def held(self) -> int:
         return self._held
+
+
+def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
+    """Raise `TooLarge` for a selection whose bytes 63 bits do not count, and for an empty one that would be so without
+    its empty axes: numpy has no such arrays."""
+    nbytes = prod(size or 1 for size in shape) * itemsize
+    if nbytes > _MOST_BYTES:
+        raise TooLarge("a selection", nbytes, _MOST_BYTES)
 
 
 def boxes_that_fit(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
@@ -134,15 +135,16 @@ def make_plan(
 
     ``dtype`` asks for a conversion on the way out. Raises `Cancelled` where the client leaves meanwhile.
     """
+    inner = field.shape if field is not None else ()
+    out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
+    shape = selection.shape + inner
+    check_countable(shape, out_dtype.itemsize)
     digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
     grid = array.metadata.grid
     count = touched(selection, grid)
     parts = tuple(project(selection, grid)) if count <= _MOST_PARTS else None
     coords = touched_coords(selection, grid) if parts is None else iter([part.coords for part in parts])
     kept = _look_up(versions, array, coords, digest, keep=count <= _MOST_KEPT, cancel=cancel)
-    inner = field.shape if field is not None else ()
-    out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
-    shape = selection.shape + inner
     nbytes = prod(shape) * out_dtype.itemsize
     return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, kept, digest.hexdigest(), parts)
 
