@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
 from hyperslab.errors import StoreError, StoreTimeout
+from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import RawAnswer, Running, request, running, write_array
+from tests.server import served
 
 
 def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
@@ -219,6 +225,49 @@ def test_a_store_that_cannot_answer_is_never_404(
     assert document["store"] == "data"
 
 
+@pytest.fixture
+def half_down(example_store: Path) -> Iterator[str]:
+    """The store ``data``, and ``down``, on whose port nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        options = {"endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}", "anonymous": "true"}
+    configs = [
+        StoreConfig(name="data", url=str(example_store)),
+        StoreConfig(name="down", url="s3://bucket", options=options, timeout=2.0, retries=0),
+    ]
+    service = build([MountedStore(config.name, open_store(config)) for config in configs])
+    with served(create_app(service)) as url:
+        yield url
+
+
+def test_a_store_that_is_down_leaves_the_others_alone(half_down: str) -> None:
+    listed = json.loads(request(half_down, "/v1/metadata").body)
+
+    assert [child["name"] for child in listed["children"]] == ["data", "down"]
+    assert b'href="data/"' in request(half_down, "/zarr/", headers={"Accept": "text/html"}).body
+    assert request(half_down, "/v1/slice/data/cube?select=0,0").status == 200
+    assert request(half_down, "/readyz").status == 503
+    assert request(half_down, "/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/metadata/down",
+        "/v1/metadata/down/a",
+        "/v1/slice/down/a",
+        "/v1/plan/down/a",
+        "/v1/chunk/down/a/0",
+        "/v1/tile/down/a/info.json",
+        "/zarr/down/a/0",
+        "/zarr/down/.zmetadata",
+        "/zarr/down/a/.zarray",
+        "/zarr/down/",
+    ],
+)
+def test_nothing_is_absent_in_a_store_that_is_down(half_down: str, target: str) -> None:
+    assert check_problem(request(half_down, target), 502, "store-failed")["store"] == "down"
+
+
 def test_a_missing_chunk_is_an_error_where_the_operator_wants_it_so(example_store: Path) -> None:
     with running(example_store, mount={"fill_missing": False}) as found:
         document = check_problem(request(found.url, "/v1/slice/data/sparse?select=0,0"), 404, "chunk-not-found")
@@ -239,6 +288,24 @@ def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path) -> None:
             answer = request(found.url, target)
             assert answer.status in (400, 403, 404)
             assert b'"secret"' not in answer.body
+
+
+def test_a_document_that_is_a_link_out_of_the_store_hides_no_sibling(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(json.dumps(GOOD))
+    store = tmp_path / "store"
+    write_array(store, "good", np.arange(4, dtype="<i4"), (2,))
+    for name, document in (("a", ".zarray"), ("b", ".zattrs")):
+        (store / name).mkdir()
+        (store / name / document).symlink_to(tmp_path / "secret")
+    (store / "b" / ".zarray").write_text(json.dumps(GOOD))
+
+    with running(store) as found:
+        listed = json.loads(request(found.url, "/v1/metadata/data").body)
+        consolidated = json.loads(request(found.url, "/zarr/data/.zmetadata").body)
+        check_problem(request(found.url, "/v1/metadata/data/a"), 400, "bad-path")
+
+    assert {"name": "good", "kind": "array"} in listed["children"]
+    assert set(consolidated["metadata"]) == {".zgroup", "good/.zarray"}
 
 
 def test_a_fault_of_ours_is_a_500_that_tells_nothing_but_an_id(

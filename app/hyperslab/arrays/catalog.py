@@ -11,7 +11,7 @@ from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
-from hyperslab.errors import NodeNotFound, WrongKind
+from hyperslab.errors import BadPath, BrokenData, NodeNotFound, StoreError, WrongKind
 from hyperslab.storage.keys import normalise_path
 
 _NODE_CACHE_BYTES = 64 << 20
@@ -95,8 +95,8 @@ class Catalog:
         """A page of at most ``limit`` children in order of name, after ``cursor`` (a name)."""
         if group.mount is None:
             return self._stores(limit, cursor)
-        consolidated = self.consolidated(group.mount, "")
-        return listing.children(group.mount, group.prefix, consolidated, limit=limit, cursor=cursor)
+        known = self._consolidated_at(group.mount, group.prefix)
+        return listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor)
 
     def consolidated(self, mount: MountedStore, prefix: str) -> Mapping[str, Any]:
         """The documents of the store's ``.zmetadata`` by key; empty where it has none."""
@@ -107,12 +107,20 @@ class Catalog:
         stored = mount.store.get(key)
         return {} if stored is None else parse_consolidated(stored.data, key)
 
+    def _consolidated_at(self, mount: MountedStore, prefix: str) -> dict[str, Any]:
+        """What the ``.zmetadata`` of a group and of all groups above it know, by key in the store."""
+        found: dict[str, Any] = {}
+        for root in _ancestors(prefix.rstrip("/")):
+            found |= {root + key: document for key, document in self.consolidated(mount, root).items()}
+        return found
+
     def _stores(self, limit: int, cursor: str | None) -> Children:
         kinds = {}
         for name in self.mounts:
             try:
                 kinds[name] = _kind(self.open_node(name))
-            except NodeNotFound:  # a store that cannot list and has no documents at its root
+            except (NodeNotFound, StoreError, BrokenData, BadPath):
+                # a store that cannot list and has no documents at its root, or one that is down: the others are not
                 kinds[name] = "group"
         return listing.page(kinds, limit=limit, cursor=cursor)
 

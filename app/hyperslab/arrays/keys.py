@@ -10,7 +10,7 @@ from typing import Any, Final
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BrokenData, KeyNotFound, NodeNotFound, Overloaded
+from hyperslab.errors import BadPath, BrokenData, KeyNotFound, NodeNotFound, Overloaded
 from hyperslab.storage.base import Stored, VersionConflict
 from hyperslab.storage.keys import normalise_path
 
@@ -160,7 +160,7 @@ class KeyReader:
         for name in self._child_names(group):
             try:
                 node = self._open(f"{group.path}/{name}" if group.path else name)
-            except BrokenData:
+            except (BrokenData, BadPath):
                 continue
             if isinstance(node, GroupNode):
                 yield from self._walk(node)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hyperslab.arrays.nodes import ChildInfo, Children, MountedStore
+from hyperslab.errors import BadPath
 from hyperslab.storage.base import Listing
 
 Kind = Literal["array", "group"]
@@ -75,7 +76,7 @@ def _listed_page(mount: MountedStore, prefix: str, names: list[str], known: dict
 
 def _nodes_among(mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind]) -> list[ChildInfo]:
     keys = [f"{prefix}{name}/{document}" for name in names for document in (mount.metadata_key, ".zgroup")]
-    versions = mount.store.versions(prefix, keys)
+    versions = _versions(mount, prefix, keys)
     nodes = []
     for i, name in enumerate(names):
         array, group = versions[2 * i], versions[2 * i + 1]
@@ -85,6 +86,16 @@ def _nodes_among(mount: MountedStore, prefix: str, names: list[str], known: dict
         if kind is not None:
             nodes.append(ChildInfo(name, kind))
     return nodes
+
+
+def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:
+    """The version of each key; a document behind a link that leads out of the store is none, and its siblings are."""
+    try:
+        return mount.store.versions(prefix, keys)
+    except BadPath:
+        if len(keys) == 1:
+            return [None]
+        return [version for key in keys for version in _versions(mount, prefix, [key])]
 
 
 def _documented(mount: MountedStore, listed: Listing) -> bool:
