@@ -30,6 +30,9 @@ class Choice:
 
 _LEVELS = "Levels are not needed to read: data that no library writes today stays readable. Refused on creation."
 
+_STALE = "Data that was cut off must not come back when the array grows again."
+_ORPHANS = "It would leave chunks behind that come back when the array grows again."
+
 DEVIATIONS: Final = (
     Deviation(
         "fill_values",
@@ -45,10 +48,28 @@ DEVIATIONS: Final = (
         "accepted",
         "TensorStore and zarr-python 3 read it, and its meaning is beyond doubt.",
     ),
+    Deviation("history", "history-037", "cells of edge chunks that a shrink cuts off", "cleared", _STALE),
+    Deviation("history", "history-040", "cells of edge chunks that a shrink cuts off", "cleared", _STALE),
+    Deviation("history", "history-047", "resize_metadata_only", "not offered", _ORPHANS),
+    Deviation("history", "history-055", "resize_metadata_only", "not offered", _ORPHANS),
     Deviation("metadata", "meta-150", "zlib level -2", "accepted", _LEVELS),
     Deviation("metadata", "meta-153", "gzip level 10", "accepted", _LEVELS),
     Deviation("metadata", "meta-155", "bz2 level 10", "accepted", _LEVELS),
     Deviation("metadata", "meta-157", "zstd level -131073", "accepted", _LEVELS),
+    Deviation(
+        "slices",
+        "slice-025",
+        "the slice 3:5:-1",
+        "empty",
+        "Negative steps are numpy's, where it is empty; the references refuse it because they have none such.",
+    ),
+    Deviation(
+        "slices",
+        "slice-132",
+        "an index array with two dimensions in oindex",
+        "refused",
+        "Both versions of zarr-python refuse it; vindex and plain indexing take such arrays.",
+    ),
 )
 
 CHOICES: Final = (

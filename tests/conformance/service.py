@@ -87,6 +87,7 @@ class Node:
     def write(self, key: str, content: Any) -> None:
         """Change a file behind the service's back."""
         path = self.folder / key
+        assert path.is_relative_to(self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
 

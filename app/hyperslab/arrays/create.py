@@ -15,6 +15,7 @@ from hyperslab.engine.metadata import ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import (
     BadDefinition,
+    BadPath,
     NodeExists,
     NodeNotFound,
     WriteConflict,
@@ -30,6 +31,7 @@ NodeCheck = Callable[[Node | None], None]
 """Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
 
 _GROUP_DOCUMENT = {"zarr_format": 2}
+_DOCUMENT_NAMES = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"})
 _MOST_TRIES = 32
 
 
@@ -129,9 +131,12 @@ class Creator:
     ) -> Made:
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
+        _check_names(mount, rest)
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix):
             node = self._existing(path)
+            if node is None and array_document is not None and mode != "replace":
+                self._check_nothing_below(path)
             if check is not None:
                 check(node)
             if node is not None and mode == "open":
@@ -211,6 +216,15 @@ class Creator:
             if isinstance(node, ArrayNode):
                 raise WrongKind(node.path, "array", "group")
 
+    def _check_nothing_below(self, path: str) -> None:
+        """Nodes of a group that has no document would be below an array then."""
+        try:
+            node = self._catalog.open_node(path)
+        except NodeNotFound:
+            return
+        if isinstance(node, GroupNode) and self._catalog.children(node, limit=1).nodes:
+            raise NodeExists(node.path, "group")
+
     def _existing(self, path: str) -> Node | None:
         """The node that a document makes; a group that only its children show does not count. A broken one does:
         raises."""
@@ -245,6 +259,13 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
         else:
             merged[name] = value
     return merged
+
+
+def _check_names(mount: MountedStore, rest: str) -> None:
+    """No node may have the name of a document: the one above it could not be read any more."""
+    for name in rest.split("/"):
+        if name in (*_DOCUMENT_NAMES, mount.metadata_key):
+            raise BadPath(rest, f"{name!r} is the name of a metadata document")
 
 
 def _prefix(rest: str) -> str:

@@ -26,7 +26,8 @@ def parse_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
         return _complex(value, dtype)
     if dtype.kind in "mM":
         return np.asarray(_NAT if value == "NaT" else int(value), "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
-    return _number(value, dtype) if isinstance(value, str) else np.asarray(value).astype(dtype)[()]
+    with np.errstate(over="ignore"):  # too large a number is infinite, as on the server
+        return _number(value, dtype) if isinstance(value, str) else np.asarray(value).astype(dtype)[()]
 
 
 def _text_or_bytes(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -40,6 +41,8 @@ def _text_or_bytes(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _complex(value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, str):  # TensorStore takes the bytes of the item in base64
+        return _text_or_bytes(value, dtype)
     parts: Sequence[Any] = value if isinstance(value, list) else (value, 0)
     item = np.empty((), dtype)  # from its parts: re + 1j * im turns an infinite im into NaN
     item.real, item.imag = (float(part) for part in parts)

@@ -1,0 +1,85 @@
+"""Whole documents of the vectors: they open, or the problem names the member that is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from hyperslab.errors import BrokenData
+from tests.conformance.deviations import deviation
+from tests.conformance.service import Conformance, problem
+from tests.conformance.vectors import Case, case_id, cases
+
+_USUAL = json.loads(cases("metadata")[0]["raw"])
+_FOLLOWED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is None]
+_ACCEPTED = [case for case in _FOLLOWED if case["expect"]["accept"]]
+_REFUSED = [case for case in _FOLLOWED if not case["expect"]["accept"]]
+
+
+def raw(case: Case) -> bytes:
+    return case["raw"].encode() if "raw" in case else base64.b64decode(case["raw_b64"])
+
+
+def unusual_members(case: Case) -> set[str]:
+    """The members in which a document differs from the reference document; none where it is no JSON object."""
+    try:
+        document = json.loads(raw(case))
+    except (ValueError, RecursionError):
+        return set()
+    if not isinstance(document, dict):
+        return set()
+    missing: Any = object()
+    return {name for name in document.keys() | _USUAL if document.get(name, missing) != _USUAL.get(name, missing)}
+
+
+@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
+def test_an_accepted_document_opens_everywhere(service: Conformance, case: Case) -> None:
+    node = service.node({".zarray": raw(case)})
+
+    document = node.get().json()
+
+    assert document["kind"] == "array"
+    assert node.remote().shape == tuple(document["shape"])
+    assert node.get("zarr", "/.zarray").content == raw(case)
+    assert node.get("plan", select=",".join("0:1" for _ in document["shape"])).status_code == 200
+
+
+@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
+def test_an_accepted_document_may_be_put(service: Conformance, case: Case) -> None:
+    node = service.node()
+
+    put = node.put("zarr", "/.zarray", content=raw(case))
+
+    assert put.status_code == 201, put.text
+    assert node.keys()[".zarray"] == raw(case)
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_the_problem_of_a_refused_document_names_the_member(service: Conformance, case: Case) -> None:
+    node = service.node({".zarray": raw(case)})
+
+    for answer in (node.get(), node.get("slice"), node.get("chunk", "/0.0"), node.get("plan")):
+        found = problem(answer)
+        assert found["code"] in ("bad-metadata", "codec-refused")
+        assert found["reason"]
+        if unusual := unusual_members(case):
+            blamed = unusual | {"filters"} if case["note"] == "object without codec" else unusual
+            assert found["member"].partition("[")[0] in blamed
+        else:
+            assert found["member"] is None
+    with pytest.raises(BrokenData):
+        node.remote()
+    assert node.get("zarr", "/.zarray").content == raw(case), "the stored bytes can still be looked at"
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
+def test_a_refused_document_is_not_stored(service: Conformance, case: Case) -> None:
+    node = service.node()
+
+    found = problem(node.put("zarr", "/.zarray", content=raw(case)))
+
+    assert 400 <= found["status"] < 500
+    assert node.keys() == {}
