@@ -93,6 +93,11 @@ CHOICES: Final = (
         "created",
         "TensorStore's own check fails on it, yet it opens such arrays.",
     ),
+    Choice(
+        "no field named of an array that has several",
+        "whole records; tiles draw the first field",
+        "Records have forms of their own. Where one field is needed (dtype=) it is an error that lists them.",
+    ),
     Choice("NaN and infinities in the schema", "strings", "Bare tokens are not JSON."),
     Choice("items of more than 64 MiB", "refused", "A fill value is one item, and reading a document must stay cheap."),
     Choice("int4 and int2 fill values of more bits", "refused", "TensorStore wraps them, and writes none."),

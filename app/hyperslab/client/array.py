@@ -10,7 +10,7 @@ import numpy as np
 
 from hyperslab.client.address import Address
 from hyperslab.client.append import append_values
-from hyperslab.client.casting import as_values
+from hyperslab.client.casting import as_object, as_values
 from hyperslab.client.description import as_html, as_line
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.fields import split_fields
@@ -243,7 +243,8 @@ class RemoteArray(RemoteNode):
         return offset
 
     def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
-        values = as_values(value, self.dtype)
+        single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
+        values = as_object(value) if single else as_values(value, self.dtype)
         with self._report(selection, progress) as on_bytes:
             write_selection(self._source, selection, values, on_bytes=on_bytes)
 

@@ -34,13 +34,16 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
     return values
 
 
+def as_object(value: Any) -> AnyArray:
+    """One object (0-d), whatever it is; an array without axes stands for what is in it."""
+    single = np.empty(1, object)
+    single[0] = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    return single.reshape(())
+
+
 def _as_objects(value: Any) -> AnyArray:
     """Lists are arrays of objects, as in numpy; anything else but an array is one object."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return np.asarray(value, object)
-    single = np.empty((), object)
-    single[()] = value
-    return single
+    return np.asarray(value, object) if isinstance(value, np.ndarray | list | tuple) else as_object(value)
 
 
 def _is_integer(dtype: DType) -> bool:
