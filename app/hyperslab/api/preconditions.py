@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 
 from hyperslab.api.array_reply import Wanted
@@ -36,6 +37,23 @@ def box_check(request: Request, array: ArrayNode, selection: Selection, field: F
 def box_etags(array: ArrayNode, selection: Selection, field: Field | None, tag: str) -> list[str]:
     """The entity tags of a selection in all its forms, raw first."""
     return [Wanted(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
+
+
+def points_check(request: Request) -> Precondition | None:
+    """For points: the tag of any of their forms matches, as for a box."""
+    conditions = request.conditions
+    if not is_conditional(conditions):
+        return None
+
+    def check(now: Current) -> None:
+        check_tags(conditions, [points_etag(now.tag, form) for form in MEDIA_TYPES], exists=now.exists)
+
+    return check
+
+
+def points_etag(tag: str, form: str) -> str:
+    """The entity tag of points in one of their forms."""
+    return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
 
 
 def chunk_check(request: Request, array: ArrayNode, coords: Coords) -> Callable[[str | None], None] | None:

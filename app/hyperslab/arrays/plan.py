@@ -156,17 +156,30 @@ def make_points_plan(
     grid = array.metadata.grid
     points = broadcast_points(coordinates, grid.shape)
     parts = tuple(project_points(points, grid))
-    digest = hashlib.blake2b(
-        f"{array.metadata_version}|{'' if field is None else field.name}\n".encode(), digest_size=12
-    )
-    for axis in points:
-        digest.update(np.ascontiguousarray(axis).tobytes())
+    digest = _points_digest(array, points, field)
     kept = _look_up(versions, array, (part.coords for part in parts), digest)
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
     shape = (count, *(field.shape if field is not None else ()))
     nbytes = prod(shape) * dtype.itemsize
     return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), kept or {}, digest.hexdigest())
+
+
+def points_tag(
+    array: ArrayNode, coordinates: Sequence[Any], field: Field | None, versions: Iterable[str | None]
+) -> str:
+    """The tag that `make_points_plan` gives, for chunk versions that are known: in the order of `project_points`."""
+    digest = _points_digest(array, broadcast_points(coordinates, array.metadata.shape), field)
+    _feed(digest, versions)
+    return digest.hexdigest()
+
+
+def _points_digest(array: ArrayNode, points: Sequence[Any], field: Field | None) -> hashlib.blake2b:
+    name = "" if field is None else field.name
+    digest = hashlib.blake2b(f"{array.metadata_version}|{name}\n".encode(), digest_size=12)
+    for axis in points:
+        digest.update(np.ascontiguousarray(axis).tobytes())
+    return digest
 
 
 def _look_up(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import Coords, Projection, ReadPlan, resolve_field, selection_tag
+from hyperslab.arrays.plan import Coords, PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
@@ -98,22 +98,28 @@ class Writer:
         return Written(array, len(projections), tag)
 
     def write_points(
-        self, path: str, coordinates: Sequence[NDArray], values: NDArray, *, field: str | None = None
-    ) -> int:
-        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`.
-
-        Returns how many chunks were written.
-        """
+        self,
+        path: str,
+        coordinates: Sequence[NDArray],
+        values: NDArray,
+        *,
+        field: str | None = None,
+        check: Precondition | None = None,
+    ) -> Written:
+        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
         mount, rest = self._writable(path)
-        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+        prefix = f"{rest}/" if rest else ""
+        with node_lock(mount, prefix, shared=check is None), nullcontext() if check is None else alone(mount, prefix):
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 0
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
-            work = _ProjectionWriter(self._chunk_writer(array, None), shaped, chosen, whole=False)
-            chunks = self._write_all(array, list(project_points(coordinates, array.metadata.grid)), work, None)
+            writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
+            projections = list(project_points(coordinates, array.metadata.grid))
+            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), None)
         self._settle(path, array)
-        return chunks
+        tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
+        return Written(array, len(projections), tag)
 
     def write_stored(
         self, path: str, coords: Coords, data: bytes | memoryview, check: Callable[[str | None], None] | None = None
@@ -169,6 +175,16 @@ class Writer:
         check(Current(plan.tag, exists))
         return plan
 
+    def _checked_points(
+        self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None, check: Precondition | None
+    ) -> PointsPlan | None:
+        if check is None:
+            return None
+        self._reader.versions.forget(array.mount, array.prefix)
+        plan = self._reader.plan_points(array, coordinates, field)
+        check(Current(plan.tag, any(version is not None for version in plan.versions.values())))
+        return plan
+
     def _stored_writer(
         self, array: ArrayNode, coords: Coords, check: Callable[[str | None], None] | None
     ) -> ChunkWriter:
@@ -178,7 +194,7 @@ class Writer:
         check(version)
         return ChunkWriter(array, self._reader.cache, self._reader.versions, {coords: version})
 
-    def _chunk_writer(self, array: ArrayNode, plan: ReadPlan | None) -> ChunkWriter:
+    def _chunk_writer(self, array: ArrayNode, plan: ReadPlan | PointsPlan | None) -> ChunkWriter:
         expected = None if plan is None else plan.versions
         return ChunkWriter(array, self._reader.cache, self._reader.versions, expected)
 

@@ -19,9 +19,11 @@ from hyperslab.api.auth import check_may_write
 from hyperslab.api.context import Context
 from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
 from hyperslab.api.headers import array_headers, cost_headers
+from hyperslab.api.json_values import values_from_json
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_values import parse_objects
+from hyperslab.api.preconditions import points_check, points_etag
 from hyperslab.api.reply import Answer, Buffer, Delivered, encoded, request_at
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
@@ -39,6 +41,7 @@ from hyperslab.wire import JSON, NPY
 
 PREFIX: Final = "/v1/points"
 
+_NPY_MAGIC = b"\x93NUMPY"
 _BYTES_PER_INDEX = 32  # as JSON text, generously
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
@@ -59,7 +62,7 @@ def router(context: Context) -> APIRouter:
         description='The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; '
         "negative ones count from the end. The answer has one axis over the points, and then a field's subarray. "
         "With `values=1` points are written: the body is the npy of the coordinates and right behind it that of the "
-        "values (one a point, or one for all); values of objects come in their binary form.",
+        "values (one a point, or one for all; objects in their binary form), or JSON with a member `values`.",
         openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [openapi.PATH, *openapi.FORMS[:2]]},
     )
     async def post_points(request: StarletteRequest) -> Response:
@@ -85,7 +88,10 @@ async def gather(context: Context, request: Request) -> Answer:
     timings = {"plan": perf_counter() - began}
     async with cancelled_when_gone(request.receive) as cancel, context.admission.hold(plan.nbytes):
         cost, body = await context.threads.run(_read, context, plan, form, cancel)
-    described = encoded([("Content-Type", media_types(plan.dtype)[form]), ("Cache-Control", "no-store")])
+    etag = points_etag(plan.tag, form)
+    described = encoded(
+        [("Content-Type", media_types(plan.dtype)[form]), ("Cache-Control", "no-store"), ("ETag", etag)]
+    )
     costs = cost_headers(plan.touched, cost.cached, cost, timings)
     return Answer(200, (*described, *array_headers(plan.shape, plan.dtype), *costs), body)
 
@@ -99,26 +105,39 @@ async def scatter(context: Context, request: Request) -> Answer:
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
     async with received_body(context, request) as body:
-        write = partial(_scatter, context, request, array, body, field=field)
-        written = await context.threads.run(write)
-    return Answer(204, ((b"array-chunks", f"written={written}".encode()),))
+        points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
+        name = None if field is None else field.name
+        write = partial(context.service.writer.write_points, array.path, points, values, field=name)
+        written = await context.threads.run(write, check=points_check(request))
+    etag = points_etag(written.tag, "raw")
+    return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
 
 
-def _scatter(context: Context, request: Request, array: ArrayNode, body: bytearray, *, field: Field | None) -> int:
-    """Returns how many chunks were written."""
+def _scattered(
+    context: Context, request: Request, array: ArrayNode, body: bytearray, *, field: Field | None
+) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """Coordinates, one array for each axis, and the values for them."""
+    if _kind(request, body) == JSON:
+        return _scattered_json(context, array, body, field=field)
     stream = io.BytesIO(body)
     points = _checked(parse_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
     if wanted.dtype.is_object:
-        objects = parse_objects(stream.read(), wanted.shape, wanted.codecs)
-        return context.service.writer.write_points(array.path, list(points.T), objects)
+        return list(points.T), parse_objects(stream.read(), wanted.shape, wanted.codecs)
     values = parse_npy(stream)
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody("the shape of the values", list(wanted.shape), list(values.shape))
     casting = request.query.choice("casting", CASTINGS) or "safe"
-    items = cast(values, wanted.dtype.numpy, casting)
-    name = None if field is None else field.name
-    return context.service.writer.write_points(array.path, list(points.T), items, field=name)
+    return list(points.T), cast(values, wanted.dtype.numpy, casting)
+
+
+def _scattered_json(
+    context: Context, array: ArrayNode, body: bytearray, *, field: Field | None
+) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    document = parse_json_body(body, len(body) + 1)
+    points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
+    wanted = target(array, (len(points),), field)
+    return list(points.T), values_from_json(document["values"], wanted.dtype, wanted.shape, wanted.codecs)
 
 
 async def _read_coordinates(context: Context, request: Request, array: ArrayNode) -> list[NDArray[Any]]:
@@ -127,16 +146,21 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     most = context.options.max_points
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
     body = await read_body(request, limit)
-    points = await context.threads.run(_parse, body, media_type(request), limit)
+    points = await context.threads.run(_parse, body, _kind(request, body), limit)
     return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
-def _parse(body: bytearray, kind: str | None, limit: int) -> NDArray[Any]:
+def _kind(request: Request, body: bytearray) -> str:
+    """The media type of a body, told by its first bytes where the client has not said it."""
+    return media_type(request) or (NPY if body.startswith(_NPY_MAGIC) else JSON)
+
+
+def _parse(body: bytearray, kind: str, limit: int) -> NDArray[Any]:
     if kind == NPY:
         return parse_npy(io.BytesIO(body))
     if kind == JSON:
         return _from_json(parse_json_body(body, limit))
-    raise UnsupportedMediaType(kind or "", [NPY, JSON])
+    raise UnsupportedMediaType(kind, [NPY, JSON])
 
 
 def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
@@ -153,9 +177,11 @@ def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
     return points.astype(np.int64)
 
 
-def _from_json(document: Any) -> NDArray[Any]:
-    if not isinstance(document, dict) or list(document) != ["coordinates"]:
-        raise BadBody("expected an object with one member", "coordinates", type(document).__name__)
+def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> NDArray[Any]:
+    """The coordinates of a document that has exactly these members."""
+    if not isinstance(document, dict) or set(document) != set(members):
+        found = sorted(document) if isinstance(document, dict) else type(document).__name__
+        raise BadBody("the members of the JSON object", list(members), found)
     try:
         return np.array(document["coordinates"])
     except (ValueError, OverflowError) as error:

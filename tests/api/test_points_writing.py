@@ -1,0 +1,132 @@
+"""``/v1/points`` with values: scattered points are written, under conditions too."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hyperslab.api.app import create_app
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from tests.arrays.support import snapshot
+from tests.server import served
+
+POINTS = "/v1/points/data/a"
+WRITING = {"values": "1"}
+NPY = {"Content-Type": "application/x-npy"}
+CORNERS = [[0, 0], [-1, -1]]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A writable service with an array of 6 x 8 zeros, ``<i4``, in chunks of 4 x 4."""
+    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
+    service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service)) as url, httpx.Client(base_url=url) as found:
+        found.put("/v1/metadata/data/a", json={"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4"})
+        yield found
+
+
+def npy(*arrays: NDArray[Any]) -> bytes:
+    out = io.BytesIO()
+    for array in arrays:
+        np.save(out, array)
+    return out.getvalue()
+
+
+def put(client: httpx.Client, points: Any, values: Any, **headers: str) -> httpx.Response:
+    document = {"coordinates": points, "values": values}
+    return client.post(POINTS, params=WRITING, json=document, headers=headers)
+
+
+def gather(client: httpx.Client, points: Any = CORNERS) -> httpx.Response:
+    return client.post(POINTS, params={"format": "json"}, json={"coordinates": points})
+
+
+def test_points_are_written_as_npy_and_as_json(client: httpx.Client) -> None:
+    body = npy(np.array([[0, 1], [5, 7]]), np.array([3, 4], "<i4"))
+
+    assert client.post(POINTS, params=WRITING, content=body, headers=NPY).status_code == 204
+    assert put(client, [[2, 2], [3, 3]], [5, 6]).status_code == 204
+    assert put(client, [[1, 1], [1, 2]], 7).status_code == 204
+
+    assert gather(client, [[0, 1], [5, 7], [2, 2], [3, 3], [1, 1], [1, 2], [0, 0]]).json() == [3, 4, 5, 6, 7, 7, 0]
+
+
+def test_the_kind_of_a_body_shows_without_a_content_type(client: httpx.Client) -> None:
+    body = npy(np.array([[0, 1]]), np.array(3, "<i4"))
+
+    assert client.post(POINTS, params=WRITING, content=body).status_code == 204
+    assert client.post(POINTS, params={"format": "json"}, content='{"coordinates": [[0, 1]]}').json() == [3]
+
+
+def test_a_tag_lets_one_write_through_and_gives_the_next(client: httpx.Client) -> None:
+    """Whoever has read, or written, the very points may write them; nobody else may."""
+    read = gather(client).headers["etag"]
+
+    first = put(client, CORNERS, [1, 2], **{"If-Match": read})
+    stale = put(client, CORNERS, [3, 4], **{"If-Match": read})
+    second = put(client, CORNERS, [5, 6], **{"If-Match": first.headers["etag"]})
+
+    assert (first.status_code, stale.status_code, second.status_code) == (204, 412, 204)
+    assert stale.json()["current"] == stale.headers["etag"] == first.headers["etag"]
+    assert gather(client).json() == [5, 6]
+
+
+def test_if_none_match_lets_only_the_first_write_through(client: httpx.Client) -> None:
+    answers = [put(client, CORNERS, [n, n], **{"If-None-Match": "*"}) for n in (1, 2)]
+
+    assert [answer.status_code for answer in answers] == [204, 412]
+    assert gather(client).json() == [1, 1]
+
+
+def test_increments_under_if_match_are_never_lost(client: httpx.Client) -> None:
+    def increment(_: int) -> None:
+        while True:
+            now = gather(client)
+            values = [value + 1 for value in now.json()]
+            if put(client, CORNERS, values, **{"If-Match": now.headers["etag"]}).status_code == 204:
+                return
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(increment, range(30)))
+
+    assert gather(client).json() == [30, 30]
+
+
+@pytest.mark.parametrize(
+    ("points", "values", "status", "code"),
+    [
+        ([[0, 0]], [1, 2], 400, "bad-body"),
+        ([[0, 0]], [[1]], 400, "bad-body"),
+        ([[0, 0]], 1.5, 400, "bad-body"),
+        ([[0, 0]], None, 400, "bad-body"),
+        ([[0]], [1], 400, "bad-body"),
+        ([[0, 8]], [1], 422, "index-out-of-range"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_no_byte(
+    client: httpx.Client, tmp_path: Path, points: Any, values: Any, status: int, code: str
+) -> None:
+    put(client, CORNERS, [1, 2])
+    before = snapshot(tmp_path)
+
+    answer = put(client, points, values)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert snapshot(tmp_path) == before
+
+
+def test_values_without_the_parameter_that_says_so_are_refused(client: httpx.Client) -> None:
+    answer = client.post(POINTS, json={"coordinates": CORNERS, "values": [1, 2]})
+
+    assert (answer.status_code, answer.json()["expected"]) == (400, ["coordinates"])
