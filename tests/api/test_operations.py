@@ -190,3 +190,6 @@ def test_where_only_writers_need_tokens_all_may_read(example_store: Path) -> Non
     with running(example_store, ApiOptions(write_tokens=("w",))) as found:
         assert request(found.url, "/zarr/data/.zgroup").status == 200
         assert request(found.url, "/zarr/data/.zgroup", "PUT", {"Content-Length": "0"}).status == 401
+        for method, target in (("PUT", "/zarr/data/.zgroup"), ("POST", "/v1/append/data/cube")):
+            unknown = request(found.url, target, method, {"Content-Length": "0", "Authorization": "Bearer guess"})
+            assert (unknown.status, unknown.headers["www-authenticate"]) == (401, "Bearer")

@@ -14,6 +14,7 @@ from hyperslab.errors import Forbidden, Unauthorized
 _WRITING: Final = frozenset(("PUT", "PATCH", "DELETE"))
 _OPEN: Final = frozenset((b"/healthz", b"/readyz"))
 _MAY_WRITE = "hyperslab.may_write"
+_IS_READER = "hyperslab.is_reader"
 
 
 class WriteForbidden(Forbidden):
@@ -38,21 +39,23 @@ class Tokens:
 
     def _check(self, scope: Scope) -> None:
         token = _bearer(scope["headers"])
+        reader = _is_one_of(token, self._readers)
         writer = not self._writers or _is_one_of(token, self._writers)
-        if self._readers and not (_is_one_of(token, self._readers) or (self._writers and writer)):
+        if self._readers and not (reader or (self._writers and writer)):
             raise Unauthorized("a bearer token is needed to read" if token is None else "no such token")
-        scope[_MAY_WRITE] = writer
+        scope[_MAY_WRITE], scope[_IS_READER] = writer, reader
         if scope["method"] in _WRITING:
             check_may_write(scope)
 
 
 def check_may_write(scope: Scope) -> None:
-    """For routes that write with POST; raises `Unauthorized` without a token and `WriteForbidden` with a reader's."""
+    """For routes that write with POST; raises `Unauthorized` without a token that is known and `WriteForbidden` with a
+    reader's."""
     if scope.get(_MAY_WRITE, True):
         return
-    if _bearer(scope["headers"]) is None:
-        raise Unauthorized("a bearer token is needed to write")
-    raise WriteForbidden
+    if scope[_IS_READER]:
+        raise WriteForbidden
+    raise Unauthorized("a bearer token is needed to write" if _bearer(scope["headers"]) is None else "no such token")
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
