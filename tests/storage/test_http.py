@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -202,6 +203,16 @@ def test_index_pages_are_found_out_by_the_check(files: str, s3_server: S3Server,
 def test_a_web_server_cannot_be_a_writable_store() -> None:
     with pytest.raises(errors.BadDefinition, match="read-only"):
         open_store(StoreConfig("web", "https://example.com/data", writable=True))
+
+
+def test_a_port_where_nobody_listens_is_a_failure_and_no_time_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    with pytest.raises(errors.StoreError, match="no answer") as caught:
+        web(url).get("k")
+
+    assert not isinstance(caught.value, errors.StoreTimeout)
 
 
 def test_an_unknown_option_is_refused() -> None:

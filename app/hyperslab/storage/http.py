@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import urllib3
 from typing_extensions import override
-from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 
 from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoreError, StoreTimeout
@@ -215,7 +215,7 @@ class HttpStore(Store):
 
     def _failure(self, key: str, error: HTTPError) -> StoreError:
         cause = error.reason if isinstance(error, MaxRetryError) else error
-        if isinstance(cause, RequestTimeout):
+        if isinstance(cause, RequestTimeout) and not isinstance(cause, NewConnectionError):  # urllib3 counts it as one
             return StoreTimeout(self.name, key, "no answer in time")
         return StoreError(self.name, key, f"no answer ({type(cause).__name__})")
 
