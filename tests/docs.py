@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import typer
 from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
-import hyperslab.asgi  # noqa: F401  all errors are known once everything is imported
+import hyperslab.asgi
+from hyperslab.api.once import answer
 from hyperslab.api.problems import status_of
 from hyperslab.cli import app
 from hyperslab.client import RemoteArray, RemoteGroup
+from hyperslab.client.attributes import Attributes
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
 from hyperslab.settings import Settings, StoreSettings
+from hyperslab.storage import http, local, object_client
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem)
@@ -68,7 +71,40 @@ effect, secrets masked.
 ## A store: `stores.NAME`
 
 {_settings_table(StoreSettings, "stores.NAME.")}
+
+## Options of stores
+
+What can stand in `stores.NAME.options`, by the kind of URL; anything else is an error that names the nearest one that
+there is. For other protocols, options go to fsspec's file system as they are, those of the inner part of a chained URL
+as `protocol.name`.
+
+| URL | options |
+|---|---|
+{chr(10).join(f"| {url} | {_names(names)} |" for url, names in _store_options().items())}
+
+| option | meaning |
+|---|---|
+| `endpoint` | where an S3-compatible server or an Azure emulator is |
+| `anonymous` | no signature: public data |
+| `path_style` | the bucket in the path (`true`) or in the host name (`false`) |
+| `conditional_put` | `auto` (try once), `true` or `false`: whether the server honours conditional puts |
+| `listable` | whether keys can be listed; if not, `.zmetadata` says what there is |
+| `file_locks` | `false` for file systems without `flock`; writers are then safe between threads only |
+| `authorization` | the header that goes to a web server |
 """
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _store_options() -> Mapping[str, Collection[str]]:
+    """The names of options by kind of store, as the stores know them."""
+    common = object_client._OWN | object_client._CLIENT
+    buckets = {kind: common | names for kind, names in object_client._PASSED_ON.items()}
+    schemes = {"s3": "`s3://`", "gs": "`gs://`", "az": "`az://`"}
+    named = {schemes[kind]: names for kind, names in buckets.items()}
+    return {"a folder": local.OPTIONS, **named, "`http://`, `https://`": http.OPTIONS}
 
 
 def problems_page() -> str:
@@ -82,6 +118,7 @@ def problems_page() -> str:
 Everything that goes wrong is answered with a problem document (RFC 9457, `application/problem+json`): `code` is stable
 and made for programs, `detail` is a sentence for people, and the facts are members of their own. `RemoteArray` raises
 the exception of the table's last column, from `hyperslab.errors`, with the facts as attributes.
+[What to do](../how-to/troubleshoot.md#by-code) about each.
 
 ```json
 {{"type": "/problems/index-out-of-range", "title": "An index lies outside the array", "status": 422,
@@ -111,6 +148,38 @@ failed and 2 when the command or the settings could not be understood.
 {chr(10).join(sections)}"""
 
 
+def metrics_page() -> str:
+    lines: list[bytes] = []
+    answer(hyperslab.asgi.create_app(Settings()), "/metrics", lambda _: None, lines.append)
+    text = b"".join(lines).decode()
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    rows = [f"| `{name}` | {kinds[name]} | {_labels(name)} | {words} |" for name, words in _helps(text)]
+    return f"""# Metrics
+
+{NOTE}
+
+`GET /metrics` shows them in Prometheus's text format, for one worker.
+
+| name | type | labels | |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+`route` is the first part of a path below `/v1` (`slice`, `chunk`, `tile`, …), `zarr`, or `other`. A request whose
+client left before the answer began has the status 499.
+"""
+
+
+def _helps(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE)
+
+
+def _labels(name: str) -> str:
+    by_request = {"hyperslab_requests_total": ("route", "method", "status")}
+    by_route = ("hyperslab_request_seconds", "hyperslab_sent_", "hyperslab_abandoned_", "hyperslab_cut_")
+    labels = by_request.get(name, ("route",) if name.startswith(by_route) else ())
+    return ", ".join(f"`{label}`" for label in labels)
+
+
 def python_page() -> str:
     return f"""# Python client
 
@@ -120,13 +189,45 @@ def python_page() -> str:
 from hyperslab import RemoteArray, RemoteGroup
 ```
 
-Needs numpy and urllib3. Indexing has numpy's rules and returns numpy arrays: integers, slices with any step, `...`,
-`newaxis`, lists, masks and field names. Big reads are cut on chunk edges over a few connections, read straight into the
-result, resumed and retried. Nodes can be pickled, used from many threads, and given to `numpy.asarray` and
-`dask.array.from_array`. Exceptions are [those of the server](problems.md).
+Needs numpy and urllib3. Nodes can be pickled, used from many threads, and given to `numpy.asarray` and
+`dask.array.from_array`.
+
+| | | |
+|---|---|---|
+| `a[10:20, ::2, -1]` | read and write | numpy's rules: integers, slices with any step, `...`, `newaxis`, lists, masks |
+| `a.oindex[[1, 5], :, mask]` | read and write | each axis by itself |
+| `a.vindex[rows, columns]` | read and write | points: index arrays vary together |
+| `a.blocks[0, 2:4]` | read and write | chunks by their place in the grid |
+| `a["x"]`, `a["x", 2:5]` | read; `a["x", 2:5] = v` writes | a field of a structured dtype |
+| `g["a/b"]`, `for name in g`, `"a" in g`, `del g["a"]` | | groups are mappings of names to nodes |
+| `a.attrs["unit"] = "K"`, `a.attrs.update(…)` | read and write | each change is one merge patch |
+
+**Reading.** Big reads are cut on chunk edges over a few connections and read straight into the result. A broken body
+is resumed by `Range` under the tag that it began with; where the array has changed since, the read starts again, and
+after a few times raises `ArrayChanged`.
+
+**Writing.** Values are broadcast as numpy does, cut on chunk edges, and sent in parallel. What would change a value on
+the way raises `TypeError` or `OverflowError` before anything is sent. Several requests are not one transaction.
+
+**Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
+of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not.
+
+**Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
+`urllib3.exceptions` where the server cannot be reached; numpy's own (`IndexError`, `ValueError`) for what is wrong
+before anything is asked.
+
+```python
+from hyperslab.errors import NodeNotFound, TooLarge
+
+try:
+    RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/nothing")
+except NodeNotFound as error:
+    print(error.path)
+```
 
 {_class_section(RemoteArray)}
-{_class_section(RemoteGroup)}"""
+{_class_section(RemoteGroup)}
+{_class_section(Attributes, "attrs")}"""
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -134,6 +235,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "problems.md": problems_page,
     "command-line.md": commands_page,
     "python.md": python_page,
+    "metrics.md": metrics_page,
 }
 
 
@@ -198,10 +300,12 @@ def _spelling(parameter: Any) -> str:
     return ", ".join(parameter.opts) + takes
 
 
-def _class_section(cls: type) -> str:
+def _class_section(cls: type, title: str | None = None) -> str:
+    """With a title of its own where it is nothing that a user makes."""
     rows = [_member_row(cls, name) for name in _public_members(cls)]
     table = "\n".join(["| | |", "|---|---|", *rows])
-    return f"## {cls.__name__}\n\n```\n{cls.__name__}{_parameters(cls)}\n```\n\n{_prose(cls)}\n\n{table}\n"
+    call = f"```\n{cls.__name__}{_parameters(cls)}\n```\n\n" if title is None else ""
+    return f"## {title or cls.__name__}\n\n{call}{_prose(cls)}\n\n{table}\n"
 
 
 def _public_members(cls: type) -> list[str]:
@@ -214,11 +318,11 @@ def _public_members(cls: type) -> list[str]:
 def _member_row(cls: type, name: str) -> str:
     member = inspect.getattr_static(cls, name)
     call = "" if isinstance(member, property) else _parameters(member)
-    return f"| `.{name}{call}` | {_prose(getattr(cls, name)).replace(chr(10), ' ')} |"
+    return f"| `.{name}{call}` | {' '.join(_prose(getattr(cls, name)).split())} |"
 
 
 def _prose(item: Any) -> str:
-    return (inspect.getdoc(item) or "").replace("``", "`")
+    return re.sub(r" \([A-Z]+ §[0-9.]+\)", "", inspect.getdoc(item) or "").replace("``", "`")
 
 
 def _parameters(function: Any) -> str:

@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 
 from hyperslab.api.once import answer
+from hyperslab.api.problems import status_of
 from hyperslab.asgi import create_app
+from hyperslab.errors import all_errors
 from hyperslab.settings import Settings, StoreSettings
-from tests.architecture.sources import PACKAGE, ROOT
+from hyperslab.tiles.asked import PARAMETERS
+from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, CONTENT_DIGEST, IDEMPOTENCY_KEY, SERVER_TIMING
+from tests.architecture.sources import PACKAGE, ROOT, modules
 from tests.docs import stale
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 METHODS = {"get", "put", "post", "patch", "delete"}
+CLIENT_HAS_LEFT = 499
+"""Never sent."""
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -72,6 +78,52 @@ def test_every_parameter_is_described() -> None:
     }
 
     assert [f"{path}: {name}" for path, name in sorted(parameters) if not re.search(rf"`{name}[`=]", HTTP)] == []
+
+
+def test_every_parameter_that_the_code_knows_is_described() -> None:
+    code = "\n".join(module.path.read_text(encoding="utf-8") for module in modules())
+    calls = re.findall(r"query\.only\(\((.*?)\)\)", code, re.DOTALL)
+    names = {name for call in calls for name in re.findall(r'"(\w+)"', call)} | PARAMETERS
+
+    assert len(names) > 30
+    assert sorted(name for name in names if not re.search(rf"`{name}[`=]", HTTP)) == []
+
+
+def test_every_header_of_ours_is_described() -> None:
+    ours = [ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_CHUNKS, SERVER_TIMING, IDEMPOTENCY_KEY, CONTENT_DIGEST]
+
+    assert [name for name in ours if name not in HTTP] == []
+
+
+def test_every_status_is_described() -> None:
+    statuses = {status_of(error) for error in all_errors()} - {CLIENT_HAS_LEFT}
+
+    assert [status for status in sorted(statuses) if f"`{status}`" not in HTTP] == []
+
+
+def test_every_problem_has_a_way_out() -> None:
+    page = (ROOT / "docs" / "how-to" / "troubleshoot.md").read_text(encoding="utf-8")
+    problems = (ROOT / "docs" / "reference" / "problems.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| \d{3} \| `([\w-]+)` \|", problems, flags=re.MULTILINE)
+
+    assert len(codes) > 40
+    assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_files_that_are_named_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page)
+
+    assert len(named) > 10
+    assert [name for name in named if not (PACKAGE / name).is_file()] == []
+
+
+def test_no_page_tells_of_where_it_was_written() -> None:
+    """Nothing of one machine, and no document that a reader does not have."""
+    foreign = re.compile(r"/(?:work|root|tmp|home)/|DESIGN|CONFORMANCE|FIELD\.md")
+    pages = {page: page.read_text(encoding="utf-8") for page in PAGES if page.parent.name != "adr"}
+
+    assert [str(page.relative_to(ROOT)) for page, text in pages.items() if foreign.search(text)] == []
 
 
 def test_every_setting_is_put_to_use() -> None:

@@ -1,0 +1,162 @@
+"""The examples of the documentation, run as they stand there.
+
+A page is read from the top, in a folder of its own. ``sh`` blocks go to bash, ``python`` blocks all to one interpreter.
+A ``text`` block right behind one of them is what it prints: ``…`` stands for anything, white space for none. A ``sh``
+block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one. A block behind a
+comment that begins with ``not run`` is for people alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.demos import demo_parent
+from tests.test_cli import serving
+
+_BLOCK = re.compile(
+    r"(?P<skip>^<!-- not run[^>]*-->\n+)?"
+    r"^```(?P<language>\w*)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+_SERVE = "hyperslab serve"
+_PORT = "8000"
+_INTERPRETER = """
+import contextlib, io, json, sys, traceback
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    printed, failed = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(json.loads(line), "<example>", "exec"), names)
+        except BaseException:
+            failed = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), failed]), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A block of a page: ``printed`` is what it has to print, None where the page does not say."""
+
+    language: str
+    code: str
+    printed: str | None
+    line: int
+
+    @property
+    def serves(self) -> bool:
+        return self.code.startswith(_SERVE)
+
+
+def examples(page: Path) -> Iterator[Example]:
+    """The blocks of a page that are to be run, in order."""
+    text = page.read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(text):
+        if match["language"] in ("sh", "python") and not match["skip"]:
+            yield Example(match["language"], match["code"], match["printed"], text.count("\n", 0, match.start()) + 1)
+
+
+def is_as_shown(shown: str, printed: str) -> bool:
+    """Whether a text is what a page shows, but for white space and what it leaves out."""
+    parts = ["".join(part.split()) for part in shown.split("…")]
+    pattern = ".*".join(map(re.escape, parts))
+    return re.fullmatch(pattern, "".join(printed.split())) is not None
+
+
+class Runner:
+    """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
+
+    ``replaced``: what else stands for something in the pages, such as the address of an S3 server.
+    """
+
+    def __init__(self, folder: Path, replaced: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self._replaced = dict(replaced or {})
+        self._services: dict[str, ExitStack] = {}
+        self._stack = ExitStack()
+        self._interpreter: subprocess.Popen[str] | None = None
+        self._programs = _programs(folder / ".bin")
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for service in self._services.values():
+            service.close()
+        self._stack.close()
+
+    def run(self, example: Example) -> str:
+        """Run one example and return what it prints; raises `AssertionError` where it fails."""
+        if example.serves:
+            self._serve(example.code)
+            return ""
+        code = example.code
+        for documented, actual in self._replaced.items():
+            code = code.replace(documented, actual)
+        return self._run_python(code) if example.language == "python" else self._run_sh(code, example)
+
+    def _serve(self, code: str) -> None:
+        arguments = shlex.split(code.partition("\n")[0].partition(" #")[0])[2:]
+        port = _PORT
+        if "--port" in arguments:
+            place = arguments.index("--port")
+            port = arguments[place + 1]
+            del arguments[place : place + 2]
+        if not any(a for a in arguments if not a.startswith("--writable")):
+            arguments += ["--demo-dir", str(demo_parent())]
+        if port in self._services:
+            self._services.pop(port).close()
+        stack = self._services[port] = ExitStack()
+        _, self._replaced[f"http://127.0.0.1:{port}"] = stack.enter_context(serving(*arguments))
+
+    def _run_sh(self, code: str, example: Example) -> str:
+        """An answer that is an error fails the example where no text is shown; variables stay, as in a terminal."""
+        strict = "--fail-with-body " if example.printed is None else ""
+        prelude = (
+            f'PATH={shlex.quote(self._programs)}:$PATH; curl() {{ command curl -sS {strict}"$@"; }}\n'
+            "[ ! -e .bin/names ] || source .bin/names\n"
+            "trap 'declare -p | grep \"^declare -- [a-z]\" > .bin/names || :' EXIT\n"
+        )
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", prelude + code],
+            cwd=self._folder, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"line {example.line}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def _run_python(self, code: str) -> str:
+        if self._interpreter is None:
+            self._interpreter = self._stack.enter_context(_interpreter(self._folder))
+        process = self._interpreter
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(code), file=process.stdin, flush=True)
+        printed, failed = json.loads(process.stdout.readline())
+        assert failed is None, failed
+        return str(printed)
+
+
+def _interpreter(folder: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Ends when its stdin is closed, which leaving the context does."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _INTERPRETER],
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _programs(folder: Path) -> str:
+    """A folder with ``hyperslab`` and ``python`` as an activated environment has them."""
+    folder.mkdir()
+    for name, arguments in {"hyperslab": "-m hyperslab ", "python": ""}.items():
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
+        script.chmod(0o755)
+    return str(folder)
