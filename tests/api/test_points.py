@@ -28,6 +28,11 @@ def body(points: NDArray[Any]) -> bytes:
     return out.getvalue()
 
 
+def npy_file(header: str) -> bytes:
+    """A file with any header at all, and a few bytes of data."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(48)
+
+
 @pytest.fixture(scope="module")
 def client(example: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=example.url) as found:
@@ -80,6 +85,19 @@ def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
         (body(np.zeros((2, 3))), "application/x-npy", 400, "bad-body"),
         (body(np.full((1, 3), 2**63, np.uint64)), "application/x-npy", 400, "bad-body"),
         (body(np.full((1, 3), 99)), "application/x-npy", 422, "index-out-of-range"),
+        (npy_file("(" * 300), "application/x-npy", 400, "bad-body"),
+        (
+            npy_file("{'descr': '<i8', 'fortran_order': False, 'shape': (True, 3)}"),
+            "application/x-npy",
+            400,
+            "bad-body",
+        ),
+        (
+            npy_file("{'descr': '<i8', 'fortran_order': False, 'shape': (9**18, 3)}"),
+            "application/x-npy",
+            400,
+            "bad-body",
+        ),
         (b"{", "application/json", 400, "bad-body"),
         (b"[[0,0,0]]", "application/json", 400, "bad-body"),
         (b'{"coordinates": [[0, 0], [1]]}', "application/json", 400, "bad-body"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -72,12 +73,16 @@ def media_type(request: Request) -> str | None:
     return None if kind == _CURLS_DEFAULT else kind
 
 
+_NOT_NPY: Final = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, EOFError, MemoryError)
+"""What numpy's parser of headers, which is Python's own, may end with."""
+
+
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
     """The array of an npy file from where the stream stands; raises `BadBody`, also for objects, which would be
     code."""
     try:
         array: NDArray[Any] = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, MemoryError) as error:
+    except _NOT_NPY as error:
         raise BadBody(f"the body is not npy: {error}") from error
     return array
 
