@@ -184,8 +184,9 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(default=False, description="Whether each request gets a line in the log.")
     trusted_proxies: list[str] = Field(
-        default=["127.0.0.1"],
-        description="Addresses of reverse proxies whose `X-Forwarded-…` headers are believed; `*` believes all.",
+        default_factory=list,
+        description="Addresses of reverse proxies whose `X-Forwarded-…` headers are believed; `*` believes all, "
+        "none (the default) nobody.",
     )
     shutdown_seconds: PositiveFloat = Field(
         default=10.0, description="How long running requests may take to end after SIGTERM."

@@ -78,7 +78,9 @@ def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None
     assert value(r'hyperslab_requests_total\{method="HEAD",route="zarr",status="200"\}') == 1
     assert value(r'hyperslab_request_seconds_count\{route="slice"\}') == 4
     assert value(r'hyperslab_sent_bytes_total\{route="slice"\}') > 3 * 80
-    assert value("hyperslab_chunk_cache_hits_total") > 0
+    assert value("hyperslab_chunk_cache_misses_total") > 0
+    assert value("hyperslab_answer_cache_hits_total") > 0
+    assert value("hyperslab_tile_cache_limit_bytes") > 0
     assert value("hyperslab_chunk_cache_bytes") > 0
     assert value("hyperslab_in_flight_bytes") == 0
 

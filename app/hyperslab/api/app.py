@@ -10,9 +10,11 @@ from typing import Any, NoReturn
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from hyperslab import __version__
 from hyperslab.api import docs_page, openapi
@@ -38,8 +40,16 @@ from hyperslab.wire import HTML, JSON
 
 _DESCRIPTION = "Zarr arrays as URLs that can be sliced, tiled, written and resized."
 
-Application = FastAPI
+Application = ASGIApp
 """What `create_app` makes, for those who must not know the framework."""
+
+
+class _Routes(FastAPI):
+    """FastAPI's routes. What they raise comes out as it is: the `Guard` around everything makes problems of it."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        stack = super().build_middleware_stack()
+        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
 def create_app(service: Service, options: ApiOptions | None = None) -> Application:
@@ -47,7 +57,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     options = options or ApiOptions()
     context = _context(service, options)
     endpoints = _endpoints(context)
-    app = FastAPI(
+    app = _Routes(
         title="Hyperslab",
         version=__version__,
         description=_DESCRIPTION,
@@ -66,20 +76,21 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     describe = cache(partial(openapi.describe, app, endpoints))
     if options.docs:
         app.router.routes.extend(_documentation(describe))
-    _wrap(app, context, endpoints, describe)
-    return app
+    return _wrapped(app, context, endpoints, describe)
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
+    metrics, answers = Metrics(service), Answers(options.answer_cache_bytes, service.reader.versions)
+    metrics.watch("answer", answers.stats)
     return Context(
         service,
         options,
         Threads(options.request_threads),
         Admission(service.in_flight, patience=options.queue_seconds),
-        Metrics(service),
+        metrics,
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
         WarmKeys(),
-        Answers(options.answer_cache_bytes, service.reader.versions),
+        answers,
     )
 
 
@@ -87,17 +98,17 @@ def _endpoints(context: Context) -> list[Endpoint]:
     return [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
 
 
-def _wrap(
+def _wrapped(
     app: FastAPI, context: Context, endpoints: Sequence[Endpoint], describe: Callable[[], openapi.Members]
-) -> None:
-    """From the inside out: what is added last is met first."""
+) -> Application:
+    """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
     options = context.options
-    app.add_middleware(Endpoints, endpoints=endpoints, answers=context.answers)
+    wrapped: ASGIApp = Endpoints(app, endpoints, context.answers)
     if options.read_tokens or options.write_tokens:
-        app.add_middleware(Tokens, readers=options.read_tokens, writers=options.write_tokens)
-    app.add_middleware(Guard, metrics=context.metrics)
-    app.add_middleware(Observed, metrics=context.metrics)
-    app.add_middleware(Cors, origins=options.cors_origins, methods=lambda: _methods(describe()))
+        wrapped = Tokens(wrapped, readers=options.read_tokens, writers=options.write_tokens)
+    wrapped = Guard(wrapped, metrics=context.metrics)
+    wrapped = Observed(wrapped, metrics=context.metrics)
+    return Cors(wrapped, origins=options.cors_origins, methods=lambda: _methods(describe()))
 
 
 def _lifespan(context: Context) -> Any:

@@ -40,8 +40,17 @@ class Body(Protocol):
         """The cost headers of an answer without a body."""
         ...
 
+    @property
+    def is_small(self) -> bool:
+        """Whether `fetch` takes so little that nobody need be able to call it off."""
+        ...
+
     def ready(self, part: ByteRange) -> Ready | None:
         """The part where it can be had without blocking; called on the event loop."""
+        ...
+
+    def fetch(self, part: ByteRange) -> Ready:
+        """The whole part at once; blocks, called in a thread, and only where `is_small`."""
         ...
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
@@ -64,12 +73,19 @@ class Bytes:
     def memory(self) -> int:
         return 0
 
+    @property
+    def is_small(self) -> bool:
+        return True
+
     def head(self) -> Headers:
         return self.headers
 
     def ready(self, part: ByteRange) -> Ready:
         whole = part.start == 0 and part.stop == len(self.data)
         return Ready(self.data if whole else memoryview(self.data)[part.start : part.stop], self.headers)
+
+    def fetch(self, part: ByteRange) -> Ready:
+        return self.ready(part)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled
         ready = self.ready(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from time import perf_counter
@@ -49,7 +49,12 @@ class Metrics:
         self._abandoned: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._registry = CollectorRegistry()
-        self._registry.register(_Numbers(service, self._answered, self._abandoned, self._cut))
+        self._caches: dict[str, Callable[[], CacheStats]] = {"chunk": service.cache.stats}
+        self._registry.register(_Numbers(service, self._caches, self._answered, self._abandoned, self._cut))
+
+    def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
+        """Tell the numbers of another cache too."""
+        self._caches[name] = stats
 
     def count(self, labels: Labels, *, seconds: float, nbytes: int) -> None:
         """Count one request that is over."""
@@ -106,9 +111,15 @@ class _Numbers(Collector):
     """All numbers as they are when Prometheus asks."""
 
     def __init__(
-        self, service: Service, answered: Mapping[Labels, _Answered], abandoned: Counter[str], cut: Counter[str]
+        self,
+        service: Service,
+        caches: Mapping[str, Callable[[], CacheStats]],
+        answered: Mapping[Labels, _Answered],
+        abandoned: Counter[str],
+        cut: Counter[str],
     ) -> None:
         self._service = service
+        self._caches = caches
         self._answered = answered
         self._abandoned = abandoned
         self._cut = cut
@@ -119,7 +130,8 @@ class _Numbers(Collector):
         yield _by_route("hyperslab_sent_bytes", "Bytes of bodies sent.", self._sent())
         yield _by_route("hyperslab_abandoned", "Answers given up because the client had left.", self._abandoned)
         yield _by_route("hyperslab_cut", "Answers cut short because reading failed half way.", self._cut)
-        yield from _cache_numbers("chunk", self._service.cache.stats())
+        for name, stats in self._caches.items():
+            yield from _cache_numbers(name, stats())
         held = self._service.in_flight.held
         yield GaugeMetricFamily("hyperslab_in_flight_bytes", "Memory that answers hold at the moment.", held)
 

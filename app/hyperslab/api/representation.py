@@ -92,6 +92,8 @@ class Representation:
         if ranges:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part)
+        if ready is None and body.is_small:
+            ready = await self.context.threads.run(body.fetch, part)
         if ready is not None:
             if self.sources is not None and status == 200:
                 kept = Kept(self.sources, self.etag, headers, self._validating(), ready.data)

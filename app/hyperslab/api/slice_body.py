@@ -21,6 +21,8 @@ from hyperslab.arrays.read import Reader
 MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
 MOST_READY_CHUNKS = 64
+_QUICK = 4 << 20
+"""Decoded bytes that take some milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,30 @@ class SliceBody:
         plan = self.plan
         return cost_headers(plan.touched, self.reader.count_cached(plan), None, self.timings)
 
+    @property
+    def is_small(self) -> bool:
+        """A few chunks of a store that is near: read in less time than it takes to watch for the client's leaving."""
+        plan = self.plan
+        decoded = plan.touched * plan.array.metadata.chunk_nbytes
+        near = plan.array.mount.store.capabilities.cheap_stat
+        return near and plan.nbytes <= MOST_READY and plan.touched <= MOST_READY_CHUNKS and decoded <= _QUICK
+
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
         if plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
             return None
         cost = ReadCost()
         values = self.reader.read_cached(plan, cost)
-        if values is None:
-            return None
+        return None if values is None else self._part(values, part, plan.touched, cost)
+
+    def fetch(self, part: ByteRange) -> Ready:
+        cost = ReadCost()
+        values = self.reader.read(self.plan, cost=cost)
+        return self._part(values, part, cost.cached, cost)
+
+    def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost) -> Ready:
         data = bytes_of(values)
-        headers = cost_headers(plan.touched, plan.touched, cost, self.timings)
+        headers = cost_headers(self.plan.touched, cached, cost, self.timings)
         if self.prefix:
             return Ready((self.prefix + data)[part.start : part.stop], headers)
         return Ready(data[part.start : part.stop], headers)

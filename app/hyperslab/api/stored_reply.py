@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hyperslab.api.answers import Sources
-from hyperslab.api.bodies import Bytes, Opened
+from hyperslab.api.bodies import Bytes, Opened, Ready
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
@@ -74,8 +74,15 @@ class StoredBody:
     def head(self) -> Headers:
         return ()
 
+    @property
+    def is_small(self) -> bool:
+        return self.found.size <= _WHOLE and self.found.mount.store.capabilities.cheap_stat
+
     def ready(self, part: ByteRange) -> None:
         """Never: the store must be asked."""
+
+    def fetch(self, part: ByteRange) -> Ready:
+        return Ready(self.keys.read_range(self.found, part.start, part.stop))
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         def pieces() -> Iterator[Buffer]:

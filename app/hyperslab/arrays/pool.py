@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from threading import Lock
 from typing import Generic, TypeVar
 
 from hyperslab.arrays.cost import Cancel
 
 T = TypeVar("T")
+
+_LARGEST_BATCH = 8
 
 
 class WorkerPool:
@@ -24,7 +27,7 @@ class WorkerPool:
 
         The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
         """
-        run = _Run(iter(items), work, cancel)
+        run = _Run(iter(items), work, cancel, batch=max(1, min(_LARGEST_BATCH, count // (4 * self.width))))
         helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
         run.drain()
         for helper in helpers:
@@ -42,26 +45,26 @@ class WorkerPool:
 class _Run(Generic[T]):
     """Items that several threads take turns to fetch."""
 
-    def __init__(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+    def __init__(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None, *, batch: int) -> None:
         self._items = iter(items)
+        self._batch = batch
         self._work = work
         self._cancel = cancel
         self._lock = Lock()
-        self._ended = False
         self.errors: list[BaseException] = []
 
     def drain(self) -> None:
         """Work until the items end, something fails or the client leaves."""
         try:
-            while not (self._cancel is not None and self._cancel.is_set()):
-                with self._lock:
-                    if self._ended or self.errors:
+            while batch := self._next_batch():
+                for item in batch:
+                    if self.errors or (self._cancel is not None and self._cancel.is_set()):
                         return
-                    try:
-                        item = next(self._items)
-                    except StopIteration:
-                        self._ended = True
-                        return
-                self._work(item)
+                    self._work(item)
         except BaseException as error:  # handed to the calling thread, which raises it
             self.errors.append(error)
+
+    def _next_batch(self) -> list[T]:
+        """Some items that follow each other: taking turns for each of them costs more than a small chunk."""
+        with self._lock:
+            return list(islice(self._items, self._batch))

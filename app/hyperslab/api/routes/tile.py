@@ -42,6 +42,7 @@ def endpoint(context: Context) -> Endpoint:
         cache_bytes=options.tile_cache_bytes,
         max_bytes=options.max_tile_bytes,
     )
+    context.metrics.watch("tile", tiles.cache_stats)
     routes = TileRoutes(context, tiles, PREFIX)
     return Endpoint(
         PREFIX, partial(get_tile, routes), {PREFIX + path: op for path, op in tile_openapi.operations().items()}
