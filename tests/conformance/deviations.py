@@ -33,6 +33,13 @@ _LEVELS = "Levels are not needed to read: data that no library writes today stay
 _STALE = "Data that was cut off must not come back when the array grows again."
 _ORPHANS = "It would leave chunks behind that come back when the array grows again."
 
+_ONE_MODE = "A request has one mode: create, open or replace."
+_ASSUMED = "`assume_metadata` belongs to the configuration of a store."
+_ARRAY_OR_GROUP = "A path names an array or a group, as in zarr-python; TensorStore knows no groups."
+_AS_STORED = "New arrays are described as `.zarray` describes them, and by a chunk layout."
+_MEANT = "The stored dtype says what the JSON means."
+_SECONDS = "Seconds are what an operator can choose; `always` and `never` are the ends."
+
 DEVIATIONS: Final = (
     Deviation(
         "fill_values",
@@ -56,6 +63,39 @@ DEVIATIONS: Final = (
     Deviation("metadata", "meta-153", "gzip level 10", "accepted", _LEVELS),
     Deviation("metadata", "meta-155", "bz2 level 10", "accepted", _LEVELS),
     Deviation("metadata", "meta-157", "zstd level -131073", "accepted", _LEVELS),
+    *(
+        Deviation("open_modes", case_id, "creating without create", "not offered", _ONE_MODE)
+        for case_id in ("open-038", "open-070")
+    ),
+    *(
+        Deviation("open_modes", case_id, "contradicting flags", "not offered", _ONE_MODE)
+        for case_id in ("open-043", "open-060", "open-062", "open-075", "open-078")
+    ),
+    *(
+        Deviation("open_modes", case_id, "assume_metadata in a request", "not offered", _ASSUMED)
+        for case_id in ("open-047", "open-048", "open-050", "open-082", "open-083")
+    ),
+    *(
+        Deviation("open_modes", case_id, "creating an array where a group is", "refused", _ARRAY_OR_GROUP)
+        for case_id in ("open-072", "open-073")
+    ),
+    Deviation("tensorstore", "ts-000", "no field named of several", "whole records", "They have forms of their own."),
+    Deviation("tensorstore", "ts-005", "field null", "no field", "As the driver's documentation says."),
+    Deviation("tensorstore", "ts-013", "resize_tied_bounds", "not needed", "The shape is the array's, not a field's."),
+    Deviation("tensorstore", "ts-020", "fill_value of a field in a schema", "not offered", _AS_STORED),
+    Deviation("tensorstore", "ts-022", "open_as_void", "not offered", "`format=stored` and `/zarr` give the bytes."),
+    *(
+        Deviation("tensorstore", case_id, "units, codec, domain and rank in a schema", "not offered", _AS_STORED)
+        for case_id in ("ts-057", "ts-058", "ts-060", "ts-065", "ts-087")
+    ),
+    Deviation("tensorstore", "ts-068", "key_encoding", "unknown", "It is the old name of `dimension_separator`."),
+    Deviation("tensorstore", "ts-083", "opening with a fill_value but no dtype", "compared", _MEANT),
+    Deviation("tensorstore", "ts-122", "a zlib stream without its checksum", "refused", "It may be cut off anywhere."),
+    Deviation("tensorstore", "ts-137", "resizing through a view", "not offered", "There are no views to resize."),
+    Deviation("tensorstore", "ts-143", "assume_cached_metadata", "not offered", _ASSUMED),
+    Deviation("tensorstore", "ts-147", "recheck_cached_data as a point in time", "seconds", _SECONDS),
+    Deviation("tensorstore", "ts-152", "recheck_cached_metadata as a point in time", "seconds", _SECONDS),
+    Deviation("tensorstore", "ts-153", "metadata since it was opened", "as of now", "Each request opens anew."),
     Deviation(
         "slices",
         "slice-025",
@@ -82,11 +122,6 @@ CHOICES: Final = (
         "opening with a dimension_separator other than the default, where the stored document has none",
         "refused",
         "The separator in effect is a property of the store and the document; no request changes it.",
-    ),
-    Choice(
-        "opening with a fill_value but no dtype",
-        "compared",
-        "The stored dtype says what the JSON means.",
     ),
     Choice(
         "creating an array of one axis in order F",

@@ -57,9 +57,6 @@ class Creator:
         Raises `BadDefinition` before anything is stored, `NodeExists` where mode and what is there do not go together.
         """
         attributes, members = _split(definition)
-        document = new_document(members)
-        metadata = ArrayMetadata.from_document(document, ".zarray")
-        attributes = _named(attributes, definition.get("dimension_names"), len(metadata.shape))
 
         def fits(node: Node) -> None:
             if not isinstance(node, ArrayNode):
@@ -68,6 +65,11 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
+        if mode == "open" and self._exists(path):  # then a few members may stand for all
+            return self._open(path, fits, check)
+        document = new_document(members)
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+        attributes = _named(attributes, definition.get("dimension_names"), len(metadata.shape))
         return self._create(path, metadata.to_bytes(), attributes, mode=mode, fits=fits, check=check)
 
     def create_group(
@@ -149,6 +151,17 @@ class Creator:
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
             return Made(self._catalog.open_node(path, fresh=True), created=True)
+
+    def _exists(self, path: str) -> bool:
+        self._locate(path)
+        return self._existing(path) is not None
+
+    def _open(self, path: str, fits: Callable[[Node], None], check: NodeCheck | None) -> Made:
+        node = self._catalog.open_node(path, fresh=True)
+        if check is not None:
+            check(node)
+        fits(node)
+        return Made(node, created=False)
 
     def _lost_race(self, path: str, mode: Mode, fits: Callable[[Node], None], conflict: VersionConflict) -> Made:
         """Another creator was faster: open what it made, where the mode allows (CONFORMANCE 199)."""

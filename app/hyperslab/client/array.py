@@ -224,12 +224,17 @@ class RemoteArray(RemoteNode):
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
     ) -> None:
-        """Give the array another shape; None keeps the length of an axis.
+        """Give the array another shape; None keeps the length of an axis. All fields have the same.
 
         New cells read as fill, cells that are cut off are gone for good. Raises `BadDefinition` where an axis would
         shrink though ``expand_only``, or grow though ``shrink_only``.
         """
         lengths = [shape] if isinstance(shape, int) else [None if n is None else int(n) for n in shape]
+        inner = self._document.item_shape
+        if inner and len(lengths) == self.ndim:
+            if any(given not in (None, size) for given, size in zip(lengths[-len(inner) :], inner, strict=True)):
+                raise ValueError(f"the subarrays of a field have the shape {inner}, for good")
+            lengths = lengths[: -len(inner)]
         self._patch({"shape": lengths}, expand_only=expand_only, shrink_only=shrink_only)
 
     def append(self, data: Any, axis: int = 0) -> int:
