@@ -248,6 +248,12 @@ def test_groups_are_made_and_removed(client: httpx.Client) -> None:
     problem(client.get("/v1/metadata/data/g"), 404, "node-not-found")
 
 
+def test_a_time_that_its_unit_cannot_count_is_refused(client: httpx.Client) -> None:
+    make(client, shape=[2], chunks=[2], dtype="<M8[as]")
+
+    problem(client.put(SLICE, content=b'"-0001-01-01"', headers=JSON), 400, "bad-body")
+
+
 def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp_path: Path) -> None:
     make(client)
     body = np.ones((6, 8), "<i4").tobytes()

@@ -62,7 +62,7 @@ def _item(value: Any, dtype: DataType, codecs: Codecs) -> NDArray[Any]:
     try:
         found = None if read is None else read(value, dtype.numpy)
         found = parse_fill_value(value, dtype) if found is None else found
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # the second where numpy counts time in attoseconds
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
     assert found is not None  # only null is
     return found
