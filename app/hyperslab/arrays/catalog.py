@@ -148,6 +148,7 @@ class Catalog:
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
         node: Node
         if array is not None:
+            del documents[prefix + ".zgroup"]  # where an array is, nobody looks for a group
             metadata = ArrayMetadata.parse(array.data, prefix + mount.metadata_key)
             path, identity = _path(mount, rest), data_id(metadata)
             node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, identity, documents)

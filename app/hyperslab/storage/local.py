@@ -105,9 +105,8 @@ class LocalStore:
             by_directory.setdefault(directory, []).append((i, name))
         found: list[str | None] = [None] * len(keys)
         for directory, names in by_directory.items():
-            self._versions_in(directory, names, found)
-        if None in found:
-            self._require_root(prefix)
+            if not self._versions_in(directory, names, found):
+                self._require_root(prefix)
         return found
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
@@ -208,12 +207,14 @@ class LocalStore:
             return None
         return stat if modes.S_ISREG(stat.st_mode) else None
 
-    def _versions_in(self, directory: str, names: Sequence[tuple[int, str]], found: list[str | None]) -> None:
-        """Put the versions of the files of one directory into ``found``, at the given places."""
+    def _versions_in(self, directory: str, names: Sequence[tuple[int, str]], found: list[str | None]) -> bool:
+        """Put the versions of the files of one directory into ``found``, at the given places; False if that is not
+        there."""
         try:
             descriptor = self._fence.open(f"{self._root}/{directory}")
         except OSError as error:
-            return self._absent(directory, error)
+            self._absent(directory, error)
+            return False
         try:
             for i, name in names:
                 try:
@@ -227,6 +228,7 @@ class LocalStore:
                     found[i] = self._version(f"{directory}/{name}" if directory else name)
         finally:
             os.close(descriptor)
+        return True
 
     def _version(self, key: str) -> str | None:
         stat = self._stat(key)
