@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import selectors
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.cases import Case
+from tests.benchmarks.cases import Case, Selection
+from tests.benchmarks.processes import cpu_seconds, start
 from tests.server import Server, Stores, running_server, stop
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 class ProgramFailed(Exception):
@@ -35,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How to start a worker: a reader of `readers.PROGRAMS` on a root.
+    """How to start a worker: a reader of `readers.PROGRAMS` (or a writer of `writers.WRITERS`) on a root.
 
     ``serving`` are processes that work for it; their CPU time counts.
     """
@@ -54,16 +51,23 @@ class Running:
     program: Program
     process: subprocess.Popen[str]
     patience: float = 120.0
-    _numbers: dict[str, int] = field(default_factory=dict)
 
     def digest(self, case: Case) -> str:
         """A digest of the values, to be compared with those of other programs."""
-        return str(self._ask("digest", case)["digest"])
+        return str(self._read("digest", case)["digest"])
 
     def sample(self, case: Case, number: int) -> Sample:
         before = sum(map(cpu_seconds, self.program.serving))
-        answer = self._ask("time", case, number)
+        answer = self._read("time", case, number)
         served = (sum(map(cpu_seconds, self.program.serving)) - before) / number
+        return Sample(answer["wall"], answer["cpu"] + served)
+
+    def write(self, array: str, boxes: Sequence[Selection], values: Path) -> Sample:
+        """Write boxes of the values in a npy file, one after the other."""
+        before = sum(map(cpu_seconds, self.program.serving))
+        request = {"job": "write", "array": array, "boxes": [_plain(box) for box in boxes], "values": str(values)}
+        answer = self._ask(request)
+        served = sum(map(cpu_seconds, self.program.serving)) - before
         return Sample(answer["wall"], answer["cpu"] + served)
 
     def hear(self) -> dict[str, Any]:
@@ -79,13 +83,19 @@ class Running:
             raise ProgramFailed(f"{self.program.title}: {answer['error']}")
         return answer
 
-    def _ask(self, job: str, case: Case, number: int = 1) -> dict[str, Any]:
-        selection = [[s.start, s.stop] if isinstance(s, slice) else s for s in case.selection]
-        request = {"job": job, "array": case.spec.name, "selection": selection, "number": number}
+    def _read(self, job: str, case: Case, number: int = 1) -> dict[str, Any]:
+        selection = _plain(case.selection)
+        return self._ask({"job": job, "array": case.spec.name, "selection": selection, "number": number})
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.hear()
+
+
+def _plain(selection: Selection) -> list[int | list[int]]:
+    return [[s.start, s.stop] if isinstance(s, slice) else s for s in selection]
 
 
 @contextmanager
@@ -106,21 +116,11 @@ def running(programs: Iterable[Program]) -> Iterator[tuple[list[Running], list[s
 
 @contextmanager
 def _started(program: Program) -> Iterator[Running]:
-    command = [program.python, "-m", "tests.benchmarks.worker", program.reader, program.root]
-    process = subprocess.Popen(
-        command,
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        bufsize=1,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
+    process = start(program.python, ["-m", "tests.benchmarks.worker", program.reader, program.root])
     try:
         yield Running(program, process)
     finally:
-        stop(process)  # type: ignore[arg-type]
+        stop(process)
 
 
 @contextmanager
@@ -132,8 +132,3 @@ def quiet_server(stores: Stores, **settings: Any) -> Iterator[Server]:
         redirect_stdout(sys.__stdout__),
     ):
         yield server
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system seconds of a process and all its threads so far, by its CPU clock (clock_getcpuclockid(3))."""
-    return time.clock_gettime((~pid << 3) | 2)

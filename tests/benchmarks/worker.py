@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.worker PROGRAM ROOT``: reads when told to, and says how long it took.
+"""``python -m tests.benchmarks.worker PROGRAM ROOT``: reads or writes when told to, and says how long it took.
 
 One JSON document a line comes in and one goes out. A process of its own for each program keeps their thread pools and
 allocators apart. Runs in every environment that is measured: at import only the standard library.
@@ -13,19 +13,24 @@ import time
 from typing import Any
 
 from tests.benchmarks.readers import PROGRAMS, ArrayReader
+from tests.benchmarks.writers import WRITERS, Write
 
 
 class Worker:
     """Arrays of one root, opened by one program, and kept open."""
 
     def __init__(self, program: str, root: str) -> None:
-        self._open = PROGRAMS[program]
+        self._program = program
         self._root = root
         self._arrays: dict[str, ArrayReader] = {}
+        self._writes: dict[str, Write] = {}
+        self._values: dict[str, Any] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["job"] == "write":
+            return self._write(request)
         array = self._array(request["array"])
-        selection = tuple(slice(*item) if isinstance(item, list) else item for item in request["selection"])
+        selection = _selection(request["selection"])
         if request["job"] == "digest":
             array.prepare()
             return {"digest": hashlib.sha256(array.read(selection).tobytes()).hexdigest()}
@@ -33,8 +38,32 @@ class Worker:
 
     def _array(self, name: str) -> ArrayReader:
         if name not in self._arrays:
-            self._arrays[name] = self._open(self._root, name)
+            self._arrays[name] = PROGRAMS[self._program](self._root, name)
         return self._arrays[name]
+
+    def _write(self, request: dict[str, Any]) -> dict[str, float]:
+        """Write boxes of the values that lie in a npy file, one after the other."""
+        name, path = request["array"], request["values"]
+        if name not in self._writes:
+            self._writes[name] = WRITERS[self._program](self._root, name)
+        if path not in self._values:
+            self._values[path] = _load(path)
+        write, values = self._writes[name], self._values[path]
+        boxes = [(box, values[box].copy()) for box in map(_selection, request["boxes"])]
+        cpu_began, began = time.process_time(), time.perf_counter()
+        for box, part in boxes:
+            write(box, part)
+        return {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu_began}
+
+
+def _load(path: str) -> Any:
+    import numpy as np
+
+    return np.load(path)
+
+
+def _selection(items: list[Any]) -> tuple[Any, ...]:
+    return tuple(slice(*item) if isinstance(item, list) else item for item in items)
 
 
 def timed(array: ArrayReader, selection: tuple[Any, ...], number: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.benchmarks.nginx import program
-from tests.benchmarks.programs import cpu_seconds
+from tests.benchmarks.processes import cpu_seconds
 
 _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 

@@ -1,0 +1,67 @@
+"""What processes cost, as Linux counts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.server import stop
+
+REPOSITORY: Final = Path(__file__).parents[2]
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system seconds of a process and all its threads so far, by its CPU clock (clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def memory(pid: int | str = "self") -> int:
+    """Resident bytes now."""
+    return _status(pid, "VmRSS")
+
+
+def peak_memory(pid: int | str = "self") -> int:
+    """The most resident bytes since the start, or since `forget_peak`."""
+    return _status(pid, "VmHWM")
+
+
+def forget_peak(pid: int | str = "self") -> None:
+    """Let the peak be what is resident now (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+@contextmanager
+def module(name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """``python -m name`` with pipes; ended with the block."""
+    process = start(sys.executable, ["-m", name, *arguments], environment)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def start(python: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A Python process that finds this repository's modules and talks in lines."""
+    return subprocess.Popen(
+        [python, *arguments],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        bufsize=1,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(environment or {})},
+    )
+
+
+def _status(pid: int | str, name: str) -> int:
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(rf"^{name}:\s+([0-9]+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0

@@ -1,0 +1,179 @@
+"""A slice of 1,024 objects of 64 KiB from an S3-style endpoint, next to nothing but concurrent gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import obstore
+from obstore.store import S3Store
+
+from hyperslab import RemoteArray
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.storage import StoreConfig, open_store
+from tests.benchmarks.data import ArraySpec, field, make
+from tests.benchmarks.object_server import BUCKET
+from tests.benchmarks.processes import module
+from tests.benchmarks.programs import quiet_server
+from tests.benchmarks.report import duration, ratio, times
+from tests.benchmarks.results import Measurement, Outcome, Table, Target
+from tests.benchmarks.suite import Bench, Suite
+
+ENGINE: Final = "Hyperslab"
+REMOTE: Final = "RemoteArray"
+TENSORSTORE: Final = "TensorStore"
+THREADS: Final = "obstore, 32 threads"
+ASYNC: Final = "obstore, async"
+
+OBJECTS: Final = ArraySpec("objects", (4096, 4096), (128, 128), "<f4", None, field)
+_WIDTH: Final = 32
+_LATENCIES: Final = (0, 10, 50)
+_MOST: Final = 1.3
+_REGION: Final = "us-east-1"
+
+Read = Callable[[], Any]
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    folder = bench.folder / "bucket"
+    make(folder, OBJECTS)
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(object_server(folder))
+        readers = stack.enter_context(_readers(endpoint, OBJECTS, bench))
+        for latency in _LATENCIES:
+            _control(endpoint, f"latency/{latency}")
+            bench.say(f"  {latency} ms")
+            yield from _in_turns(f"{latency} ms", readers, endpoint, bench)
+
+
+@contextmanager
+def object_server(folder: Path) -> Iterator[str]:
+    """The bucket server in a process of its own; yields its endpoint."""
+    with module("tests.benchmarks.object_server", str(folder)) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise subprocess.SubprocessError("the object server did not start")
+        yield f"http://127.0.0.1:{int(line)}"
+
+
+@contextmanager
+def _readers(endpoint: str, spec: ArraySpec, bench: Bench) -> Iterator[Mapping[str, Read]]:
+    """Every program's way to read the whole array, from connections that are open already."""
+    options = {"endpoint": endpoint, "region": _REGION, "anonymous": "true"}
+    store = {"url": f"s3://{BUCKET}", "options": options}
+    client = S3Store(
+        BUCKET, endpoint=endpoint, region=_REGION, skip_signature=True, client_options={"allow_http": True}
+    )
+    keys = [
+        f"{spec.name}/{i}.{j}" for i, j in np.ndindex(*(n // c for n, c in zip(spec.shape, spec.chunks, strict=True)))
+    ]
+    with ExitStack() as stack:
+        service = stack.enter_context(_service(options))
+        server = stack.enter_context(quiet_server({"data": store}, cache_bytes=0, answer_cache_bytes=0))
+        pool = stack.enter_context(ThreadPoolExecutor(_WIDTH))
+        remote = RemoteArray(f"{server.url}/v1/metadata/data/{spec.name}")
+        array = service.catalog.open_array(f"data/{spec.name}")
+        readers: dict[str, Read] = {
+            THREADS: lambda: list(pool.map(lambda key: obstore.get(client, key).bytes(), keys)),
+            ASYNC: lambda: asyncio.run(_gather(client, keys)),
+            ENGINE: lambda: service.reader.read(service.reader.plan_items(array, ())),
+            REMOTE: lambda: remote[...],
+        }
+        other = _tensorstore(endpoint, spec, bench)
+        yield readers if other is None else {**readers, TENSORSTORE: other}
+
+
+@contextmanager
+def _service(options: Mapping[str, str]) -> Iterator[Service]:
+    store = open_store(StoreConfig(name="data", url=f"s3://{BUCKET}", options=options))
+    service = build([MountedStore("data", store)], cache_bytes=0)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+async def _gather(client: S3Store, keys: Sequence[str]) -> list[Any]:
+    async def one(key: str) -> Any:
+        return await (await obstore.get_async(client, key)).bytes_async()
+
+    return await asyncio.gather(*map(one, keys))
+
+
+def _tensorstore(endpoint: str, spec: ArraySpec, bench: Bench) -> Read | None:
+    import tensorstore as ts
+
+    kvstore = {"driver": "s3", "bucket": BUCKET, "path": f"{spec.name}/", "endpoint": endpoint, "aws_region": _REGION}
+    kvstore["aws_credentials"] = {"type": "anonymous"}
+    try:
+        array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
+    except ValueError as error:
+        bench.note(f"TensorStore cannot read the bucket: {error}")
+        return None
+    return lambda: array.read().result()
+
+
+def _in_turns(case: str, readers: Mapping[str, Read], endpoint: str, bench: Bench) -> Iterator[Measurement]:
+    rounds = 2 if bench.quick else bench.effort.rounds
+    walls: dict[str, list[float]] = {name: [] for name in readers}
+    requests: dict[str, dict[str, int]] = {}
+    for turn in range(rounds + 1):
+        for name, read in readers.items():
+            _control(endpoint, "counts")
+            began = time.perf_counter()
+            read()
+            walls[name] += [time.perf_counter() - began] if turn else []
+            requests[name] = _control(endpoint, "counts")
+    for name, taken in walls.items():
+        gets = requests[name].get("get", 0)
+        others = sum(requests[name].values()) - gets
+        values = {"wall": statistics.median(taken), "wall_min": min(taken), "gets": gets, "other_requests": others}
+        yield Measurement(case, name, values)
+
+
+def _control(endpoint: str, what: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{endpoint}/-/{what}", timeout=30) as answer:
+        found: dict[str, int] = json.load(answer)
+        return found
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    programs = outcome.programs()
+    head = ["latency", *programs, f"{ENGINE} ÷ gets", f"{REMOTE} ÷ gets", "gets", "other requests"]
+    rows = []
+    for case in outcome.cases():
+        cells = [duration(outcome.value(case, name)) for name in programs]
+        shares = [times(ratio(outcome.value(case, name), _bare(outcome, case))) for name in (ENGINE, REMOTE)]
+        counts = [f"{outcome.value(case, ENGINE, name):.0f}" for name in ("gets", "other_requests")]
+        rows.append([case, *cells, *shares, *counts])
+    return [Table("1,024 objects of 64 KiB", head, rows)]
+
+
+def targets(outcome: Outcome) -> Iterator[Target]:
+    for case in outcome.cases():
+        share = ratio(outcome.value(case, ENGINE), _bare(outcome, case)) or 9
+        text = f"{case} latency: within 1.3× of bare gets, of as many at once"
+        yield Target(text, f"{share:.2f}×", share <= _MOST)
+    gets = {outcome.value(case, ENGINE, "gets") for case in outcome.cases()}
+    most = max((outcome.value(case, ENGINE, "other_requests") or 0 for case in outcome.cases()), default=0)
+    found = f"{', '.join(f'{n:.0f}' for n in gets if n is not None)} gets, {most:.0f} other requests"
+    yield Target("as many requests as chunks, plus a constant", found, gets == {1024.0} and most <= 8)
+
+
+def _bare(outcome: Outcome, case: str) -> float | None:
+    return outcome.value(case, THREADS)
+
+
+SUITE: Final = Suite("objects", "Object stores", measure, tables, lambda outcome: list(targets(outcome)))
