@@ -3,9 +3,9 @@
 #
 #   bash tests/run.sh [arguments for pytest]
 #
-# Needs Python 3.11 or newer with pip. The rest is brought along: two virtual environments (.venv-test for us,
-# .venv-zarr2 for a client of the older generation), JavaScript clients (.tools), and, where they are missing and this
-# is root on a Debian-like system, Chromium and Node from the system's packages. A second run reuses all of it.
+# Needs Python 3.11 or newer with pip. The rest is brought along: virtual environments (.venv-test for us, .venv-zarr2
+# and .venv-napari for clients that want other libraries), JavaScript clients (.tools), and, where they are missing and
+# this is root on a Debian-like system, Chromium and Node from the system's packages. A second run reuses all of it.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -66,6 +66,7 @@ javascript_clients() {
 python=$(find_python)
 environment .venv-test -e '.[test]'
 environment .venv-zarr2 'zarr==2.18.*' 'numcodecs<0.16' fsspec aiohttp
+environment .venv-napari napari-ome-zarr
 system_package chromium chromium
 system_package node nodejs
 system_package npm npm

@@ -1,10 +1,14 @@
-"""Programs beside Python that tests talk to; ``tests/run.sh`` brings them. What lacks one is skipped, and says so."""
+"""Programs beside Python that tests talk to; ``tests/run.sh`` brings them.
+
+A test that lacks one is skipped, and says so; where ``CI`` is set it fails.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -32,6 +36,12 @@ def zarr2_python() -> Path:
     return Path(named) if named else _existing(ROOT / ".venv-zarr2" / "bin" / "python", "there is no .venv-zarr2")
 
 
+def napari_python() -> Path:
+    """A Python that has napari-ome-zarr; ``NAPARI_PYTHON`` names another one."""
+    named = os.environ.get("NAPARI_PYTHON")
+    return Path(named) if named else _existing(ROOT / ".venv-napari" / "bin" / "python", "there is no .venv-napari")
+
+
 def artifacts(name: str) -> Path:
     """A folder for what a test run leaves behind to be looked at, such as screenshots."""
     folder = ROOT / ".artifacts" / name
@@ -40,13 +50,17 @@ def artifacts(name: str) -> Path:
 
 
 def _program(*names: str) -> str:
-    for name in names:
-        if found := shutil.which(name):
-            return found
-    pytest.skip(f"{names[0]} is not installed: see tests/run.sh")
+    found = next(filter(None, map(shutil.which, names)), None)
+    return found or _lack(f"{names[0]} is not installed: see tests/run.sh")
 
 
 def _existing(path: Path, reason: str) -> Path:
     if not path.exists():
-        pytest.skip(f"{reason}: run tests/run.sh once")
+        _lack(f"{reason}: run tests/run.sh once")
     return path
+
+
+def _lack(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
