@@ -23,6 +23,7 @@ PAGES: Final = (
     "how-to/take-slices.md",
     "how-to/write-safely.md",
     "how-to/big-arrays.md",
+    "how-to/other-libraries.md",
     "how-to/troubleshoot.md",
 )
 
