@@ -28,7 +28,7 @@ from hyperslab.storage.ranges import Span, cut, merge
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta
 
-WIDTH: Final = 32
+WIDTH: Final = 64
 
 _MOST_TRIES: Final = 3
 
