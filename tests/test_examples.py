@@ -27,7 +27,9 @@ PAGES: Final = (
     "how-to/troubleshoot.md",
 )
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = pytest.mark.skipif(
+    None in (shutil.which("curl"), shutil.which("openssl")), reason="curl or openssl is not installed"
+)
 
 
 @pytest.fixture
