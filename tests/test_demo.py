@@ -11,7 +11,7 @@ import tensorstore
 import xarray
 import yaozarrs
 import zarr
-from numcodecs import blosc  # type: ignore[import-untyped]
+from numcodecs import blosc
 
 from hyperslab import demo
 from hyperslab.demo import brain, climate, microscope, tables

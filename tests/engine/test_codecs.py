@@ -6,7 +6,7 @@ import gzip
 import itertools
 from typing import Any
 
-import numcodecs  # type: ignore[import-untyped]
+import numcodecs
 import numpy as np
 import pytest
 import zarr

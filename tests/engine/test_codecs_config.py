@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numcodecs  # type: ignore[import-untyped]
+import numcodecs
 import pytest
 
 from hyperslab.engine.codecs import check_codec_config

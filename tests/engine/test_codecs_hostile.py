@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numcodecs import blosc, lz4, zstd  # type: ignore[import-untyped]
+from numcodecs import blosc, lz4, zstd
 
 from hyperslab.errors import ChunkCorrupt
 from tests.conformance import vectors

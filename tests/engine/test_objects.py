@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
-import numcodecs  # type: ignore[import-untyped]
+import numcodecs
 import numpy as np
 import pytest
 from hypothesis import given

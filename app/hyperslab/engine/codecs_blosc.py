@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from numcodecs import blosc  # type: ignore[import-untyped]
+from numcodecs import blosc
 from numpy.typing import NDArray
 
 from hyperslab.engine.codecs_chain import Buffer, Config

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numcodecs.registry import codec_registry  # type: ignore[import-untyped]
+from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused
 

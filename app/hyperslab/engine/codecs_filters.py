@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import numcodecs  # type: ignore[import-untyped]
+import numcodecs
 import numpy as np
 import numpy.typing as npt
-from numcodecs.abc import Codec  # type: ignore[import-untyped]
+from numcodecs.abc import Codec
 
 from hyperslab.engine.codecs_chain import BYTE, Buffer, Config, Encoded, Link, Stage, flat_bytes
 from hyperslab.engine.codecs_config import dtype_of

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 from isal import isal_zlib
-from numcodecs import lz4, zstd  # type: ignore[import-untyped]
+from numcodecs import lz4, zstd
 from numpy.typing import NDArray
 
 from hyperslab.engine.codecs_chain import Buffer, Config
