@@ -33,7 +33,7 @@ class Case:
     @property
     def nbytes(self) -> int:
         """Size of the answer."""
-        return prod(s.stop - s.start for s in self.selection if isinstance(s, slice)) * self.spec.itemsize
+        return int(prod(s.stop - s.start for s in self.selection if isinstance(s, slice))) * self.spec.itemsize
 
     @property
     def touched_nbytes(self) -> int:

@@ -74,7 +74,7 @@ def climate(shape: tuple[int, ...], start: int) -> NDArray:
     season = 10 * np.sin((t + start) / 1460 * 2 * np.pi)[:, None, None]
     zonal = 30 * np.cos((y - shape[1] / 2) / shape[1] * np.pi)[:, None] + 2 * np.sin(x / 30)
     weather = rng.standard_normal(shape, dtype=np.float32)
-    return np.round(250 + season + zonal + weather, 2)
+    return np.asarray(np.round(250 + season + zonal + weather, 2))
 
 
 def slide(shape: tuple[int, ...], start: int) -> NDArray:

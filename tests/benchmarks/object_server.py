@@ -82,7 +82,8 @@ class Bucket:
         prefix, after = one("prefix"), one("continuation-token") or one("start-after")
         limit = min(int(one("max-keys") or _PAGE), _PAGE)
         first = bisect_right(self._keys, after) if after else 0
-        keys, common = [], dict[str, None]()
+        keys: list[str] = []
+        common: dict[str, None] = {}
         for key in self._keys[first:]:
             if key.startswith(prefix) and len(keys) <= limit:
                 rest, delimiter, _ = key[len(prefix) :].partition(one("delimiter") or "\0")

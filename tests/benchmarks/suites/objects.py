@@ -115,7 +115,13 @@ async def _gather(client: S3Store, keys: Sequence[str]) -> list[Any]:
 def _tensorstore(endpoint: str, spec: ArraySpec, bench: Bench) -> Read | None:
     import tensorstore as ts
 
-    kvstore = {"driver": "s3", "bucket": BUCKET, "path": f"{spec.name}/", "endpoint": endpoint, "aws_region": _REGION}
+    kvstore: dict[str, object] = {
+        "driver": "s3",
+        "bucket": BUCKET,
+        "path": f"{spec.name}/",
+        "endpoint": endpoint,
+        "aws_region": _REGION,
+    }
     kvstore["aws_credentials"] = {"type": "anonymous"}
     try:
         array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
