@@ -74,11 +74,11 @@ def test_the_environment_takes_json_for_whole_tables(monkeypatch: pytest.MonkeyP
 
 
 def test_sizes_may_have_units(config: Path) -> None:
-    config.write_text("cache_bytes = '256 MiB'\nmax_request_bytes = '1.5GB'\nslab_bytes = 65536\n")
+    config.write_text("cache_bytes = '256 MiB'\nmax_response_bytes = '1.5GB'\nslab_bytes = 65536\n")
 
     settings = load(config)
 
-    assert (settings.cache_bytes, settings.max_request_bytes, settings.slab_bytes) == (256 << 20, 1_500_000_000, 65536)
+    assert (settings.cache_bytes, settings.max_response_bytes, settings.slab_bytes) == (256 << 20, 1_500_000_000, 65536)
 
 
 def test_options_become_text(config: Path) -> None:
@@ -180,7 +180,7 @@ def test_settings_cannot_be_changed() -> None:
 def test_workers_find_the_same_settings_in_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.write_text("host = 'a'\n[stores.s]\nurl = 's3://b'\n[stores.s.options]\nsecret_access_key = 'hush'\n")
     monkeypatch.setenv("HYPERSLAB_WRITE_TOKENS", '["hush"]')
-    settings = load(config, {"port": 0, "cache_bytes": "1 MiB", "demo_dir": "/demo", "max_request_bytes": None})
+    settings = load(config, {"port": 0, "cache_bytes": "1 MiB", "demo_dir": "/demo", "max_response_bytes": None})
     environ: dict[str, str] = {"HYPERSLAB_CONFIG": "stale", "HYPERSLAB_PORT": "9", "OTHER": "kept"}
 
     hand_down(settings, environ)

@@ -43,7 +43,7 @@ def api_options(settings: Settings) -> ApiOptions:
         cors_origins=tuple(settings.cors_origins),
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
         write_tokens=tuple(token.get_secret_value() for token in settings.write_tokens),
-        max_read_bytes=settings.max_request_bytes,
+        max_read_bytes=settings.max_response_bytes,
         max_json_bytes=settings.max_json_bytes,
         max_csv_bytes=settings.max_csv_bytes,
         max_upload_bytes=settings.max_upload_bytes,

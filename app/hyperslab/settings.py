@@ -236,7 +236,7 @@ class Settings(BaseSettings):
         ge=0,
         description="How long caches on the way may keep answers from stores whose `recheck` is `never`.",
     )
-    max_request_bytes: ByteSize | None = Field(
+    max_response_bytes: ByteSize | None = Field(
         default=None, gt=0, description="The largest raw or npy answer; by default there is no limit."
     )
     max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0, description="The largest body of a request.")

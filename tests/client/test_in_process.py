@@ -151,7 +151,7 @@ def test_the_servers_errors_are_the_clients(group: RemoteGroup) -> None:
 
 
 def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
-    settings = writable_store(tmp_path, max_request_bytes=4000, max_upload_bytes=3000, max_points=100)
+    settings = writable_store(tmp_path, max_response_bytes=4000, max_upload_bytes=3000, max_points=100)
     values = np.arange(50 * 60, dtype="<f4").reshape(50, 60)
     rows, columns = np.random.default_rng(0).integers(0, 50, (2, 1000))
     with in_process(create_app(settings)) as transport:
