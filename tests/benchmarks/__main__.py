@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.benchmarks.data import ALL
 from tests.benchmarks.machine import machine_facts, versions
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import plain, target_table
@@ -67,13 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 def _bench(options: argparse.Namespace) -> Bench:
     effort = Effort(3, min(5.0, options.seconds)) if options.quick else Effort(options.rounds, options.seconds)
     chosen = options.arrays.split(",") if options.arrays else None
-    specs = tuple(spec for spec in Bench.__dataclass_fields__["specs"].default if not chosen or spec.name in chosen)
+    specs = tuple(spec for spec in ALL if not chosen or spec.name in chosen)
     return Bench(
         options.folder,
         effort,
         quick=options.quick,
         specs=specs,
         zarr2_python=_zarr2_python(),
+        peers_python=os.environ.get("PEERS_PYTHON"),
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from tests.benchmarks.suite import Suite
-from tests.benchmarks.suites import engine, http, memory, objects, rps, scaling, starvation, writes
+from tests.benchmarks.suites import (
+    engine,
+    http,
+    memory,
+    objects,
+    peers,
+    rps,
+    scaling,
+    smoke,
+    starvation,
+    tiles,
+    writes,
+)
 
-SUITES: Final[dict[str, Suite]] = {
-    suite.name: suite
-    for suite in (
-        engine.SUITE,
-        http.SUITE,
-        rps.SUITE,
-        memory.SUITE,
-        objects.SUITE,
-        writes.SUITE,
-        scaling.SUITE,
-        starvation.SUITE,
-    )
-}
+_IN_ORDER: Final = (engine, http, rps, memory, objects, writes, tiles, scaling, starvation, peers, smoke)
+SUITES: Final[dict[str, Suite]] = {module.SUITE.name: module.SUITE for module in _IN_ORDER}
