@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hyperslab.api.text_forms import bytes_to_text, times_to_text
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
-from hyperslab.wire import Packer, dtype_to_json
+from hyperslab.wire import Packer, dtype_to_json, npy_dtype
 
 _MAGIC = b"\x93NUMPY"
 _NOT_FINITE = b"null"
@@ -28,7 +28,7 @@ _LAST_CODE_POINT = 0x10FFFF
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """What stands before C-order data in an npy file (format 1.0; 2.0 and 3.0 where the dtype's text needs them)."""
-    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    text = repr({"descr": np.lib.format.dtype_to_descr(npy_dtype(dtype)), "fortran_order": False, "shape": shape})
     version, length_bytes = (1, 2) if text.isascii() and len(text) < 60_000 else (2, 4) if text.isascii() else (3, 4)
     body = text.encode()
     before = len(_MAGIC) + 2 + length_bytes

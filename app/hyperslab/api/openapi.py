@@ -15,7 +15,8 @@ from hyperslab.wire import HTML, JSON, OBJECTS, PROBLEM, RAW
 Members = dict[str, Any]
 
 
-def _query(name: str, description: str, schema: Mapping[str, Any], example: Any = None) -> Members:
+def query(name: str, description: str, schema: Mapping[str, Any], example: Any = None) -> Members:
+    """A query parameter."""
     parameter = {"name": name, "in": "query", "description": description, "schema": dict(schema)}
     return parameter if example is None else {**parameter, "example": example}
 
@@ -37,28 +38,28 @@ CHUNK: Final[Members] = {
     "schema": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)*$"},
     "example": "0.0.0",
 }
-SELECT: Final = _query(
+SELECT: Final = query(
     "select",
     "What to read, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists "
     "`[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default.",
     _TEXT,
     "10:20,...,::2",
 )
-FIELD: Final = _query("field", "One field of a structured dtype; its subarray dimensions follow the array's.", _TEXT)
+FIELD: Final = query("field", "One field of a structured dtype; its subarray dimensions follow the array's.", _TEXT)
 FORMS: Final = (
     FIELD,
-    _query("format", "The form of the answer; wins over Accept.", {"type": "string", "enum": list(MEDIA_TYPES)}, "npy"),
-    _query(
+    query("format", "The form of the answer; wins over Accept.", {"type": "string", "enum": list(MEDIA_TYPES)}, "npy"),
+    query(
         "dtype",
         "Another dtype than the stored one, such as `<f4`; `safe` is one that a JavaScript typed array holds.",
         _TEXT,
     ),
 )
 PAGES: Final = (
-    _query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
-    _query("cursor", "`next_cursor` of the page before.", _TEXT),
+    query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
+    query("cursor", "`next_cursor` of the page before.", _TEXT),
 )
-BOX_BYTES: Final = _query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
+BOX_BYTES: Final = query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
 
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 VALUES: Final[Mapping[str, Any]] = dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], _BINARY)

@@ -20,7 +20,7 @@ from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.errors import BadBody, UnsupportedMediaType
-from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, dtype_to_json
+from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, dtype_to_json, npy_dtype
 from hyperslab.wire import parse_dtype as parse_dtype_text
 
 CASTINGS: Final = ("safe", "same_kind", "unsafe")
@@ -82,7 +82,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
     integer."""
     if values.dtype == dtype:
         return values
-    if values.dtype == _in_npy(dtype):
+    if values.dtype == npy_dtype(dtype):
         return np.ascontiguousarray(values).view(dtype)
     if not np.can_cast(values.dtype, dtype, casting=casting):  # type: ignore[arg-type]
         hint = f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)"
@@ -90,11 +90,6 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
     if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
         raise BadBody("NaN and infinity cannot become integers", dtype_to_json(dtype), dtype_to_json(values.dtype))
     return values.astype(dtype)
-
-
-def _in_npy(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What an npy file makes of a dtype: bfloat16 and its like are bytes there."""
-    return np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
 
 
 def _from_raw(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:

@@ -8,16 +8,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
 
+from hyperslab.api import openapi, writing
 from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
 from hyperslab.api.preconditions import node_check
-from hyperslab.api.reply import Answer, Delivered, json_answer, request_at
+from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import media_type, parse_json_body, read_body
+from hyperslab.api.writing import Operation
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
@@ -26,34 +25,30 @@ from hyperslab.wire import JSON, MERGE_PATCH
 _LARGEST_DOCUMENT = 16 << 20
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _PATCHABLE: Final = ("shape", "attributes")
-_JSON_BODY: Final[dict[str, Any]] = {
-    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}}
-}
+_DOCUMENT: Final = {JSON: {"schema": {"type": "object"}}}
+_FLAG: Final = {"type": "boolean", "default": False}
+_MODE: Final = openapi.query(
+    "mode",
+    "What to do where something is there: fail, open it if it fits, or replace it.",
+    {"type": "string", "enum": list(_MODES), "default": "create"},
+)
+_DIRECTIONS: Final = (
+    openapi.query("expand_only", "Refuse where an axis would shrink.", _FLAG),
+    openapi.query("shrink_only", "Refuse where an axis would grow.", _FLAG),
+)
+_RECURSIVE: Final = openapi.query("recursive", "Also a group that has children.", _FLAG)
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["writing"])
-
-    def add(method: str, summary: str, handler: Any, extra: dict[str, Any]) -> None:
-        async def endpoint(request: StarletteRequest) -> Response:
-            request.scope[ROUTE] = "metadata"
-            ours = request_at(PREFIX, request)
-            return Delivered(await handler(context, ours), ours)
-
-        routes.add_api_route(
-            PREFIX + "/{path:path}",
-            endpoint,
-            methods=[method],
-            summary=summary,
-            openapi_extra=extra,
-            name=f"{method.lower()}_metadata",
-        )
-
-    add("PUT", "Create an array or a group", put_node, _JSON_BODY)
-    add("PATCH", "Resize an array, merge attributes", patch_node, _JSON_BODY)
-    add("DELETE", "Delete a node", delete_node, {})
-    return routes
+    return writing.router(
+        context,
+        [
+            Operation("PUT", PREFIX, "Create an array or a group", put_node, [_MODE], _DOCUMENT),
+            Operation("PATCH", PREFIX, "Resize an array, merge attributes", patch_node, _DIRECTIONS, _DOCUMENT),
+            Operation("DELETE", PREFIX, "Delete a node", delete_node, [_RECURSIVE]),
+        ],
+    )
 
 
 async def put_node(context: Context, request: Request) -> Answer:

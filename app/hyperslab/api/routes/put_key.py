@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
 
+from hyperslab.api import writing
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
 from hyperslab.api.preconditions import key_check
-from hyperslab.api.reply import Answer, Delivered, request_at
+from hyperslab.api.reply import Answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.zarr import PREFIX
 from hyperslab.api.upload import received_body
+from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.errors import KeyNotFound
+from hyperslab.wire import RAW
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["writing"])
-
-    def add(method: str, summary: str, handler: Any) -> None:
-        async def endpoint(request: StarletteRequest) -> Response:
-            request.scope[ROUTE] = "zarr"
-            ours = request_at(PREFIX, request)
-            return Delivered(await handler(context, ours), ours)
-
-        name = f"{method.lower()}_zarr"
-        routes.add_api_route(PREFIX + "/{path:path}", endpoint, methods=[method], summary=summary, name=name)
-
-    add("PUT", "Write a metadata document or an encoded chunk", put_key)
-    add("DELETE", "Remove a key", delete_key)
-    return routes
+    bytes_ = {RAW: {"schema": {"type": "string", "format": "binary"}}}
+    return writing.router(
+        context,
+        [
+            Operation("PUT", PREFIX, "Write a metadata document or an encoded chunk", put_key, (), bytes_),
+            Operation("DELETE", PREFIX, "Remove a key", delete_key),
+        ],
+    )
 
 
 async def put_key(context: Context, request: Request) -> Answer:

@@ -11,22 +11,20 @@ from typing import Any, Final
 import numpy as np
 from fastapi import APIRouter
 from numpy.typing import NDArray
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
 
-from hyperslab.api import openapi
+from hyperslab.api import openapi, writing
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
 from hyperslab.api.object_values import as_objects, unpack
 from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
-from hyperslab.api.reply import Answer, Delivered, json_answer, request_at
+from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import parse_coords
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, parse_raw, parse_values, target
+from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
@@ -37,44 +35,34 @@ from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, TooLarge, Uns
 from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
-_BODY: Final[dict[str, Any]] = {
-    "required": True,
-    "content": {
-        RAW: {"schema": {"type": "string", "format": "binary"}},
-        NPY: {"schema": {"type": "string", "format": "binary"}},
-        JSON: {"schema": {}, "example": 0},
-        OBJECTS: {"schema": {"type": "string", "format": "binary"}},
-    },
-}
-_CASTING: Final = {
-    "name": "casting",
-    "in": "query",
-    "description": "Which conversions of an npy body are allowed, in numpy's words.",
-    "schema": {"type": "string", "enum": list(CASTINGS), "default": "safe"},
-}
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_BODY: Final = {RAW: _BINARY, NPY: _BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: _BINARY}
+_CASTING: Final = openapi.query(
+    "casting",
+    "Which conversions of an npy body are allowed, in numpy's words.",
+    {"type": "string", "enum": list(CASTINGS), "default": "safe"},
+)
+_CHUNK_FORMAT: Final = openapi.query("format", "`stored` for an encoded chunk.", {"type": "string", "enum": ["stored"]})
+_AXIS: Final = (
+    openapi.query("axis", "The axis to append along.", {"type": "integer", "default": 0}),
+    openapi.query("at", "Where the array is believed to end; 409 where it does not.", {"type": "integer"}),
+    _CASTING,
+)
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["writing"])
-
-    def add(method: str, prefix: str, summary: str, handler: Any, extra: dict[str, Any]) -> None:
-        async def endpoint(request: StarletteRequest) -> Response:
-            request.scope[ROUTE] = prefix.rpartition("/")[2]
-            ours = request_at(prefix, request)
-            return Delivered(await handler(context, ours), ours)
-
-        name = f"{method.lower()}_{prefix.rpartition('/')[2]}"
-        routes.add_api_route(
-            prefix + "/{path:path}", endpoint, methods=[method], summary=summary, openapi_extra=extra, name=name
-        )
-
-    writing = {"requestBody": _BODY, "parameters": [openapi.SELECT, openapi.FIELD, _CASTING]}
-    add("PUT", "/v1/slice", "Write a selection of an array", put_slice, writing)
-    add("PUT", "/v1/chunk", "Write one chunk, decoded or as it is stored", put_chunk, {"requestBody": _BODY})
-    add("DELETE", "/v1/chunk", "Remove one chunk: it reads as fill again", delete_chunk, {})
-    add("POST", "/v1/append", "Append along an axis; the server picks the offset", append, {"requestBody": _BODY})
-    return routes
+    values = [openapi.SELECT, openapi.FIELD, _CASTING]
+    chunk = [_CHUNK_FORMAT, openapi.FIELD, _CASTING]
+    return writing.router(
+        context,
+        [
+            Operation("PUT", "/v1/slice", "Write a selection of an array", put_slice, values, _BODY),
+            Operation("PUT", "/v1/chunk", "Write one chunk, decoded or as it is stored", put_chunk, chunk, _BODY),
+            Operation("DELETE", "/v1/chunk", "Remove one chunk: it reads as fill again", delete_chunk),
+            Operation("POST", "/v1/append", "Append along an axis; the server picks the offset", append, _AXIS, _BODY),
+        ],
+    )
 
 
 async def put_slice(context: Context, request: Request) -> Answer:
