@@ -65,7 +65,7 @@ javascript_clients() {
 
 python=$(find_python)
 environment .venv-test -e '.[test]'
-environment .venv-zarr2 'zarr==2.18.*' 'numcodecs<0.16' fsspec aiohttp
+environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
 environment .venv-napari napari-ome-zarr
 system_package chromium chromium
 system_package node nodejs

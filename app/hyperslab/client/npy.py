@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from hyperslab.wire import npy_dtype
+
 
 def encode_npy(array: np.ndarray[Any, Any]) -> bytes:
     """``array`` in npy format, C order; the dtype must not hold objects."""
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.asarray(array, order="C"), allow_pickle=False)
+    items = np.asarray(array, order="C")
+    np.lib.format.write_array(buffer, items.view(npy_dtype(items.dtype)), allow_pickle=False)
     return buffer.getvalue()

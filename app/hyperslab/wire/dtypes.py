@@ -45,6 +45,20 @@ def parse_dtype(text: str) -> np.dtype[Any]:
     return dtype_from_json(json.loads(text))
 
 
+def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What an npy file has in place of ``dtype``, byte for byte the same: ``bfloat16`` and its like are raw bytes."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((npy_dtype(base), shape))
+    if dtype.names is not None:
+        fields = [(name, *dict(dtype.fields or {})[name][:2]) for name in dtype.names]
+        formats, offsets = [npy_dtype(field) for _, field, _ in fields], [offset for _, _, offset in fields]
+        return np.dtype(
+            {"names": list(dtype.names), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
+        )
+    return np.dtype(f"|V{dtype.itemsize}") if dtype.isbuiltin == 2 else dtype
+
+
 def _extension_dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes  # heavy, and only needed for its own types
 

@@ -1,0 +1,136 @@
+"""Arrays of three libraries read through the service, and arrays of the service read by three libraries.
+
+Each dtype of the tables with each compressor, order and separator; filters with the dtypes that they take.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyperslab import RemoteArray
+from tests.conformance.service import Conformance, Node, decoded
+from tests.interop.jobs import CHUNKS, SHAPE, Job, assert_equal, filter_jobs, jobs_of
+from tests.interop.libraries import Library
+from tests.interop.tables import COMPRESSORS, DTYPES, FILTERS, CodecRow, DtypeRow, LibraryName
+
+Libraries = Mapping[LibraryName, Library]
+
+_BY_DTYPE = [(row, name) for row in DTYPES for name in sorted(row.libraries)]
+_BY_FILTER = [(row, name) for row in FILTERS for name in sorted(row.libraries)]
+
+
+def ids(pairs: list[Any]) -> list[str]:
+    return [f"{getattr(row, 'title', '') or row.id}-{name}" for row, name in pairs]
+
+
+def of_library(row: DtypeRow, name: LibraryName) -> list[Job]:
+    """The jobs whose compressors the library knows."""
+    return jobs_of(row, tuple(codec for codec in COMPRESSORS if name in codec.libraries))
+
+
+@pytest.mark.parametrize(("row", "name"), _BY_DTYPE, ids=ids(_BY_DTYPE))
+def test_arrays_of_a_library_read_equal(
+    service: Conformance, libraries: Libraries, row: DtypeRow, name: LibraryName
+) -> None:
+    jobs, root = of_library(row, name), service.node()
+
+    libraries[name].write(root.folder, jobs)
+
+    for number, job in enumerate(jobs):
+        assert_reads(root.below(job.name), job, in_full=number % 4 == 0)
+
+
+@pytest.mark.parametrize(("row", "name"), _BY_FILTER, ids=ids(_BY_FILTER))
+def test_filtered_arrays_of_a_library_read_equal(
+    service: Conformance, libraries: Libraries, row: CodecRow, name: LibraryName
+) -> None:
+    jobs, root = filter_jobs(row), service.node()
+
+    libraries[name].write(root.folder, jobs)
+
+    for job in jobs:
+        assert_reads(root.below(job.name), job, in_full=True)
+
+
+def assert_reads(node: Node, job: Job, *, in_full: bool) -> None:
+    """A slice over HTTP, whole and turned around; in every other way, too, if ``in_full``."""
+    where, expected = str(job), job.values
+    assert_equal(node.values(), expected, where)
+    if not in_full:
+        return
+    array = node.remote()
+    assert array.dtype == expected.dtype, where
+    assert_equal(array[...], expected, where)
+    assert_equal(array[::-1, 1:4], expected[::-1, 1:4], where)
+    assert_equal(array.oindex[[2, 0], [4, 1]], expected[[2, 0]][:, [4, 1]], where)
+    assert_equal(node.values(select="2,::-2"), expected[2, ::-2], where)
+    assert_equal(decoded(node.get("chunk", "/1.1")), expected[2:, 3:], where)
+    if not expected.dtype.hasobject:
+        npy = np.load(io.BytesIO(node.get("slice", format="npy").content), allow_pickle=False)
+        assert_equal(npy.view(expected.dtype), expected, where)
+    assert len(json.loads(node.get("slice", format="json").content)) == SHAPE[0], where
+
+
+@pytest.fixture(params=DTYPES, ids=lambda row: row.title)
+def written(request: pytest.FixtureRequest, service: Conformance) -> tuple[DtypeRow, Node, list[Job]]:
+    """All arrays of one dtype, created and written over HTTP; every fourth one by `RemoteArray`."""
+    row: DtypeRow = request.param
+    root, jobs = service.node(), jobs_of(row)
+    for number, job in enumerate(jobs):
+        make(root.below(job.name), job, by_client=number % 4 == 0)
+    return row, root, jobs
+
+
+def make(node: Node, job: Job, *, by_client: bool) -> None:
+    made = node.put(json={**job.document, "shape": SHAPE, "chunks": CHUNKS})
+    assert made.status_code == 201, (made.text, job)
+    if by_client or job.values.dtype.hasobject:
+        node.remote()[...] = job.values
+        return
+    put = node.put("slice", content=job.values.tobytes())
+    assert put.status_code == 204, (put.text, job)
+
+
+def test_our_arrays_are_read_equal_by_every_library(
+    written: tuple[DtypeRow, Node, list[Job]], libraries: Libraries
+) -> None:
+    row, root, jobs = written
+    for name in sorted(row.libraries):
+        known = {id(config) for codec in COMPRESSORS if name in codec.libraries for config in codec.configs}
+        readable = [job for job in jobs if id(job.compressor) in known]
+
+        found = libraries[name].read(root.folder, readable)
+
+        for job in readable:
+            assert_equal(found[job.name], job.values, f"{name}: {job}")
+
+
+@pytest.mark.parametrize(("row", "name"), _BY_FILTER, ids=ids(_BY_FILTER))
+def test_our_filtered_arrays_are_read_equal(
+    service: Conformance, libraries: Libraries, row: CodecRow, name: LibraryName
+) -> None:
+    root, jobs = service.node(), filter_jobs(row)
+    for job in jobs:
+        make(root.below(job.name), job, by_client=True)
+
+    found = libraries[name].read(root.folder, jobs)
+
+    for job in jobs:
+        assert_equal(found[job.name], job.values, f"{name}: {job}")
+
+
+@pytest.mark.parametrize("row", [row for row in FILTERS if not row.libraries], ids=lambda row: row.id)
+def test_filters_that_no_library_here_has_read_back_equal(service: Conformance, row: CodecRow) -> None:
+    """Within the tolerance of zfpy, which loses some."""
+    for job in filter_jobs(row):
+        node = service.node()
+        make(node, job, by_client=True)
+        array = node.remote()
+        assert isinstance(array, RemoteArray)
+        np.testing.assert_allclose(array[...], job.values, atol=0.001)
