@@ -79,7 +79,7 @@ def running_server(
             print(output.read_text(encoding="utf-8", errors="replace"))
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[Any]) -> None:
     """Ask a process to end, and end it where it does not."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from tests.benchmarks.data import ALL
 from tests.benchmarks.machine import machine_facts, versions
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import plain, target_table
-from tests.benchmarks.results import Outcome, Run
+from tests.benchmarks.results import Measurement, Outcome, Run, load
 from tests.benchmarks.suite import Bench, Suite
 from tests.benchmarks.timing import Effort
 from tests.tools import ROOT
@@ -21,25 +22,40 @@ from tests.tools import ROOT
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
+    done = load(options.read) if options.read else measured(options)
+    for outcome in done.outcomes:
+        show(SUITES[outcome.suite], outcome)
+    if options.json:
+        options.json.write_text(done.to_json() + "\n", encoding="utf-8")
+    if options.plots:
+        from tests.benchmarks.plots import draw
+
+        options.plots.mkdir(parents=True, exist_ok=True)
+        draw(done, options.plots)
+    if options.write_docs:
+        from tests.benchmarks.pages import write_docs
+
+        write_docs(done)
+
+
+def measured(options: argparse.Namespace) -> Run:
+    """Run the chosen suites. One that fails is noted, so that hours of others are not lost."""
     bench = _bench(options)
     bench.arrays.mkdir(parents=True, exist_ok=True)
     names = list(SUITES) if options.suite == "all" else options.suite.split(",")
     facts, found = machine_facts(), versions(bench.zarr2_python)
-    outcomes = []
-    for name in names:
-        outcome = run(SUITES[name], bench)
-        show(SUITES[name], outcome)
-        outcomes.append(outcome)
-    done = Run(facts, found, _command(options), outcomes)
-    if options.json:
-        options.json.write_text(done.to_json() + "\n", encoding="utf-8")
+    return Run(facts, found, _command(options), [run(SUITES[name], bench) for name in names])
 
 
 def run(suite: Suite, bench: Bench) -> Outcome:
-    """Measure one suite."""
+    """Measure one suite; what it found before it failed is kept."""
     bench.say(f"{suite.name}: {suite.title}")
     before, began = len(bench.notes), time.monotonic()
-    measurements = list(suite.measure(bench))
+    measurements: list[Measurement] = []
+    try:
+        measurements.extend(suite.measure(bench))
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        bench.note(f"{suite.name} ended early: {type(error).__name__}: {error}")
     return Outcome(suite.name, round(time.monotonic() - began, 1), measurements, tuple(bench.notes[before:]))
 
 
@@ -62,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=20.0, help="after how many seconds a case ends all the same")
     parser.add_argument("--arrays", help="some of the arrays only: stack,climate,slide,field,small")
     parser.add_argument("--json", type=Path, help="write what was measured")
+    parser.add_argument("--read", type=Path, metavar="JSON", help="measure nothing: show an earlier run's JSON")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures as SVG")
+    parser.add_argument("--write-docs", action="store_true", help="fill in docs/explanation/performance.md")
     return parser
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +44,16 @@ def module(name: str, *arguments: str, environment: Mapping[str, str] | None = N
     try:
         yield process
     finally:
-        stop(process)
+        end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Stop a process that was started here and close its pipes."""
+    stop(process)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 def start(python: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:

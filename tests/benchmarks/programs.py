@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.cases import Case, Selection
-from tests.benchmarks.processes import cpu_seconds, start
-from tests.server import Server, Stores, running_server, stop
+from tests.benchmarks.processes import cpu_seconds, end, start
+from tests.server import Server, Stores, running_server
 
 
 class ProgramFailed(Exception):
@@ -120,7 +120,7 @@ def _started(program: Program) -> Iterator[Running]:
     try:
         yield Running(program, process)
     finally:
-        stop(process)
+        end(process)
 
 
 @contextmanager

@@ -74,7 +74,13 @@ def load(path: Path) -> Run:
     """A run from its JSON."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     outcomes = [
-        Outcome(**{**outcome, "measurements": [Measurement(**m) for m in outcome["measurements"]]})
+        Outcome(
+            **{
+                **outcome,
+                "measurements": [Measurement(**m) for m in outcome["measurements"]],
+                "notes": tuple(outcome["notes"]),
+            }
+        )
         for outcome in document.pop("outcomes")
     ]
     return Run(**document, outcomes=outcomes)

@@ -27,6 +27,8 @@ def take_turns(case: Case, workers: Sequence[Running], effort: Effort) -> tuple[
     """One measurement for each worker that gives the first one's values, and what is wrong with the others."""
     problems: list[str] = []
     able = _those_that_agree(case, workers, problems)
+    if not able:
+        return [], problems
     deadline = time.monotonic() + effort.seconds
     numbers = {worker.program.title: _repeats(worker.sample(case, 1)) for worker in able}
     samples: dict[str, list[Sample]] = {worker.program.title: [] for worker in able}

@@ -75,7 +75,7 @@ def targets(outcome: Outcome) -> Sequence[Target]:
         Target(
             "at most 1.2× TensorStore in process on reads of 1 MiB and more",
             f"mean {mean or 0:.2f}×; above: {slow or 'none'}",
-            not slow,
+            bool(big) and not slow,
         )
     ]
     if OVER_NGINX[0] in outcome.programs():

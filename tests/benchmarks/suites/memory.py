@@ -80,6 +80,8 @@ def tables(outcome: Outcome) -> list[Table]:
 
 
 def targets(outcome: Outcome) -> Sequence[Target]:
+    if len(outcome.cases()) < 3:
+        return []
     one, many = (outcome.value(case, OURS, "growth") or 0 for case in (ONE, MANY))
     cache, limit = outcome.value(ONE, OURS, "cache") or 0, outcome.value(MANY, OURS, "limit") or 0
     client = outcome.value("1 GiB into memory", CLIENT, "above") or 0

@@ -16,17 +16,16 @@ from urllib.parse import urlsplit
 
 from tests.benchmarks.cases import Case, cases_of
 from tests.benchmarks.data import CLIMATE, FIELD, SLIDE, STACK, ArraySpec, make
-from tests.benchmarks.processes import cpu_seconds, start
+from tests.benchmarks.processes import cpu_seconds, end, start
 from tests.benchmarks.programs import quiet_server
 from tests.benchmarks.report import comparison, geometric_mean, ratio, times
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
 from tests.benchmarks.suite import Bench, Suite
-from tests.server import stop
 
 OURS: Final = "Hyperslab"
 CACHED: Final = "Hyperslab, cached"
 PEERS: Final = ("Tiled", "h5grove")
-INSTALL: Final = "pip install 'tiled[server]' 'h5grove[fastapi]' hdf5plugin zarr"
+INSTALL: Final = "tests/benchmarks/run.sh brings them"
 
 _SPECS: Final = (STACK, CLIMATE, SLIDE, FIELD)
 _LARGEST: Final = 64 << 20
@@ -99,7 +98,7 @@ def peer(name: str, folder: Path, python: str) -> Iterator[tuple[str, int]]:
         _wait(url)
         yield url, process.pid
     finally:
-        stop(process)
+        end(process)
 
 
 def _wait(url: str) -> None:

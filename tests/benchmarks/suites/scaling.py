@@ -144,6 +144,8 @@ def tables(outcome: Outcome) -> list[Table]:
 
 def targets(outcome: Outcome) -> Sequence[Target]:
     growths = {step: _growth(outcome, p, step) or 9 for p, step in _lines(outcome) if p == "Hyperslab"}
+    if not growths:
+        return []
     worst = max(growths, key=growths.__getitem__)
     text = "open, plan and one tile cost the same for 10⁸ chunks as for 10²"
     return [Target(text, f"at most {growths[worst]:.2f}× ({worst})", growths[worst] <= _MOST)]

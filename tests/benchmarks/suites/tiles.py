@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +24,13 @@ from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.raster import Indexed, Planes, Raster, to_planes
 from hyperslab.tiles.service import Tiles
 from tests.arrays.support import service_on
-from tests.benchmarks.processes import start
+from tests.benchmarks.processes import end, start
 from tests.benchmarks.programs import quiet_server
 from tests.benchmarks.report import NONE, amount, ratio, times
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
 from tests.benchmarks.sockets import connected
 from tests.benchmarks.suite import Bench, Suite
 from tests.benchmarks.suites.peers import INSTALL, peer
-from tests.server import stop
 from tests.tiles.support import Array, Query, write_image
 
 COLD: Final = "cold"
@@ -50,6 +50,9 @@ _COLOURS: Final = [("color", "F00"), ("color", "0F0"), ("color", "00F")]
 
 _CACHES: Final = {COLD: (0, 0), CHUNKS_CACHED: (1 << 30, 0), TILES_CACHED: (0, 1 << 30)}
 """Bytes for chunks and for tiles."""
+
+_OMERO: Final = {"omero": {"channels": [{"label": name, "color": "FFFFFF", "active": True} for name in "rgb"]}}
+"""large_image takes only groups for OME-Zarr that have this."""
 
 Work = Callable[[], int]
 """Makes one tile and returns how many bytes it has."""
@@ -111,14 +114,14 @@ def measure(bench: Bench, side: int = SIDE) -> Iterator[Measurement]:
     folder = bench.folder / "pictures"
     base = stack(side)
     if not (folder / "a").exists():
-        write_image(folder / "unfinished", pyramid(base), "cyx", chunks=(1, 256, 256))
+        write_image(folder / "unfinished", pyramid(base), "cyx", _OMERO, chunks=(1, 256, 256))
         (folder / "unfinished").rename(folder / "a")
     picture, seconds = Picture(folder, base), 0.3 if bench.quick else 2.0
     for look, size in itertools.product((GREY, VIRIDIS, CHANNELS), _SIZES):
         bench.say(f"  {look.name} {size}²")
         raster = raster_of(base, look, size)
-        yield _measured(look, size, OURS_ALONE, lambda r=raster: len(encode_picture(r, "png", quality=80)), seconds)
-        yield _measured(look, size, PILLOW_ALONE, lambda r=raster: len(with_pillow(r)), seconds)
+        yield _measured(look, size, OURS_ALONE, partial(with_ours, raster), seconds)
+        yield _measured(look, size, PILLOW_ALONE, partial(with_pillow, raster), seconds)
         for program, (chunks, tiles) in _CACHES.items():
             with ExitStack() as ending:
                 work = _drawing(picture, look, size, ending, chunks=chunks, tiles=tiles)
@@ -135,7 +138,8 @@ def _measured(look: Look, size: int, program: str, work: Work, seconds: float) -
 def rate(work: Work, seconds: float) -> tuple[float, float]:
     """Calls a second, and mean bytes."""
     work()
-    sizes, began = [], time.perf_counter()
+    sizes: list[int] = []
+    began = time.perf_counter()
     while time.perf_counter() - began < seconds or not sizes:
         sizes.append(work())
     return len(sizes) / (time.perf_counter() - began), float(np.mean(sizes))
@@ -164,15 +168,20 @@ def raster_of(base: Array, look: Look, size: int) -> Raster:
     return Indexed(steps[0], named_lut("gray" if look is GREY else "viridis"))
 
 
-def with_pillow(raster: Raster) -> bytes:
-    """What a server does that leaves PNG to Pillow."""
+def with_ours(raster: Raster) -> int:
+    """Bytes of the PNG that our encoder makes."""
+    return len(encode_picture(raster, "png", quality=80))
+
+
+def with_pillow(raster: Raster) -> int:
+    """The same for a server that leaves PNG to Pillow."""
     if isinstance(raster, Indexed) and (raster.palette[:, 0] == raster.palette[:, 1]).all():
         image = Image.fromarray(raster.index)
     else:
         image = Image.fromarray(np.ascontiguousarray(to_planes(raster).rgb.transpose(1, 2, 0)))
     out = io.BytesIO()
     image.save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return out.tell()
 
 
 # --- other programs --------------------------------------------------------------------------------------------
@@ -226,14 +235,14 @@ def _large_image(bench: Bench, picture: Picture, seconds: float) -> Iterator[Mea
     if bench.peers_python is None:
         return
     for look, what in ((GREY, "grey"), (CHANNELS, "channels")):
-        arguments = [str(picture.folder / "a"), "256", what, str(seconds)]
+        arguments = [str(picture.folder / "a" / ".zattrs"), "256", what, str(seconds)]
         process = start(bench.peers_python, ["-W", "ignore", "-m", "tests.benchmarks.large_image_worker", *arguments])
         try:
             out, _ = process.communicate(timeout=60 + seconds)
         finally:
-            stop(process)
+            end(process)
         if not out:
-            bench.note("large_image is left out: `pip install large-image-source-zarr` brings it")
+            bench.note(f"large_image is left out ({INSTALL})")
             return
         yield Measurement(f"{look.name} 256²", LARGE_IMAGE, json.loads(out))
 

@@ -179,7 +179,7 @@ def targets(outcome: Outcome) -> Sequence[Target]:
     found = ", ".join(f"{case} {speed:.2f}×" for case, speed in speeds.items())
     mean = geometric_mean(speeds.values()) or 0.0
     text = "whole arrays through HTTP at least as fast as zarr-python locally"
-    return [Target(text, f"{found}; mean {mean:.2f}×", all(speed >= 1 for speed in speeds.values()))]
+    return [Target(text, f"{found}; mean {mean:.2f}×", bool(whole) and min(speeds.values()) >= 1)]
 
 
 SUITE: Final = Suite("writes", "Writing", measure, tables, targets)

@@ -1,0 +1,257 @@
+"""The benchmark's own parts, on arrays so small that nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.benchmarks import pages, report, wrk
+from tests.benchmarks.cases import Case, cases_of
+from tests.benchmarks.data import ALL, SLIDE, STACK, ArraySpec, make, make_all
+from tests.benchmarks.object_server import Bucket
+from tests.benchmarks.programs import Program, running
+from tests.benchmarks.registry import SUITES
+from tests.benchmarks.results import Measurement, Outcome, Run, Table, Target, load
+from tests.benchmarks.suite import Bench
+from tests.benchmarks.suites import engine, scaling, smoke, writes
+from tests.benchmarks.timing import Effort, take_turns
+from tests.benchmarks.viewers import Look
+
+TINY = replace(STACK, name="tiny", shape=(8, 50, 40), chunks=(4, 32, 32))
+FLAT = replace(SLIDE, name="flat", shape=(70, 60), chunks=(32, 32))
+EFFORT = Effort(rounds=1, seconds=0.1)
+
+WRK = """Running 1s test @ http://127.0.0.1:1/
+  Latency Distribution
+     50%  480.00us
+     75%    1.09ms
+     90%    2.01ms
+     99%    1.20s
+  14866 requests in 1.10s, 477.33MB read
+  Non-2xx or 3xx responses: 3
+Requests/sec:  13514.54
+"""
+
+
+def outcome(walls: dict[tuple[str, str], float], suite: str = "engine") -> Outcome:
+    measured = [Measurement(case, name, {"wall": wall, "cpu": wall}) for (case, name), wall in walls.items()]
+    return Outcome(suite, 1.0, measured)
+
+
+# --- data and cases ----------------------------------------------------------------------------------------------
+
+
+def test_arrays_are_the_same_every_time_and_read_back_with_zarr_python(tmp_path: Path) -> None:
+    expected = np.concatenate([block for _, block in TINY.blocks()])
+
+    make_all(tmp_path, (TINY, FLAT))
+    array = zarr.open_array(str(tmp_path / "tiny"), mode="r")
+
+    assert array.chunks == TINY.chunks
+    np.testing.assert_array_equal(array[...], expected)
+    np.testing.assert_array_equal(np.concatenate([block for _, block in TINY.blocks()]), expected)
+
+
+def test_an_array_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+
+    make(tmp_path, TINY)
+
+    assert list((tmp_path / "tiny").iterdir()) == []
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
+def test_cases_lie_in_the_array_and_know_their_size(spec: ArraySpec) -> None:
+    for case in cases_of(spec):
+        shape = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)[case.selection]
+
+        assert shape.nbytes == case.nbytes <= case.touched_nbytes
+
+
+def test_planes_and_points_of_big_chunks_are_small_parts_of_them() -> None:
+    parts = {case.name for case in cases_of(STACK) if case.is_small_part_of_big_chunks}
+
+    assert {"plane z", "series", "cell"} <= parts
+    assert "whole" not in parts
+    assert not any(case.is_small_part_of_big_chunks for case in cases_of(SLIDE))
+
+
+# --- programs take turns -----------------------------------------------------------------------------------------
+
+
+def test_programs_that_agree_are_timed_and_others_are_left_out(tmp_path: Path) -> None:
+    make_all(tmp_path, (TINY,))
+    other = tmp_path / "other"
+    make_all(other, (replace(TINY, dtype="<u4"),))
+    programs = [
+        Program("ours", "hyperslab", str(tmp_path)),
+        Program("zarr", "zarr-python", str(tmp_path)),
+        Program("wrong", "zarr-python", str(other)),
+        Program("absent", "zarr-python", str(tmp_path / "nowhere")),
+    ]
+
+    with running(programs) as (workers, problems):
+        found, wrong = take_turns(next(cases_of(TINY)), workers, EFFORT)
+
+    assert problems == []
+    assert [measurement.program for measurement in found] == ["ours", "zarr"]
+    assert all(measurement.values["wall"] > 0 for measurement in found)
+    assert [text.partition(" ")[2][:12] for text in wrong] == ["whole: wrong", "whole: absen"]
+
+
+def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
+    with running([Program("nobody", "no such reader", str(tmp_path))]) as (workers, _):
+        found, wrong = take_turns(next(cases_of(TINY)), workers, EFFORT)
+
+    assert found == []
+    assert "nobody" in wrong[0]
+
+
+def test_the_smoke_benchmark_runs_on_any_arrays(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, EFFORT)
+
+    found = Outcome("smoke", 0.0, list(smoke.measure(bench, [FLAT])), bench.notes)
+
+    assert bench.notes == []
+    assert {"flat: whole", "flat: cell", "flat: one chunk"} <= set(found.cases())
+    assert found.value("flat: one chunk", smoke.CHUNK) is not None
+    assert [table.title for table in smoke.tables(found)] == ["Slices", "Chunks"]
+
+
+def test_boxes_to_write_cross_the_edges_of_chunks_and_stay_inside() -> None:
+    boxes = writes.cases_of(TINY, boxes=9)[1].boxes
+
+    assert len(set(map(str, boxes))) > 1
+    for box in boxes:
+        assert all(isinstance(s, slice) and 0 <= s.start < s.stop <= n for s, n in zip(box, TINY.shape, strict=True))
+
+
+def test_sparse_arrays_hold_the_tile_that_is_read(tmp_path: Path) -> None:
+    name = scaling.make_sparse(tmp_path, 10)
+
+    tile = np.asarray(zarr.open_array(str(tmp_path / name), mode="r")[1300:1556, 1300:1556])
+
+    assert tile.all()
+
+
+# --- servers and loads of the benchmark's own ----------------------------------------------------------------------
+
+
+def test_the_bucket_lists_and_gives_ranges(tmp_path: Path) -> None:
+    for name in ("a/0.0", "a/0.1", "b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"0123456789")
+    bucket = Bucket(tmp_path)
+
+    listed = b"".join(bucket.answer("GET", "/bucket?list-type=2&prefix=a/&start-after=a/0.0", {})[0])
+    part = bucket.answer("GET", "/bucket/a/0.1", {"range": "bytes=2-4"})[0]
+    missing = bucket.answer("HEAD", "/bucket/a/9.9", {})[0]
+
+    assert b"<Key>a/0.1</Key>" in listed
+    assert b"a/0.0" not in listed
+    assert part[0].startswith(b"HTTP/1.1 206")
+    assert part[1] == b"234"
+    assert missing[0].startswith(b"HTTP/1.1 404")
+    assert bucket.counts == {"list": 1, "get": 1, "head": 1}
+
+
+def test_wrk_is_understood() -> None:
+    found = wrk.parse(WRK, cpu=14.866)
+
+    assert (found.rate, found.p99, found.failed) == (13514.54, 1.2, 3)
+    assert (found.median, found.cpu) == (pytest.approx(480e-6), pytest.approx(1e-3))
+
+
+def test_quantiles_are_of_what_was_seen() -> None:
+    look = Look([0.3, 0.1, 0.2])
+
+    assert [look.quantile(share) for share in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
+
+
+# --- reports -----------------------------------------------------------------------------------------------------
+
+
+def test_ratios_and_their_mean_stand_in_the_table() -> None:
+    found = outcome({("a", "x"): 1.0, ("a", "y"): 2.0, ("b", "x"): 8.0, ("b", "y"): 1.0, ("c", "x"): 1.0})
+
+    table = report.comparison(found, "title", ours="x", against=["y"], cases=found.cases())
+
+    assert [row[3] for row in table.rows] == ["0.50×", "8.00×", "–", "2.00×"]
+    assert report.markdown(table).splitlines()[1] == "| --- | --: | --: | --: | --: |"
+    assert report.plain(table).startswith("title\n-----\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4.2e-5, "42 µs"), (None, "–"), (1e-8, "0.01 µs")]
+)
+def test_durations_have_the_unit_that_suits(seconds: float | None, text: str) -> None:
+    assert report.duration(seconds) == text
+
+
+def test_targets_of_the_engine_name_the_cases_that_miss_them() -> None:
+    walls = {("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 4.0, ("b", engine.OURS): 3.0, ("b", "zarrs"): 2.0}
+
+    fast, never_slower = engine.targets(outcome(walls))
+
+    assert (fast.met, fast.found) == (True, "0.25×")
+    assert (never_slower.met, never_slower.found) == (False, "b (1.50× zarrs)")
+
+
+def test_a_run_comes_back_from_its_json(tmp_path: Path) -> None:
+    run = Run({"cores": "2"}, {"python": "3"}, "command", [outcome({("a", "x"): 1.0})])
+    path = tmp_path / "run.json"
+
+    path.write_text(run.to_json())
+
+    assert load(path) == run
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_reports_also_on_nothing(name: str) -> None:
+    empty = Outcome(name, 0.0, [])
+
+    tables: Sequence[Table] = SUITES[name].tables(empty)
+    targets: Sequence[Target] = SUITES[name].targets(empty)
+
+    assert not any(target.met for target in targets)
+    assert all(len(row) == len(table.head) for table in tables for row in table.rows)
+
+
+def test_the_page_is_filled_between_its_marks_only() -> None:
+    text = "before\n<!-- made: engine -->\nold\n<!-- end -->\nafter\n<!-- made: http -->\nkept\n<!-- end -->\n"
+
+    filled = pages.filled(text, {"engine": "new"})
+
+    assert "new" in filled
+    assert "old" not in filled
+    assert filled.endswith("after\n<!-- made: http -->\nkept\n<!-- end -->\n")
+    assert pages.filled(filled, {"engine": "new"}) == filled
+
+
+def test_the_page_has_a_place_for_every_suite_but_the_smoke_benchmark() -> None:
+    text = pages.PAGE.read_text(encoding="utf-8")
+
+    assert [name for name in SUITES if name != "smoke" and f"<!-- made: {name} -->" not in text] == []
+
+
+def test_pictures_are_the_same_for_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="comes with the extra [bench]")
+    from tests.benchmarks.plots import draw
+
+    run = Run({}, {}, "", [outcome({("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 2.0})])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+
+    (first,), (second,) = draw(run, tmp_path / "one"), draw(run, tmp_path / "two")
+
+    assert first.read_bytes() == second.read_bytes()
+    assert first.name == "performance-engine.svg"
+
+
+def test_a_case_spells_its_selection_as_the_service_does() -> None:
+    assert Case(TINY, "x", (slice(1, 2), 3, slice(0, 4))).text == "1:2,3,0:4"
