@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import subprocess
@@ -31,6 +32,22 @@ class Library(Protocol):
         """The values by name of the job."""
         ...
 
+    def describe(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Described]:
+        """What the library understands of the metadata."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """``fill``: the bytes of one item, None where it is null; ``compressor`` and ``filters`` by their ids."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    order: str
+    fill: bytes | None
+    compressor: str | None
+    filters: tuple[str, ...]
+
 
 class Zarr3:
     def write(self, folder: Path, jobs: Sequence[Job]) -> None:
@@ -52,6 +69,18 @@ class Zarr3:
 
     def read(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Any]:
         return {job.name: zarr.open_array(f"{folder}/{job.name}", mode="r", zarr_format=2)[...] for job in jobs}
+
+    def describe(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Described]:
+        return {job.name: self._describe(f"{folder}/{job.name}") for job in jobs}
+
+    def _describe(self, path: str) -> Described:
+        array = zarr.open_array(path, mode="r", zarr_format=2)
+        document = array.metadata.to_dict()
+        fill = None if array.fill_value is None else np.asarray(array.fill_value, array.dtype).tobytes()
+        compressor: Any = document["compressor"]
+        filters: Any = document["filters"] or ()
+        ids = tuple(codec["id"] for codec in filters)
+        return Described(array.shape, array.chunks, array.order, fill, compressor and compressor["id"], ids)
 
 
 def _filters_of_zarr3(job: Job) -> Any:
@@ -83,6 +112,16 @@ class TensorStore:
     def read(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Any]:
         return {job.name: self._read(f"{folder}/{job.name}", job) for job in jobs}
 
+    def describe(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Described]:
+        return {job.name: self._describe(f"{folder}/{job.name}", job) for job in jobs}
+
+    def _describe(self, path: str, job: Job) -> Described:
+        array = self._open(path, _fields(job)[0])
+        metadata = array.spec().to_json()["metadata"]
+        fill = _stored(metadata["fill_value"], array, job.dtype)
+        compressor = metadata["compressor"] and metadata["compressor"]["id"]
+        return Described(tuple(metadata["shape"]), tuple(metadata["chunks"]), metadata["order"], fill, compressor, ())
+
     def _read(self, path: str, job: Job) -> Array:
         fields = _fields(job)
         if fields == [None]:
@@ -102,6 +141,15 @@ class TensorStore:
         if job is not None:
             spec["metadata"] = {**job.document, "shape": SHAPE, "chunks": CHUNKS, "fill_value": None}
         return tensorstore.open(spec, open=True, create=job is not None).result()
+
+
+def _stored(fill: Any, array: Any, dtype: Any) -> bytes | None:
+    """The bytes of one item: of records they stand in the document, all else is in native byte order there."""
+    if fill is None:
+        return None
+    if isinstance(dtype, list):
+        return base64.b64decode(fill)
+    return np.asarray(array.fill_value).astype(wire.dtype_from_json(dtype)).tobytes()
 
 
 def _fields(job: Job) -> list[Any]:
@@ -128,12 +176,19 @@ def read(path, job):
     store = zarr.storage.FSStore(path, mode="r") if path.startswith("http") else path
     return numpy.asarray(zarr.open_array(store, mode="r")[...])
 
+def describe(path, job):
+    array = zarr.open_array(zarr.storage.FSStore(path, mode="r") if path.startswith("http") else path, mode="r")
+    fill = None if array.fill_value is None else numpy.asarray(array.fill_value, array.dtype).tobytes()
+    compressor = array.compressor and array.compressor.codec_id
+    filters = tuple(codec.codec_id for codec in array.filters or ())
+    return array.shape, array.chunks, array.order, fill, compressor, filters
+
 for line in sys.stdin:
     asked, answered = json.loads(line)
     with open(asked, "rb") as file:
         action, folder, jobs = pickle.load(file)
     try:
-        do = {"write": write, "read": read}[action]
+        do = {"write": write, "read": read, "describe": describe}[action]
         answer = {job["name"]: do(folder + "/" + job["name"], job) for job in jobs}
     except Exception:
         answer = traceback.format_exc()
@@ -155,6 +210,10 @@ class Zarr2:
 
     def read(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Any]:
         return self._run("read", str(folder), [_plain(job) for job in jobs])
+
+    def describe(self, folder: Path | str, jobs: Sequence[Job]) -> dict[str, Described]:
+        found = self._run("describe", str(folder), [_plain(job) for job in jobs])
+        return {name: Described(*members) for name, members in found.items()}
 
     def _run(self, action: str, folder: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         asked, answered = self.scratch / "asked.pickle", self.scratch / "answered.pickle"
