@@ -205,9 +205,44 @@ def test_nearly_everything_is_as_well_fetched_whole() -> None:
 def test_codecs_that_cannot_be_entered_midway_have_no_partial_decoder() -> None:
     filters = [{"id": "shuffle", "elementsize": 4}]
 
-    assert array_of([100], "<i4", {"id": "zlib"}).codec.partial is None
+    assert array_of([100_000], "<i4", {"id": "bz2"}).codec.partial is None
     assert array_of([100], "<i4", {"id": "blosc"}, filters=filters).codec.partial is None
     assert array_of([100], "|O", {"id": "blosc"}, filters=[{"id": "vlen-utf8"}]).codec.partial is None
+
+
+@pytest.mark.parametrize("config", [{"id": "zlib"}, {"id": "gzip"}, {"id": "zstd", "level": 3}])
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 30_000), (17, 18), (40_000, 60_000)])
+def test_a_stream_is_decoded_as_far_as_is_needed(config: dict[str, Any], start: int, stop: int) -> None:
+    array = array_of([80_000], "<u2", config)
+    values = values_of((80_000,), array.dtype.numpy)
+    stored = array.codec.encode(values)
+    partial = partial_of(array)
+    runs, out = [(start, stop)], np.empty(stop - start, "<u2")
+
+    chunk = partial.decode_runs(stored, runs, "0")
+
+    assert not partial.enters_midway
+    assert partial.worth_it(runs)
+    assert chunk is not None
+    np.testing.assert_array_equal(chunk[start:stop], values[start:stop])
+    assert partial.decode_run_into(stored, start, out, "0")
+    np.testing.assert_array_equal(out, values[start:stop])
+    np.testing.assert_array_equal(partial.decode_parts(b"", [(0, stored)], runs, "0")[start:stop], values[start:stop])
+    assert partial.ranges(b"", runs, "0") is None
+
+
+@pytest.mark.parametrize("config", [{"id": "zlib"}, {"id": "gzip"}, {"id": "zstd"}])
+def test_a_stream_that_ends_early_or_is_none_is_corrupt_or_left_to_the_whole(config: dict[str, Any]) -> None:
+    array = array_of([80_000], "<u2", config)
+    stored = array.codec.encode(values_of((80_000,), array.dtype.numpy))
+    partial = partial_of(array)
+
+    assert not partial.worth_it([(70_000, 80_000)])
+    assert partial.decode_runs(stored, [(70_000, 80_000)], "0") is None
+    with pytest.raises(ChunkCorrupt):
+        partial.decode_runs(b"no stream at all" * 100, [(0, 10)], "0")
+    with pytest.raises(ChunkCorrupt):
+        array.codec.decode(stored[:200], "0")
 
 
 LIES = ("bad version", "nbytes", "blocksize", "cbytes", "offset", "equal offsets", "short")

@@ -30,6 +30,7 @@ from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
+from hyperslab.arrays.read import Reader
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, touched
 from hyperslab.errors import TooLarge
@@ -158,12 +159,16 @@ def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, fl
     if plan.dtype.hasobject:
         limit = context.options.max_json_bytes
         objects = ObjectBody(reader, plan, encode, limit, timings)
-        return Produced(objects.produce, memory=_TEXT_IS_LARGER * plan.nbytes, head=objects.head)
+        return Produced(objects.produce, memory=_text_memory(reader, plan), head=objects.head)
     if encode is None:
         prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
         return SliceBody(reader, plan, prefix, timings)
     return Produced(
         partial(produce_text, reader, plan, encode, timings),
-        memory=_TEXT_IS_LARGER * plan.nbytes,
+        memory=_text_memory(reader, plan),
         head=lambda: cost_headers(plan.touched, reader.count_cached(plan), None, timings),
     )
+
+
+def _text_memory(reader: Reader, plan: ReadPlan) -> int:
+    return _TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan)

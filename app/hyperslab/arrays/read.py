@@ -31,6 +31,8 @@ _MOST_RECENT = 100_000
 _UNSHARED = 2
 """References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
 _LARGEST_SLAB = 4
+_READ_AROUND = 4
+"""Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
 _WORTH_THREADS = 1 << 20
 """Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
 for)."""
@@ -121,13 +123,25 @@ class Reader:
         """
         row = row_nbytes(plan)
         fits = row <= _LARGEST_SLAB * self.slab_bytes
-        if plan.array.metadata.codec.partial is not None or row <= self.slab_bytes or not fits:
+        if enters_midway(plan) or row <= self.slab_bytes or not fits:
             return self.slab_bytes
         return row
 
     def stream_memory(self, plan: ReadPlan) -> int:
-        """The most bytes that the slabs of a stream hold at once."""
-        return min(plan.nbytes, _BUFFERS_PER_STREAM * self.slab_limit(plan))
+        """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
+        return min(plan.nbytes, _BUFFERS_PER_STREAM * self.slab_limit(plan)) + self.working_memory(plan)
+
+    def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
+        """Bytes that the chunk which a request has in hand takes beside the answer, encoded and decoded.
+
+        Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it.
+        """
+        chunk = plan.array.metadata.chunk_nbytes
+        if chunk <= self.slab_bytes or not plan.touched:
+            return 0
+        if enters_midway(plan):
+            chunk = min(chunk, _READ_AROUND * plan.nbytes // plan.touched)
+        return 2 * chunk
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -189,8 +203,14 @@ class Reader:
         """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
         done."""
         row = row_nbytes(plan)
-        cut = row > _LARGEST_SLAB * self.slab_bytes and plan.array.metadata.codec.partial is None
+        cut = row > _LARGEST_SLAB * self.slab_bytes and not enters_midway(plan)
         return cut and row <= self.cache.limit // 2
+
+
+def enters_midway(plan: ReadPlan | PointsPlan) -> bool:
+    """Whether any part of a chunk can be decoded alone."""
+    partial = plan.array.metadata.codec.partial
+    return partial is not None and partial.enters_midway
 
 
 def row_nbytes(plan: ReadPlan) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
+import zstandard
 from isal import isal_zlib
 from numcodecs import lz4, zstd
 from numpy.typing import NDArray
@@ -114,6 +115,24 @@ def _decode_rest(make: Callable[[], Stream], data: bytes, limit: int) -> Iterato
             yield made
 
 
+def fill_zlib(data: Buffer, out: NDArray[Any]) -> bool:
+    """Decode the beginning of a stream into ``out`` (uint8); False where the first stream does not fill it."""
+    return _fill(isal_zlib.decompressobj(), data, out)
+
+
+def fill_gzip(data: Buffer, out: NDArray[Any]) -> bool:
+    """As `fill_zlib`."""
+    return _fill(isal_zlib.decompressobj(_GZIP_WINDOW), data, out)
+
+
+def _fill(stream: Stream, data: Any, out: NDArray[Any]) -> bool:
+    made = stream.decompress(data, len(out))
+    if len(made) < len(out):
+        return False
+    out[:] = np.frombuffer(made, np.uint8)
+    return True
+
+
 def encode_zlib(data: memoryview, config: Config) -> bytes:
     return zlib.compress(data, _level(config, 1, -1, 9))
 
@@ -159,6 +178,18 @@ def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
     if total < limit:
         return zstd.decompress(data)
     return zstd.decompress(data, np.empty(limit, np.uint8) if out is None else out)
+
+
+def fill_zstd(data: Buffer, out: NDArray[Any]) -> bool:
+    """As `fill_zlib`, for the first frame."""
+    place, filled = out.data, 0
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        while filled < len(place):
+            made = reader.readinto(place[filled:])
+            if not made:
+                return False
+            filled += made
+    return True
 
 
 def encode_zstd(data: memoryview, config: Config) -> bytes:

@@ -1,4 +1,5 @@
-"""Decode only a part of a chunk: the blocks of a Blosc frame that hold it, or the bytes of an uncompressed chunk."""
+"""Decode only a part of a chunk: the blocks of a Blosc frame that hold it, the bytes of an uncompressed chunk, or the
+beginning of a compressed stream."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
 from hyperslab.engine.codecs_chain import Buffer, Config, flat_bytes, reason_of
+from hyperslab.engine.codecs_streams import fill_gzip, fill_zlib, fill_zstd
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.errors import ChunkCorrupt
@@ -26,6 +28,8 @@ Part: TypeAlias = tuple[int, Buffer]
 SMALL_FAST: Final = 256 << 10
 SMALL_SLOW: Final = 64 << 10
 """Chunks of fewer bytes are decoded whole (by fast and by slow codecs): finding out what to leave out costs as much."""
+WORTH_STREAM: Final = 0.8
+"""Up to this share of a chunk from its beginning, decoding a stream only so far is faster than all of it."""
 WORTH_SHARE: Final = 0.6
 """Up to this share of a chunk, reading and decoding only that is faster than all of it."""
 GAP_BYTES: Final = 4 << 10
@@ -38,14 +42,16 @@ RANGE_GAP_BYTES: Final = 16 << 10
 LIKELY_BLOCK: Final = 8 << 10
 """Blocks are rarely smaller; tells how long a table of blocks may be before it is read."""
 
+_FILLS: Final = {"zlib": fill_zlib, "gzip": fill_gzip, "zstd": fill_zstd}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialDecoder(ABC):
     """Decodes runs of items (see `runs`) of the chunks of one array.
 
-    ``idle_bits``: whether `DataType.clean` has something to do. Everywhere ``key`` is for messages, runs are sorted and
-    disjoint, and what does not decode is a `ChunkCorrupt`. Chunks that are returned have the full shape, and hold
-    nothing of meaning outside the runs.
+    ``idle_bits``: whether `DataType.clean` has something to do. ``codec``: the compressor's id. Everywhere ``key`` is
+    for messages, runs are sorted and disjoint, and what does not decode is a `ChunkCorrupt`. Chunks that are returned
+    have the full shape, and hold nothing of meaning outside the runs.
     """
 
     chunks: tuple[int, ...]
@@ -53,6 +59,10 @@ class PartialDecoder(ABC):
     order: Literal["C", "F"]
     nbytes: int
     idle_bits: bool
+    codec: str | None
+
+    enters_midway: ClassVar[bool] = True
+    """Whether the end of a chunk costs no more than its beginning."""
 
     @property
     def gap(self) -> int:
@@ -110,15 +120,24 @@ def make_partial(
 ) -> PartialDecoder | None:
     """The partial decoder of an array without filters.
 
-    None for compressors whose data cannot be entered midway, and for chunks so small that it would not pay.
+    None for other compressors than Blosc and streams, and for chunks so small that it would not pay.
     """
-    kind = {None: _RawPartial, "blosc": _BloscPartial}.get(compressor["id"] if compressor else None)
+    name: str | None = compressor["id"] if compressor else None
+    kind = _kind(name)
     nbytes = math.prod(chunks) * dtype.itemsize
-    slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
+    slow = compressor is not None and (name in _FILLS or compressor.get("cname") in ("zlib", "zstd"))
     if kind is None or dtype.is_object or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
         return None
     probe = np.full(dtype.itemsize, 0x7E, np.uint8).view(dtype.numpy)
-    return kind(chunks, dtype, order, nbytes, dtype.clean(probe) is not probe)
+    return kind(chunks, dtype, order, nbytes, dtype.clean(probe) is not probe, name)
+
+
+def _kind(codec: str | None) -> type[PartialDecoder] | None:
+    if codec is None:
+        return _RawPartial
+    if codec in _FILLS:
+        return _StreamPartial
+    return _BloscPartial if codec == "blosc" else None
 
 
 class _RawPartial(PartialDecoder):
@@ -154,6 +173,60 @@ class _RawPartial(PartialDecoder):
         flat_bytes(out)[:] = flat_bytes(data)[first : first + out.nbytes]
         self._clean(out)
         return True
+
+
+class _StreamPartial(PartialDecoder):
+    """A compressed stream: decoded from its beginning, as far as is needed."""
+
+    __slots__ = ()
+    enters_midway: ClassVar[bool] = False
+
+    def worth_it(self, runs: Sequence[Run]) -> bool:
+        return bool(runs) and self._is_early(runs[-1][1] * self.dtype.itemsize)
+
+    @property
+    def head_bytes(self) -> int:
+        return 0
+
+    def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:  # noqa: ARG002
+        """None: nothing in a stream says where in it something lies."""
+        return None
+
+    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:  # noqa: ARG002
+        raw = np.empty(self.nbytes, np.uint8)
+        if not self._fill(
+            b"".join(memoryview(part) for _, part in parts), raw[: runs[-1][1] * self.dtype.itemsize], key
+        ):
+            raise ChunkCorrupt(key, self.codec, "the stream ends early")
+        return self._finish(raw, runs)
+
+    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+        stop = runs[-1][1] * self.dtype.itemsize
+        raw = np.empty(self.nbytes, np.uint8)
+        return self._finish(raw, runs) if self._is_early(stop) and self._fill(data, raw[:stop], key) else None
+
+    def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
+        first = start * self.dtype.itemsize
+        stop = first + out.nbytes
+        if not self._is_early(stop):
+            return False
+        place = flat_bytes(out) if first == 0 else np.empty(stop, np.uint8)
+        if not self._fill(data, place, key):
+            return False
+        if first:
+            flat_bytes(out)[:] = place[first:]
+        self._clean(out)
+        return True
+
+    def _is_early(self, stop: int) -> bool:
+        return stop <= WORTH_STREAM * self.nbytes
+
+    def _fill(self, data: Buffer, out: NDArray, key: str) -> bool:
+        assert self.codec is not None
+        try:
+            return _FILLS[self.codec](data, out)
+        except Exception as error:
+            raise ChunkCorrupt(key, self.codec, reason_of(error)) from error
 
 
 class _BloscPartial(PartialDecoder):

@@ -86,7 +86,8 @@ async def gather(context: Context, request: Request) -> Answer:
     plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
     _check_form(plan, form)
     timings = {"plan": perf_counter() - began}
-    async with cancelled_when_gone(request.receive) as cancel, context.admission.hold(plan.nbytes):
+    memory = plan.nbytes + context.service.reader.working_memory(plan)
+    async with cancelled_when_gone(request.receive) as cancel, context.admission.hold(memory):
         cost, body = await context.threads.run(_read, context, plan, form, cancel)
     etag = points_etag(plan.tag, form)
     described = encoded(
