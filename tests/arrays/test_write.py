@@ -14,7 +14,8 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 
-from hyperslab.arrays.service import Service
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.write import Current
 from hyperslab.errors import (
     AppendConflict,
@@ -28,7 +29,9 @@ from hyperslab.errors import (
     ReadOnly,
     WrongKind,
 )
+from hyperslab.storage.base import Absent
 from hyperslab.wire import SelectionItem
+from tests.arrays.counting import CountingStore
 from tests.arrays.support import open_array, read_all, service_on, snapshot, zarr_array
 from tests.arrays.test_read import cases, numpy_orthogonal
 
@@ -293,6 +296,24 @@ def test_a_reader_never_sees_fill_inside_the_published_shape(service: Service) -
 
         assert all(future.result() for future in reads)
         assert all(not future.result().repeated for future in appending)
+
+
+def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_path: Path) -> None:
+    """A writer on another replica comes between the look at the chunk and the put: both keep their cells."""
+    with service_on(tmp_path) as plain:
+        make(plain, (2,), (4,), compressor=None)
+
+        class Interrupted(CountingStore):
+            def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+                if key == "a/0" and not self.puts.count(key):
+                    super().put(key, np.array([7, 8, 0, 0], "<i4").tobytes())
+                return super().put(key, data, if_version=if_version)
+
+        service = build([MountedStore("data", Interrupted(plain.catalog.mounts["data"].store), writable=True)])
+        appended = service.appender.append(A, np.array([1, 2, 3], "<i4"))
+
+        assert appended.offset == 2
+        assert read_all(service).tolist() == [7, 8, 1, 2, 3]
 
 
 def test_creating_makes_every_ancestor_and_attributes(tmp_path: Path, service: Service) -> None:

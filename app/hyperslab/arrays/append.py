@@ -18,7 +18,7 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import check_chunk_count, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import AppendConflict, BadBody, BadParameter, WriteConflict
+from hyperslab.errors import AppendConflict, BadBody, BadParameter, PartlyWritten, WriteConflict
 from hyperslab.wire import IDEMPOTENCY_KEY
 
 _MOST_TRIES = 32
@@ -74,10 +74,19 @@ class Appender:
                     return _same(done, values, idempotency_key)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
-                appended = self._append_once(array, values, axis, idempotency_key)
+                appended = self._try_append(array, values, axis, idempotency_key)
                 if appended is not None:
                     return appended
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
+
+    def _try_append(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
+        """One attempt; None where another writer came between: into the metadata, or into a chunk at the old edge."""
+        try:
+            return self._append_once(array, values, axis, key)
+        except (WriteConflict, PartlyWritten) as error:
+            if isinstance(error, WriteConflict) or isinstance(error.__cause__, WriteConflict):
+                return None
+            raise
 
     def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
         """One attempt; None where the metadata has changed, or was changed here, before the shape could be
