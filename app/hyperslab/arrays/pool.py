@@ -33,6 +33,7 @@ class WorkerPool:
         for helper in helpers:
             if not helper.cancel():  # it has started, perhaps ended
                 helper.result()
+        run.let_go()
         if run.errors:
             raise run.errors[0]
         if cancel is not None:
@@ -53,6 +54,11 @@ class _Run(Generic[T]):
         self._lock = Lock()
         self.errors: list[BaseException] = []
 
+    def let_go(self) -> None:
+        """Hold on to nothing: helpers that were called off stay in the pool's queue, and this run with them, until a
+        thread comes by; the buffers of an answer must not."""
+        self._items, self._work = iter(()), _nothing
+
     def drain(self) -> None:
         """Work until the items end, something fails or the client leaves."""
         try:
@@ -68,3 +74,7 @@ class _Run(Generic[T]):
         """Some items that follow each other: taking turns for each of them costs more than a small chunk."""
         with self._lock:
             return list(islice(self._items, self._batch))
+
+
+def _nothing(_: object) -> None:
+    """What is done with the items of a run that is over, of which there are none."""
