@@ -20,7 +20,6 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.errors import StoreError
 from tests.api.support import Running, open_request, request, running, write_array
-from tests.server import ServerFactory
 
 VALUES = np.random.default_rng(7).integers(0, 2**16, (64, 128, 512), dtype="<u2")
 """8 MiB in 64 chunks of 128 KiB, one a plane."""
@@ -238,26 +237,3 @@ def read_slowly(connection: socket.socket) -> bytes:
         body += connection.recv(3000)
         time.sleep(0.0001)
     return bytes(body)
-
-
-def test_memory_does_not_grow_with_the_slice(tmp_path: Path, server: ServerFactory) -> None:
-    """A gibibyte out of an array that was never written costs no disk, and must cost no memory."""
-    zarr.create_array(tmp_path / "a", shape=(512, 1024, 1024), chunks=(1, 1024, 1024), dtype="<u2", zarr_format=2)
-    found = server({"data": tmp_path}, cache_bytes=0)
-    small = request(found.url, TARGET + "?select=:8")
-    before = peak_memory(found.process.pid)
-
-    with open_request(found.url, TARGET) as connection:
-        buffer = bytearray(1 << 20)
-        received = 0
-        while received < 1 << 30:
-            received += connection.recv_into(buffer)
-
-    assert len(small.body) == 16 << 20
-    assert peak_memory(found.process.pid) - before < 100 << 20
-
-
-def peak_memory(pid: int) -> int:
-    """The most bytes that a process has had in memory."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))

@@ -1,0 +1,127 @@
+"""A server process holds what it was allowed to, however large the slices and however many the clients."""
+
+from __future__ import annotations
+
+import re
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+
+from tests.api.support import open_request
+from tests.server import Server, running_server
+
+MIB = 1 << 20
+CACHE, SLAB, IN_FLIGHT = 8 * MIB, 8 * MIB, 48 * MIB
+CLIENTS = 16
+SLACK = 96 * MIB
+"""What sockets, codecs and above all the allocator hold on to, which keeps some memory for each thread."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2 GiB each: ``planes`` and ``cubes``, of which some chunks are stored, and ``tall``, whose chunks of 32 MiB can
+    only be decoded from their beginning."""
+    found = tmp_path_factory.mktemp("memory")
+    noise = np.random.default_rng(5).integers(0, 2**16, (16, 1024, 1024), dtype="<u2")
+    planes = new(found, "planes", (1, 1024, 1024), compressors=None)
+    for i in range(0, 1024, 128):
+        planes[i] = noise[0]
+    new(found, "cubes", (16, 256, 256), compressors=numcodecs.Blosc("lz4"))[256:272] = noise
+    tall = new(found, "tall", (256, 256, 256), compressors=numcodecs.Zlib(1))
+    tall[:256, :256, :256] = np.broadcast_to(noise[0, :256, :256], (256, 256, 256))
+    return found
+
+
+def new(folder: Path, name: str, chunks: tuple[int, ...], **options: Any) -> Any:
+    shape = (1024, 1024, 1024)
+    return zarr.create_array(str(folder / name), shape=shape, chunks=chunks, dtype="<u2", zarr_format=2, **options)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    sizes: dict[str, Any] = {
+        "cache_bytes": CACHE,
+        "slab_bytes": SLAB,
+        "bytes_in_flight": IN_FLIGHT,
+        "tile_cache_bytes": 0,
+    }
+    with running_server({"data": folder}, **sizes, queue_seconds=60) as found:
+        yield found
+
+
+def drain(server: Server, name: str, select: str) -> int:
+    """Take in an answer and forget it; the number of its bytes."""
+    with open_request(server.url, f"/v1/slice/data/{name}?select={select}") as connection:
+        buffer = bytearray(MIB)
+        head = connection.recv(4096)
+        found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        assert head.startswith(b"HTTP/1.1 200")
+        assert found is not None
+        size = int(found[1])
+        left = size - len(head.partition(b"\r\n\r\n")[2])
+        while left:
+            received = connection.recv_into(buffer)
+            assert received, f"cut {left} bytes before the end"
+            left -= received
+    return size
+
+
+def memory(server: Server, kind: str) -> int:
+    """``VmHWM``: the most that was ever resident; ``VmData``: what may be written to. Both in bytes."""
+    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind + ":"))
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "large"),
+    [
+        ("planes", ":100", ""),
+        ("cubes", ":100", ""),
+        ("cubes", ":100,::-1", "::-1,:,::-2"),
+    ],
+)
+def test_the_peak_does_not_grow_with_the_slice(server: Server, name: str, small: str, large: str) -> None:
+    """200 MiB first, then 1 or 2 GiB."""
+    assert drain(server, name, small) == 200 * MIB
+    before = memory(server, "VmHWM")
+    assert drain(server, name, large) >= 1024 * MIB
+
+    assert memory(server, "VmHWM") - before < SLACK
+
+
+def test_a_slice_of_ten_times_the_memory_that_is_allowed_is_served(server: Server) -> None:
+    drain(server, "cubes", ":1")
+    allowed = memory(server, "VmData") + 200 * MIB
+    resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (allowed, allowed))
+
+    assert drain(server, "cubes", "") > 10 * 200 * MIB
+
+
+def test_many_clients_together_stay_within_what_is_allowed(server: Server) -> None:
+    drain(server, "planes", ":1")
+    before = memory(server, "VmHWM")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sizes = list(pool.map(lambda _: drain(server, "planes", ":32"), range(CLIENTS)))
+
+    assert sizes == [64 * MIB] * CLIENTS
+    assert memory(server, "VmHWM") - before < IN_FLIGHT + SLACK
+
+
+def test_a_few_bytes_out_of_large_chunks_count_for_what_decoding_takes(server: Server) -> None:
+    """Each takes 32 MiB and more for a moment: at once they would take half a gibibyte."""
+    drain(server, "tall", ":1,0,0")
+    before = memory(server, "VmHWM")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sizes = list(pool.map(lambda i: drain(server, "tall", f"{i},{i},:4"), range(CLIENTS)))
+
+    assert sizes == [8] * CLIENTS
+    assert memory(server, "VmHWM") - before < IN_FLIGHT + SLACK
