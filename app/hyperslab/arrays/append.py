@@ -15,7 +15,7 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkWriter
-from hyperslab.arrays.write import check_chunk_count, node_lock, write_chunks
+from hyperslab.arrays.write import check_written, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadParameter, PartlyWritten, WriteConflict
@@ -98,7 +98,7 @@ class Appender:
             return Appended(array, axis, offset, 0, repeated=False)
         grown = replace(array, metadata=longer, data_id=data_id(longer))
         region = _new_region(longer.shape, axis, offset)
-        check_chunk_count(grown, region)
+        check_written(grown, region)
         reserved = extent(array.metadata)
         if reserved is None or any(n > r for n, r in zip(longer.shape, reserved, strict=True)):
             publish_metadata(self._reader, array, with_extent(array.metadata, _ahead(longer.shape, axis, length)))

@@ -7,7 +7,8 @@ from math import prod
 from threading import Lock
 
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows, touched
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem, format_selection
 
@@ -46,6 +47,17 @@ def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
     nbytes = prod(size or 1 for size in shape) * itemsize
     if nbytes > _MOST_BYTES:
         raise TooLarge("a selection", nbytes, _MOST_BYTES)
+
+
+def check_chunk_count(what: str, array: ArrayNode, selection: Selection, field: Field | None, *, most: int) -> None:
+    """Raise `TooLarge`, with a split, where a selection touches more than ``most`` chunks."""
+    count = touched(selection, array.metadata.grid)
+    if count <= most:
+        return
+    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
+    share = max(selection.size * item * most // count, 1)
+    boxes = boxes_that_fit(array, selection, item, share)
+    raise TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
 
 
 def boxes_that_fit(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
@@ -27,6 +28,9 @@ _BUFFERS_PER_STREAM = 3
 _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
 _SMALL_ANSWER = 16 << 20
+_MOST_CHUNKS = 1 << 24
+_OBJECT_BYTES = 72
+"""A reference, and a short text behind it."""
 _MOST_RECENT = 100_000
 _UNSHARED = 2
 """References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
@@ -61,12 +65,19 @@ class Reader:
     ) -> ReadPlan:
         """What reading ``selection`` will touch; asks the store for versions and reads no data.
 
-        Raises `TooLarge` where a single chunk is more than the operator allows in memory, and `Cancelled`.
+        Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
+        can be looked up in a minute or two; and `Cancelled`.
         """
-        nbytes = array.metadata.chunk_nbytes
+        self._check_chunk(array)
+        check_chunk_count("one read", array, selection, field, most=_MOST_CHUNKS)
+        return make_plan(self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
+
+    def _check_chunk(self, array: ArrayNode) -> None:
+        """Objects are counted with what Python needs for a short one."""
+        metadata = array.metadata
+        nbytes = metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1)
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
-        return make_plan(self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
 
     def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
         """`plan` for a parsed but not yet normalised selection."""
@@ -85,8 +96,10 @@ class Reader:
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
         """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together.
 
-        Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes) and `BadBody` where they do not broadcast.
+        Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
+        `TooLarge` as `plan` does.
         """
+        self._check_chunk(array)
         return make_points_plan(self.versions, array, coordinates, field=field)
 
     def read(self, plan: ReadPlan | PointsPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import alone
-from hyperslab.arrays.limits import boxes_that_fit
+from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import Coords, PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
-from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, TooLarge, WriteConflict
+from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
 from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import SelectionItem
 
@@ -87,7 +86,7 @@ class Writer:
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
-            check_chunk_count(array, selection, chosen)
+            check_written(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
             writer = self._chunk_writer(array, plan)
@@ -241,16 +240,10 @@ class _ProjectionWriter:
             self._writer.update(projection.coords, change)
 
 
-def check_chunk_count(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
+def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
     """Raise `TooLarge`, with a split, for more chunks than one write may touch: a number is soon said for all cells of
     an array that no memory could keep account of."""
-    count = touched(selection, array.metadata.grid)
-    if count <= _MOST_CHUNKS:
-        return
-    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
-    share = max(prod(selection.shape) * item * _MOST_CHUNKS // count, 1)
-    boxes = boxes_that_fit(array, selection, item, share)
-    raise TooLarge("the chunks of one write", count, _MOST_CHUNKS, unit="chunks", boxes=boxes)
+    check_chunk_count("one write", array, selection, field, most=_MOST_CHUNKS)
 
 
 def write_chunks(

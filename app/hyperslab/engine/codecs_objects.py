@@ -58,12 +58,12 @@ def categorize_link(config: Config, stage: Stage) -> Link:
     """The number of a label for each item, counted from 1; 0 and numbers without a label are the empty string."""
     codec = codec_of(config)
     before, behind = dtype_of(config["dtype"]), dtype_of(config.get("astype", "u1"))
-    labels = np.array(["", *config["labels"]], dtype=before)
+    labels = np.array(["", *config["labels"]], dtype=object)  # in their own dtype each would have its full length
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         numbers = np.frombuffer(data, behind)
         listed = (numbers > 0) & (numbers < len(labels))
-        return labels[np.where(listed, numbers, 0).astype(np.int64)]
+        return labels[np.where(listed, numbers, 0).astype(np.int64)].astype(before, copy=False)
 
     return Link("categorize", decode, codec.encode, stage, stage.typed(before, behind))
 

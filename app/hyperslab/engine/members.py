@@ -15,6 +15,7 @@ CodecConfig = Mapping[str, Any]
 
 MAX_SIZE: Final = 2**62
 """The longest axis; positions stay within 64-bit integers with room for the overhang of an edge chunk."""
+MAX_FILTERS: Final = 64
 MAX_CHUNK_BYTES: Final = 2**63 - 1
 
 
@@ -93,6 +94,8 @@ def parse_filters(value: Any) -> tuple[CodecConfig, ...] | None:
     if value is None:
         return None
     if isinstance(value, list):
+        if len(value) > MAX_FILTERS:
+            raise ValueError(f"{len(value)} filters, the limit is {MAX_FILTERS}")
         return tuple([_checked_config(config) for config in value]) or None
     raise ValueError(f"expected null or a list of codecs, found {shown(value)}")
 
