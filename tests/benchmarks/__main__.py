@@ -22,9 +22,7 @@ from tests.tools import ROOT
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
-    done = load(options.read) if options.read else measured(options)
-    for outcome in done.outcomes:
-        show(SUITES[outcome.suite], outcome)
+    done = earlier(options.read) if options.read else measured(options)
     if options.json:
         options.json.write_text(done.to_json() + "\n", encoding="utf-8")
     if options.plots:
@@ -44,7 +42,19 @@ def measured(options: argparse.Namespace) -> Run:
     bench.arrays.mkdir(parents=True, exist_ok=True)
     names = list(SUITES) if options.suite == "all" else options.suite.split(",")
     facts, found = machine_facts(), versions(bench.zarr2_python)
-    return Run(facts, found, _command(options), [run(SUITES[name], bench) for name in names])
+    outcomes = []
+    for name in names:
+        outcomes.append(run(SUITES[name], bench))
+        show(SUITES[name], outcomes[-1])
+    return Run(facts, found, _command(options), outcomes)
+
+
+def earlier(path: Path) -> Run:
+    """A run from its JSON, shown once more."""
+    done = load(path)
+    for outcome in done.outcomes:
+        show(SUITES[outcome.suite], outcome)
+    return done
 
 
 def run(suite: Suite, bench: Bench) -> Outcome:

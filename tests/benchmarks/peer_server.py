@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_LARGEST = 1 << 30
+"""Bytes of an array that is worth a copy."""
+
 
 def tiled(folder: Path) -> Any:
     """Tiled's application with a Zarr adapter for each array."""
@@ -50,11 +53,13 @@ def h5grove(folder: Path) -> Any:
 
 
 def make_hdf5(source: Path, target: Path) -> None:
-    """An HDF5 file with the array as ``/data``; nothing is done where it is there."""
+    """An HDF5 file with the array as ``/data``; nothing is done where it is there or too large."""
     if target.exists():
         return
     zarr, h5py = importlib.import_module("zarr"), importlib.import_module("h5py")
     array = zarr.open_array(str(source), mode="r")
+    if array.nbytes > _LARGEST:
+        return
     unfinished = target.with_suffix(".unfinished")
     with h5py.File(unfinished, "w") as file:
         data = file.create_dataset("data", array.shape, array.dtype, chunks=array.chunks, **_hdf5_codec(source))
