@@ -33,11 +33,10 @@ from tests.benchmarks.suite import Bench, Suite
 ENGINE: Final = "Hyperslab"
 REMOTE: Final = "RemoteArray"
 TENSORSTORE: Final = "TensorStore"
-THREADS: Final = "obstore, 32 threads"
+THREADS: Final = "obstore, threads"
 ASYNC: Final = "obstore, async"
 
 OBJECTS: Final = ArraySpec("objects", (4096, 4096), (128, 128), "<f4", None, field)
-_WIDTH: Final = 32
 _LATENCIES: Final = (0, 10, 50)
 _MOST: Final = 1.3
 _REGION: Final = "us-east-1"
@@ -82,7 +81,7 @@ def _readers(endpoint: str, spec: ArraySpec, bench: Bench) -> Iterator[Mapping[s
     with ExitStack() as stack:
         service = stack.enter_context(_service(options))
         server = stack.enter_context(quiet_server({"data": store}, cache_bytes=0, answer_cache_bytes=0))
-        pool = stack.enter_context(ThreadPoolExecutor(_WIDTH))
+        pool = stack.enter_context(ThreadPoolExecutor(service.catalog.mounts["data"].store.capabilities.width))
         remote = RemoteArray(f"{server.url}/v1/metadata/data/{spec.name}")
         array = service.catalog.open_array(f"data/{spec.name}")
         readers: dict[str, Read] = {
@@ -157,7 +156,7 @@ def _control(endpoint: str, what: str) -> dict[str, int]:
 
 def tables(outcome: Outcome) -> list[Table]:
     programs = outcome.programs()
-    head = ["latency", *programs, f"{ENGINE} ÷ gets", f"{REMOTE} ÷ gets", "gets", "other requests"]
+    head = ["latency", *programs, f"{ENGINE} ÷ threads", f"{REMOTE} ÷ threads", "gets", "other requests"]
     rows = []
     for case in outcome.cases():
         cells = [duration(outcome.value(case, name)) for name in programs]
