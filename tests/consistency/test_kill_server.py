@@ -1,0 +1,210 @@
+"""SIGKILL of a whole service under HTTP load: what was acknowledged is there, and everything can be read."""
+
+from __future__ import annotations
+
+import random
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import zarr
+
+from tests.s3 import S3Server
+from tests.server import running_server
+
+NDArray = np.ndarray[Any, Any]
+
+JSON = {"Content-Type": "application/json"}
+SIZE, CHUNK, COLUMNS = 24, 8, 4
+
+
+class Load(ABC):
+    """One client that writes until the service dies, and then says what must be true of the array at ``path``."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+        self.path = f"data/{name}"
+        self.definition = {"shape": shape, "chunks": chunks, "dtype": "<i4"}
+        self.done = 0
+
+    def run(self, client: httpx.Client) -> None:
+        """Returns when the service is gone; any answer but the expected one is an error."""
+        try:
+            while True:
+                self.step(client)
+                self.done += 1
+        except httpx.TransportError:
+            return
+
+    @abstractmethod
+    def step(self, client: httpx.Client) -> None:
+        """One operation; what it does is noted before it is asked for, and once more when it is acknowledged."""
+
+    @abstractmethod
+    def check(self, client: httpx.Client) -> None:
+        """Compare what is stored now with what was acknowledged, and go on from there."""
+
+    def read(self, client: httpx.Client, select: str = "") -> NDArray:
+        answer = client.get(f"/v1/slice/{self.path}", params={"select": select})
+        assert answer.status_code == 200, answer.text
+        shape = [int(size) for size in answer.headers["array-shape"].strip("[]").split(",") if size]
+        return np.frombuffer(answer.content, "<i4").reshape(shape)
+
+    def put(self, client: httpx.Client, select: str, value: int, **headers: str) -> httpx.Response:
+        url = f"/v1/slice/{self.path}"
+        return client.put(url, params={"select": select}, content=str(value), headers={**JSON, **headers})
+
+
+class Boxes(Load):
+    """Boxes and cells in columns of its own, of an array whose chunks hold the columns of all."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("boxes", (SIZE, SIZE), (CHUNK, CHUNK))
+        self.number, self.random = number, random.Random(number)
+        self.model: NDArray = np.zeros((SIZE, SIZE // 3), "<i4")
+        self.pending: tuple[int, int, int] | None = None
+
+    def step(self, client: httpx.Client) -> None:
+        start, stop = sorted(self.random.sample(range(SIZE + 1), 2))
+        self.pending = (start, stop, self.done * 10 + self.number)
+        assert self.put(client, f"{start}:{stop},{self.number}::3", self.pending[2]).status_code == 204
+        self._settle(slice(start, stop))
+
+    def _settle(self, rows: slice) -> None:
+        assert self.pending is not None
+        self.model[rows], self.pending = self.pending[2], None
+
+    def check(self, client: httpx.Client) -> None:
+        found = self.read(client, f":,{self.number}::3")
+        wrong = found != self.model
+        if self.pending is not None:
+            start, stop, value = self.pending
+            assert not np.delete(wrong, np.s_[start:stop], axis=0).any()
+            assert (found[wrong] == value).all()
+        else:
+            assert not wrong.any()
+        self.model, self.pending = found.copy(), None
+
+
+class Counter(Load):
+    """Increments of one cell under ``If-Match``."""
+
+    def __init__(self) -> None:
+        super().__init__("counter", (4,), (4,))
+        self.value = 0
+
+    def step(self, client: httpx.Client) -> None:
+        tag = client.head(f"/v1/slice/{self.path}").headers["etag"]
+        assert self.put(client, "", self.value + 1, **{"If-Match": tag}).status_code == 204
+        self.value += 1
+
+    def check(self, client: httpx.Client) -> None:
+        found = set(self.read(client).tolist())
+        assert found in ({self.value}, {self.value + 1})
+        (self.value,) = found
+
+
+class Appends(Load):
+    """Appends with a key each; one whose answer never came is repeated."""
+
+    def __init__(self) -> None:
+        super().__init__("log", (0, COLUMNS), (3, COLUMNS))
+        self.rows: list[int] = []
+        self.value = 0
+
+    def step(self, client: httpx.Client) -> None:
+        if self.value == (self.rows[-1] if self.rows else 0):
+            self.value += 1
+        rows = np.full((1 + self.value % 5, COLUMNS), self.value, "<i4")
+        key = {"Idempotency-Key": f"append {self.value}"}
+        answer = client.post(f"/v1/append/{self.path}", content=rows.tobytes(), headers=key)
+        assert answer.status_code in (200, 201), answer.text
+        assert answer.json()["offset"] == len(self.rows)
+        self.rows += [self.value] * len(rows)
+
+    def check(self, client: httpx.Client) -> None:
+        found = self.read(client)
+        assert (found == found[:, :1]).all()
+        known, more = found[: len(self.rows), 0].tolist(), found[len(self.rows) :, 0].tolist()
+        assert known == self.rows
+        assert more in ([], [self.value] * (1 + self.value % 5))
+
+
+class Resizes(Load):
+    """Fills, shrinks and grows: what was cut off never comes back."""
+
+    def __init__(self) -> None:
+        super().__init__("resized", (SIZE,), (5,))
+        self.random = random.Random(99)
+
+    def step(self, client: httpx.Client) -> None:
+        assert self.put(client, "", 7).status_code == 204
+        size = self.random.randrange(SIZE)
+        for shape in (size, SIZE):
+            assert client.patch(f"/v1/metadata/{self.path}", json={"shape": [shape]}).status_code == 200
+        assert not self.read(client, f"{size}:").any()
+
+    def check(self, client: httpx.Client) -> None:
+        size = len(self.read(client))
+        assert client.patch(f"/v1/metadata/{self.path}", json={"shape": [SIZE]}).status_code == 200
+        assert not self.read(client, f"{size}:").any()
+
+
+class Creates(Load):
+    """New arrays with attributes, below groups that they bring along."""
+
+    def __init__(self) -> None:
+        super().__init__("made/first", (1,), (1,))
+
+    def step(self, client: httpx.Client) -> None:
+        definition = {**self.definition, "attributes": {"number": self.done}}
+        mode = {"mode": "open"}  # the last one may have been made without our knowing
+        answer = client.put(f"/v1/metadata/data/made/{self.done}/a", params=mode, json=definition)
+        assert answer.status_code in (200, 201), answer.text
+
+    def check(self, client: httpx.Client) -> None:
+        for number in range(max(0, self.done - 20), self.done):
+            document = client.get(f"/v1/metadata/data/made/{number}/a").json()
+            assert document["attributes"] == {"number": number}
+
+
+def play(store: dict[str, Any], loads: list[Load], *, rounds: int, most_seconds: float) -> None:
+    """Serve, load, kill; serve again and check; and so on."""
+    chance = random.Random(3)
+    for number in range(rounds + 1):
+        with running_server({"data": store}, request_threads=8) as server, ThreadPoolExecutor(len(loads)) as pool:
+            clients = [httpx.Client(base_url=server.url, timeout=30) for _ in loads]
+            for load, client in zip(loads, clients, strict=True):
+                if number == 0:
+                    client.put(f"/v1/metadata/{load.path}", params={"mode": "open"}, json=load.definition)
+                load.check(client)
+            running = [pool.submit(load.run, client) for load, client in zip(loads, clients, strict=True)]
+            time.sleep(chance.uniform(0.2, 1.0) * most_seconds if number < rounds else 0)
+            server.process.kill()
+            for future in running:
+                future.result()
+            for client in clients:
+                client.close()
+
+
+def test_ten_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
+    loads = [*map(Boxes, range(3)), Counter(), Appends(), Resizes(), Creates()]
+
+    play({"url": str(tmp_path), "writable": True}, loads, rounds=10, most_seconds=0.5)
+
+    assert all(load.done > 3 for load in loads), [load.done for load in loads]
+    for name in ("boxes", "counter", "log", "resized", "made/0/a"):
+        zarr.open_array(str(tmp_path / name), mode="r", zarr_format=2)[...]
+
+
+def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
+    """Without appends, whose lease a killed service keeps for a while; a test bucket is slow."""
+    bucket = s3_server.new_bucket()
+    loads = [*map(Boxes, range(2)), Counter()]
+
+    play({"url": bucket.url, "writable": True, "options": dict(bucket.options)}, loads, rounds=4, most_seconds=1.5)
+
+    assert all(load.done > 0 for load in loads), [load.done for load in loads]
