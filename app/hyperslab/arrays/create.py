@@ -11,7 +11,8 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.write import node_lock
-from hyperslab.engine.metadata import ArrayMetadata, dump_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
+from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import (
     BadDefinition,
@@ -111,9 +112,10 @@ class Creator:
                 if check is not None:
                     check(node)
                 merged = merge_patch(node.attributes, patch)
+                text = _attributes_text(merged)
                 stored = mount.store.stat(key)
                 try:
-                    version = mount.store.put(key, dump_json(merged), if_version=stored.version if stored else ABSENT)
+                    version = mount.store.put(key, text, if_version=stored.version if stored else ABSENT)
                 except VersionConflict:
                     continue
                 self._catalog.versions.note(mount, key, version)
@@ -134,6 +136,7 @@ class Creator:
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
         _check_names(mount, rest)
+        _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix):
             node = self._existing(path)
@@ -198,7 +201,7 @@ class Creator:
         left = mount.store.stat(key)
         if attributes:
             condition: str | Absent = ABSENT if left is None else left.version
-            version = mount.store.put(key, dump_json(dict(attributes)), if_version=condition)
+            version = mount.store.put(key, _attributes_text(attributes), if_version=condition)
             self._catalog.versions.note(mount, key, version)
         elif left is not None:
             mount.store.delete(key, if_version=left.version)
@@ -279,6 +282,20 @@ def _check_names(mount: MountedStore, rest: str) -> None:
     for name in rest.split("/"):
         if name in (*_DOCUMENT_NAMES, mount.metadata_key):
             raise BadPath(rest, f"{name!r} is the name of a metadata document")
+
+
+def _check_readable(array_document: bytes | None, attributes: Mapping[str, Any]) -> None:
+    """Raise `BadDefinition` for documents so large that nobody would read them back."""
+    _attributes_text(attributes)
+    if array_document is not None and len(array_document) > MAX_ARRAY_BYTES:
+        raise BadDefinition("document", f"{len(array_document)} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
+
+
+def _attributes_text(attributes: Mapping[str, Any]) -> bytes:
+    text = dump_json(dict(attributes))
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise BadDefinition("attributes", f"{len(text)} bytes of JSON, the limit is {MAX_DOCUMENT_BYTES}")
+    return text
 
 
 def _prefix(rest: str) -> str:

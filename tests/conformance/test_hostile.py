@@ -1,0 +1,341 @@
+"""Hostile metadata, chunks and requests, sent to a server of their own whose memory and time are counted.
+
+All of it has to be answered with a problem of a stable code, or with values; never with a fault, and never at a price
+that grows with what a lie claims.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numcodecs
+import numpy as np
+import pytest
+
+from hyperslab import wire
+from tests.conformance.resources import start_peak, usage
+from tests.conformance.service import DOCUMENT
+from tests.server import Server, running_server
+
+MIB: Final = 1 << 20
+_ROUTES: Final = ("metadata/{}", "plan/{}", "slice/{}", "slice/{}?format=json", "chunk/{}/0", "tile/{}/info.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A server, a client, and the folder that it serves."""
+
+    server: Server
+    http: httpx.Client
+    folder: Path
+
+    def lay(self, name: str, document: bytes | dict[str, Any], chunk: bytes | None = None) -> None:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        text = document if isinstance(document, bytes) else json.dumps({**DOCUMENT, **document}).encode()
+        (folder / ".zarray").write_bytes(text)
+        if chunk is not None:
+            (folder / "0").write_bytes(chunk)
+
+    def ask(self, method: str, path: str, *, memory: int = 128 * MIB, cpu: float = 5.0, **rest: Any) -> httpx.Response:
+        """An answer that is no fault, and for which the server took at most so many bytes and seconds of its own."""
+        pid = self.server.process.pid
+        before, started = start_peak(pid), usage(pid).cpu
+        with self.http.stream(method, f"{self.server.url}/{path}", **rest) as answer:
+            if int(answer.headers.get("content-length", 0)) <= 64 * MIB:
+                answer.read()
+        used = usage(pid)
+        assert answer.status_code != 500, path
+        assert used.peak - before <= memory, f"{path}: {(used.peak - before) / MIB:.0f} MiB"
+        assert used.cpu - started <= cpu, f"{path}: {used.cpu - started:.1f} s"
+        return answer
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    folder = tmp_path_factory.mktemp("hostile")
+    stores = {"s": {"url": str(folder), "writable": True}}
+    with running_server(stores, cache_bytes="32 MiB") as server, httpx.Client(timeout=120) as http:
+        http.get(f"{server.url}/v1/metadata/s")  # imports what is imported late
+        yield Victim(server, http, folder)
+
+
+def code_of(answer: httpx.Response) -> str | None:
+    is_problem = answer.headers.get("content-type") == wire.PROBLEM
+    return str(json.loads(answer.content)["code"]) if is_problem else None
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+_DOCUMENTS: Final[dict[str, tuple[bytes | dict[str, Any], str | None]]] = {
+    "lists without end": (b"[" * 4_000_000, None),
+    "members nested without end": (b'{"zarr_format": 2, "x":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", None),
+    "a document of 5 MiB": (b'{"x": "' + b"a" * (5 * MIB) + b'"}', None),
+    "sizes as text": ({"shape": ["10"], "chunks": ["5"], "dtype": "<i4"}, "shape"),
+    "a hundred thousand axes": ({"shape": [1] * 100_000, "chunks": [1] * 100_000, "dtype": "|u1"}, "shape"),
+    "chunks that no memory holds": ({"shape": [10**9] * 3, "chunks": [10**9] * 3, "dtype": "<f8"}, "chunks"),
+    "sizes beyond 64 bits": ({"shape": [2**70], "chunks": [1], "dtype": "|u1"}, "shape"),
+    "a fill value of a million digits": (
+        json.dumps({**DOCUMENT, "shape": [1], "chunks": [1], "dtype": "<i8"})
+        .replace('"fill_value": null', f'"fill_value": {"9" * 1_000_000}')
+        .encode(),
+        None,
+    ),
+    "a hundred thousand fields": (
+        {"shape": [1], "chunks": [1], "dtype": [[f"f{i}", "<i4"] for i in range(100_000)]},
+        "dtype",
+    ),
+    "items of 10 GB": ({"shape": [1], "chunks": [1], "dtype": "|S10000000000"}, "dtype"),
+    "a hundred thousand filters": (
+        {"shape": [4], "chunks": [4], "dtype": "|u1", "filters": [{"id": "base64"}] * 100_000},
+        "filters",
+    ),
+    "parameters of the wrong type": (
+        {"shape": [4], "chunks": [4], "dtype": "|u1", "compressor": {"id": "blosc", "clevel": [1] * 1000}},
+        "compressor",
+    ),
+    "a filter for records": (
+        {"shape": [4], "chunks": [4], "dtype": "|u1", "filters": [{"id": "delta", "dtype": [["a", "<i4"]]}]},
+        "filters[0]",
+    ),
+    "a dictionary of 4 GiB": (
+        {
+            "shape": [4],
+            "chunks": [4],
+            "dtype": "|u1",
+            "compressor": {"id": "lzma", "format": 3, "filters": [{"id": 33, "dict_size": 2**32 - 1}]},
+        },
+        "compressor",
+    ),
+}
+"""Documents that have to be refused, and the member that is to blame."""
+
+
+@pytest.mark.parametrize("name", _DOCUMENTS)
+def test_a_hostile_document_is_refused_cheaply(victim: Victim, name: str) -> None:
+    document, member = _DOCUMENTS[name]
+    victim.lay("document", document)
+
+    for route in _ROUTES:
+        answer = victim.ask("GET", "v1/" + route.format("s/document"))
+        assert code_of(answer) in ("bad-metadata", "codec-refused"), route
+        if member is not None:
+            assert answer.json()["member"] == member
+
+
+_HUGE: Final[dict[str, dict[str, Any]]] = {
+    "2**62 by 2**62 cells": {"shape": [2**62, 2**62], "chunks": [2**20, 2**10], "dtype": "|u1"},
+    "a chunk for each of 2**60 cells": {"shape": [2**60], "chunks": [1], "dtype": "|u1"},
+    "text of a million letters with a thousand labels": {
+        "shape": [2],
+        "chunks": [2],
+        "dtype": "<U1000000",
+        "filters": [{"id": "categorize", "labels": ["x"] * 1000, "dtype": "<U1000000"}],
+    },
+    "items of 64 MiB": {"shape": [1000], "chunks": [10], "dtype": "|S67108864", "fill_value": ""},
+}
+"""Documents that are legal, and large beyond anything that can be read."""
+
+
+@pytest.mark.parametrize("name", _HUGE)
+def test_a_huge_array_can_be_described_and_looked_into(victim: Victim, name: str) -> None:
+    victim.lay("huge", _HUGE[name])
+    first = ",".join("0" for _ in _HUGE[name]["shape"])
+
+    assert victim.ask("GET", "v1/metadata/s/huge").status_code == 200
+    assert victim.ask("GET", f"v1/plan/s/huge?select={first}").status_code == 200
+    assert victim.ask("GET", f"v1/slice/s/huge?select={first}", memory=512 * MIB).status_code == 200
+    for route in ("slice/{}", "slice/{}?format=json", "slice/{}?format=npy", "plan/{}", "plan/{}?box_bytes=1"):
+        answer = victim.ask("GET", "v1/" + route.format("s/huge"), memory=512 * MIB)
+        assert (answer.status_code, code_of(answer)) in ((200, None), (413, "too-large"), (422, "not-representable"))
+
+
+# --- chunks ----------------------------------------------------------------------------------------------------------
+
+_ZEROS: Final = bytes(256 * MIB)
+
+
+def _bomb(name: str) -> bytes:
+    encode: dict[str, Any] = {
+        "zlib": zlib.compress,
+        "gzip": lambda data: gzip.compress(data, 1),
+        "bz2": bz2.compress,
+        "lzma": lambda data: lzma.compress(data, preset=0),
+        "zstd": numcodecs.Zstd().encode,
+        "blosc": numcodecs.Blosc().encode,
+        "lz4": lambda _: struct.pack("<I", 2**31 - 1) + bytes(100),
+    }
+    return bytes(encode[name](_ZEROS))
+
+
+@pytest.mark.parametrize("name", ["zlib", "gzip", "bz2", "lzma", "zstd", "blosc", "lz4"])
+def test_a_bomb_costs_little_more_than_the_chunk(victim: Victim, name: str) -> None:
+    """256 MiB of zeros where 100 bytes are expected."""
+    victim.lay("bomb", {"shape": [100], "chunks": [100], "dtype": "|u1", "compressor": {"id": name}}, _bomb(name))
+
+    for route in ("slice/{}", "slice/{}?select=5", "slice/{}?format=json", "chunk/{}/0"):
+        assert code_of(victim.ask("GET", "v1/" + route.format("s/bomb"), memory=64 * MIB)) == "chunk-corrupt"
+
+
+def _blosc_header(nbytes: int, blocksize: int, cbytes: int, typesize: int = 1, flags: int = 1) -> bytes:
+    return struct.pack("<BBBBIII", 2, 1, flags, typesize, nbytes, blocksize, cbytes)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        _blosc_header(2**31 - 1, 2**31 - 1, 16),
+        _blosc_header(100, 0, 116) + bytes(100),
+        _blosc_header(100, 1, 2**32 - 1) + bytes(100),
+        _blosc_header(100, 2**32 - 1, 116) + bytes(100),
+        _blosc_header(100, 10, 116, typesize=0) + bytes(100),
+        _blosc_header(100, 10, 56) + struct.pack("<10I", *([2**31 - 1] * 10)),
+        _blosc_header(100, 10, 56) + struct.pack("<10I", *([0] * 10)),
+        b"\x02\x01",
+    ],
+)
+def test_a_blosc_header_that_lies_is_not_believed(victim: Victim, chunk: bytes) -> None:
+    victim.lay("blosc", {"shape": [100], "chunks": [100], "dtype": "|u1", "compressor": {"id": "blosc"}}, chunk)
+
+    for select in ("", "5", "::7", "90:"):
+        assert code_of(victim.ask("GET", f"v1/slice/s/blosc?select={select}", memory=64 * MIB)) == "chunk-corrupt"
+
+
+_OBJECTS: Final = {
+    "more items than bytes": ("vlen-utf8", struct.pack("<I", 2**32 - 1)),
+    "an item longer than the chunk": ("vlen-utf8", struct.pack("<II", 2, 2**31) + bytes(100)),
+    "lists without end": ("json2", b"[" * 1_000_000 + b"]" * 1_000_000),
+    "a shape of 10**25 items": ("json2", b'[1, "|O", [9999999999999, 999999999999]]'),
+    "a number of a million digits": ("json2", b"[" + b"9" * 1_000_000 + b', 1, "|O", [2]]'),
+    "an array of 2**32 items": ("msgpack2", b"\xdd\xff\xff\xff\xff"),
+    "arrays without end": ("msgpack2", b"\x91" * 1_000_000),
+    "an extension type": ("msgpack2", b"\x94\xc7\x02\x05ab\xa1a\xa2|O\x91\x02"),
+}
+
+
+@pytest.mark.parametrize("name", _OBJECTS)
+def test_hostile_objects_are_a_corrupt_chunk(victim: Victim, name: str) -> None:
+    codec, chunk = _OBJECTS[name]
+    victim.lay("objects", {"shape": [2], "chunks": [2], "dtype": "|O", "filters": [{"id": codec}]}, chunk)
+
+    for form in ("raw", "json", "csv"):
+        assert code_of(victim.ask("GET", f"v1/slice/s/objects?format={form}")) == "chunk-corrupt"
+
+
+def test_more_objects_than_memory_holds_are_refused_before_they_are_read(victim: Victim) -> None:
+    """40 million short texts: 30 kB of zstd, and gigabytes as Python's objects."""
+    count = 40 * 10**6
+    chunk = bytes(numcodecs.Zstd().encode(struct.pack("<I", count) + (struct.pack("<I", 2) + b"ab") * count))
+    members = {"shape": [count], "chunks": [count], "dtype": "|O", "compressor": {"id": "zstd"}}
+    victim.lay("many", {**members, "filters": [{"id": "vlen-utf8"}]}, chunk)
+
+    for path in ("v1/slice/s/many?select=0", "v1/chunk/s/many/0", "v1/plan/s/many?select=0"):
+        assert code_of(victim.ask("GET", path)) == "too-large"
+    gathered = victim.ask("POST", "v1/points/s/many", json={"coordinates": [[5]]})
+    assert code_of(gathered) == "too-large"
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+_DEEP: Final = b"[" * 1_000_000 + b"]" * 1_000_000
+_BODIES: Final = {
+    "JSON nested without end": (wire.JSON, _DEEP),
+    "three million items": (wire.JSON, b"[" + b"1," * 3_000_000 + b"1]"),
+    "a number of a million digits": (wire.JSON, b"9" * 1_000_000),
+    "npy that claims terabytes": (wire.NPY, npy_header((2**40,), "<f8")),
+    "npy of objects": (wire.NPY, npy_header((100, 100), "|O") + bytes(800)),
+    "npy with a header of 2 GiB": (wire.NPY, b"\x93NUMPY\x03\x00\xff\xff\xff\x7f" + b"{" * 1_000_000),
+    "npy with brackets without end": (wire.NPY, b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 70_000),
+    "objects that are none": (wire.OBJECTS, struct.pack("<I", 2**32 - 1)),
+}
+
+
+@pytest.mark.parametrize("name", _BODIES)
+def test_a_hostile_body_is_refused_and_changes_nothing(victim: Victim, name: str) -> None:
+    media_type, body = _BODIES[name]
+    victim.lay("target", {"shape": [100, 100], "chunks": [10, 10], "dtype": "<i4"})
+
+    for path in ("v1/slice/s/target", "v1/chunk/s/target/0.0", "v1/append/s/target"):
+        method = "POST" if "append" in path else "PUT"
+        answer = victim.ask(method, path, memory=256 * MIB, content=body, headers={"Content-Type": media_type})
+        assert code_of(answer) in ("bad-body", "unsupported-media-type"), path
+    assert [path.name for path in (victim.folder / "target").iterdir()] == [".zarray"]
+
+
+_DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
+    {"shape": [10**18], "dtype": "<f8", "chunks": [10**18]},
+    {"shape": [10] * 1000, "dtype": "|u1"},
+    {"shape": [10], "dtype": "|S60000000000"},
+    {"shape": [10], "dtype": "<i4", "filters": [{"id": "delta", "dtype": "<i4"}] * 1000},
+    {"shape": [10], "dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": "x" * (5 * MIB)},
+    {"shape": [2**62] * 60, "dtype": "|u1", "chunk_layout": {"chunk": {"aspect_ratio": [1e-300] * 60}}},
+    {"shape": [5], "dtype": "<i4", "chunk_layout": {"chunk": {"aspect_ratio": [1e308], "elements": 2**70}}},
+    {"shape": [10], "dtype": "<i4", "attributes": [1]},
+)
+
+
+@pytest.mark.parametrize("definition", _DEFINITIONS, ids=",".join)
+def test_a_hostile_definition_is_refused_and_stores_nothing(victim: Victim, definition: dict[str, Any]) -> None:
+    answer = victim.ask("PUT", "v1/metadata/s/new", json=definition)
+
+    assert code_of(answer) == "bad-definition"
+    assert not (victim.folder / "new").exists()
+
+
+def test_attributes_never_grow_beyond_what_can_be_read_back(victim: Victim) -> None:
+    victim.lay("attributes", {"shape": [1], "chunks": [1], "dtype": "|u1"})
+    half = "x" * (10 * MIB)
+
+    first = victim.ask("PATCH", "v1/metadata/s/attributes", json={"attributes": {"a": half}})
+    second = victim.ask("PATCH", "v1/metadata/s/attributes", json={"attributes": {"b": half}})
+
+    assert (first.status_code, code_of(second)) == (200, "bad-definition")
+    assert victim.ask("GET", "v1/metadata/s/attributes").json()["attributes"].keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select=" + "0:1," * 10_000,
+        "select=" + "[" * 10_000,
+        "select=" + "9" * 40,
+        "dtype=S1000000000",
+        "dtype=(1000000,1000000)i4",
+        "field=" + "x" * 10_000,
+        "format=" + "x" * 10_000,
+        "&".join(f"a{i}=1" for i in range(1000)),
+    ],
+    ids=lambda query: query[:16],
+)
+def test_a_hostile_query_is_refused(victim: Victim, query: str) -> None:
+    victim.lay("target", {"shape": [100, 100], "chunks": [10, 10], "dtype": "<i4"})
+
+    assert victim.ask("GET", f"v1/slice/s/target?{query}").status_code in (400, 422)
+
+
+def test_one_value_for_more_chunks_than_anyone_can_write_is_refused(victim: Victim) -> None:
+    victim.lay("endless", {"shape": [2**60], "chunks": [1], "dtype": "|u1"})
+
+    answer = victim.ask("PUT", "v1/slice/s/endless", json=7)
+
+    assert code_of(answer) == "too-large"
+    assert answer.json()["unit"] == "chunks"
+    assert [path.name for path in (victim.folder / "endless").iterdir()] == [".zarray"]
