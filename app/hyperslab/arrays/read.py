@@ -25,6 +25,8 @@ from hyperslab.wire import SelectionItem
 
 _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
+_SLABS_BESIDE = 2
+"""What fetching and decoding hold on to beside the slabs of a stream, in slabs: measured with 64 clients at once."""
 _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
 _SMALL_ANSWER = 16 << 20
@@ -142,7 +144,8 @@ class Reader:
 
     def stream_memory(self, plan: ReadPlan) -> int:
         """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
-        return min(plan.nbytes, _BUFFERS_PER_STREAM * self.slab_limit(plan)) + self.working_memory(plan)
+        slabs = _BUFFERS_PER_STREAM + _SLABS_BESIDE
+        return min(plan.nbytes, slabs * self.slab_limit(plan)) + self.working_memory(plan)
 
     def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, encoded and decoded.
