@@ -1,0 +1,85 @@
+"""What readers on one replica see while others write through another."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import zarr
+
+from tests.server import Server
+
+NDArray = np.ndarray[Any, Any]
+
+COLUMNS = 6
+APPENDS = {"disk": 40, "bucket": 8}
+
+
+def make(server: Server, path: str, shape: list[int], chunks: list[int]) -> None:
+    answer = httpx.put(f"{server.url}/v1/metadata/{path}", json={"shape": shape, "chunks": chunks, "dtype": "<i4"})
+    assert answer.status_code == 201, answer.text
+
+
+def read(server: Server, path: str, select: str = "") -> NDArray:
+    answer = httpx.get(f"{server.url}/v1/slice/{path}", params={"select": select}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    shape = [int(size) for size in answer.headers["array-shape"].strip("[]").split(",")]
+    return np.frombuffer(answer.content, "<i4").reshape(shape)
+
+
+def read_with_zarr(server: Server, path: str) -> NDArray:
+    values: NDArray = np.asarray(zarr.open_array(f"{server.url}/zarr/{path}", mode="r", zarr_format=2)[...])
+    return values
+
+
+@pytest.mark.parametrize("store", ["disk", "bucket"])
+def test_who_polls_during_appends_never_sees_fill_values(replicas: list[Server], store: str) -> None:
+    """Nor rows that go away again: through our slices as through plain keys."""
+    path = f"{store}/polled"
+    make(replicas[0], path, [0, COLUMNS], [4, 4])
+    ended = threading.Event()
+
+    def write() -> None:
+        for number in range(APPENDS[store]):
+            rows = np.full((1 + number % 3, COLUMNS), number + 1, "<i4")
+            answer = httpx.post(f"{replicas[0].url}/v1/append/{path}", content=rows.tobytes(), timeout=60)
+            assert answer.status_code == 201, answer.text
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    longest = 0
+    for turn in count():
+        last = ended.is_set() or not writer.is_alive()
+        found = read_with_zarr(replicas[1], path) if turn % 4 == 3 else read(replicas[1], path)
+        assert found.all(), found
+        assert len(found) >= longest
+        longest = len(found)
+        if last:
+            break
+    writer.join()
+
+    assert ended.is_set()
+    assert longest == sum(1 + number % 3 for number in range(APPENDS[store]))
+
+
+@pytest.mark.parametrize("store", ["disk", "bucket"])
+def test_what_one_replica_cut_off_never_shows_through_the_other(replicas: list[Server], store: str) -> None:
+    """The other has it all in its cache."""
+    path = f"{store}/cut"
+    make(replicas[0], path, [12, 10], [5, 4])
+    document = f"{replicas[0].url}/v1/metadata/{path}"
+    for rows, columns in ((7, 10), (12, 3), (1, 1)):
+        httpx.put(f"{replicas[0].url}/v1/slice/{path}", content="9", headers={"Content-Type": "application/json"})
+        assert (read(replicas[1], path) == 9).all()
+        assert httpx.patch(document, json={"shape": [rows, columns]}).status_code == 200
+        assert httpx.patch(document, json={"shape": [12, 10]}).status_code == 200
+
+        expected = np.zeros((12, 10), "<i4")
+        expected[:rows, :columns] = 9
+        for found in (read(replicas[1], path), read(replicas[0], path), read_with_zarr(replicas[1], path)):
+            np.testing.assert_array_equal(found, expected)
