@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from hyperslab.client.attributes import Attributes
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import http, local, object_client
+from tests.conformance.support_page import support_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem)
@@ -236,6 +238,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "command-line.md": commands_page,
     "python.md": python_page,
     "metrics.md": metrics_page,
+    "zarr-support.md": partial(support_page, NOTE),
 }
 
 

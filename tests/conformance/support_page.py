@@ -1,4 +1,4 @@
-"""docs/reference/zarr-support.md, from the tests' own tables: what is read and written, and where we chose otherwise."""
+"""docs/reference/zarr-support.md, from the tests' own tables: what is supported, and where we chose otherwise."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def support_page(note: str) -> str:
 
 {note}
 
-Everything here is read and written, over HTTP, as tiles where it has a brightness, and by `RemoteArray`. The ticks of the
-other libraries are what they were seen to accept: TensorStore 0.1.86, zarr-python 2.18.7 and 3.1.6. The facts behind this
-page are [numbered](conformance.md).
+Everything here is read and written, over HTTP, as tiles where it has a brightness, and by `RemoteArray`. The ticks of
+the other libraries are what they were seen to accept: TensorStore 0.1.86, zarr-python 2.18.7 and 3.1.6. The facts
+behind this page are [numbered](conformance.md).
 
 ## Data types
 
@@ -41,8 +41,8 @@ Object arrays (`|O`) take their meaning from the first filter that knows objects
 
 ## Codecs
 
-Each may stand in `compressor` and in `filters`. Parameters that are left out have their defaults. `pickle`, and whatever
-is not in this table, is refused when the array is opened, by name.
+Each may stand in `compressor` and in `filters`. Parameters that are left out have their defaults. `pickle`, and
+whatever is not in this table, is refused when the array is opened, by name.
 
 {_table(["codec", "parameters"], _codecs())}
 
@@ -52,7 +52,7 @@ is not in this table, is refused when the array is opened, by name.
 |---|---|
 | `order` | `C` and `F` |
 | `dimension_separator` | `.` and `/`; absent or null is `.` |
-| `fill_value` | every form of the specification for every dtype; null reads as zero; old spellings (`"0"`, 0 for text) are read |
+| `fill_value` | every form of the specification; null reads as zero; old spellings (`"0"`, 0 for text) are read |
 | chunks | edge, missing and empty ones; larger than the array; rank 0; axes of length 0 |
 | hierarchy | groups, implicit groups, `.zattrs` or none, `.zmetadata` (followed, kept true, made up on `/zarr`) |
 
