@@ -1,0 +1,117 @@
+"""Other people's libraries write through ``/zarr``, and we and the others see it at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import obstore.store
+import pytest
+import tensorstore as ts
+import xarray
+import zarr
+from zarr.storage import ObjectStore
+
+from hyperslab.api.app import create_app
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import npy
+from tests.server import served
+from tests.tools import zarr2_python
+
+VALUES = np.arange(80, dtype="<f4").reshape(10, 8)
+EXPECTED = np.vstack([VALUES, np.zeros((2, 8), "<f4"), np.ones((3, 8), "<f4")])
+EXPECTED[2:5] = -1
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A writable service on an empty folder."""
+    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
+    with served(create_app(build([MountedStore("data", store, writable=True)]))) as found:
+        yield found
+
+
+def read(url: str, path: str) -> Any:
+    answer = httpx.get(f"{url}/v1/slice/data/{path}?format=npy")
+    assert answer.status_code == 200, answer.text
+    return npy(answer.content)
+
+
+def write(array: Any) -> None:
+    """What zarr-python 3 can do to an array of 10 x 8."""
+    array[...] = VALUES
+    array[2:5] = -1
+    array.attrs["unit"] = "K"
+    array.resize((12, 8))
+    array.append(np.ones((3, 8), "<f4"))
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_zarr_3_creates_writes_resizes_and_appends(url: str, library: str, separator: str) -> None:
+    where: Any = f"{url}/zarr/data/a"
+    if library == "obstore":
+        where = ObjectStore(obstore.store.HTTPStore.from_url(where, client_options={"allow_http": True}))
+    encoding: Any = {"name": "v2", "separator": separator}
+
+    write(
+        zarr.create_array(where, shape=(10, 8), chunks=(4, 3), dtype="<f4", zarr_format=2, chunk_key_encoding=encoding)
+    )
+
+    np.testing.assert_array_equal(read(url, "a"), EXPECTED)
+    assert httpx.get(f"{url}/v1/metadata/data/a").json()["attributes"] == {"unit": "K"}
+    seen = ts.open({"driver": "zarr", "kvstore": f"{url}/zarr/data/a/"}).result()
+    np.testing.assert_array_equal(seen.read().result(), EXPECTED)
+
+
+def test_zarr_3_makes_hierarchies(url: str) -> None:
+    group = zarr.open_group(f"{url}/zarr/data/g", mode="a", zarr_format=2)
+    group.attrs["title"] = "new"
+    group.create_group("inner").create_array("a", shape=(4,), dtype="<i4")[:] = 3
+
+    document = httpx.get(f"{url}/v1/metadata/data/g").json()
+    assert document["attributes"] == {"title": "new"}
+    assert document["children"] == [{"name": "inner", "kind": "group"}]
+    assert read(url, "g/inner/a").tolist() == [3] * 4
+
+
+def test_zarr_2_creates_writes_resizes_and_appends(url: str) -> None:
+    program = f"""
+import numpy as np, zarr
+store = zarr.storage.FSStore({url + "/zarr/data/a"!r}, mode="w")
+array = zarr.open_array(store, mode="w-", shape=(10, 8), chunks=(4, 3), dtype="<f4")
+array[...] = np.arange(80).reshape(10, 8)
+array[2:5] = -1
+array.attrs["unit"] = "K"
+array.resize(12, 8)
+array.append(np.ones((3, 8)))
+"""
+    subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
+
+    np.testing.assert_array_equal(read(url, "a"), EXPECTED)
+
+
+def test_xarray_writes_appends_and_fills_regions(url: str) -> None:
+    where = f"{url}/zarr/data/set"
+    first = xarray.Dataset(
+        {"t": (("time", "x"), np.arange(10, dtype="<f4").reshape(2, 5))},
+        coords={"time": [0, 1], "x": list("abcde")},
+        attrs={"title": "cube"},
+    )
+    second = first.assign_coords(time=[2, 3])
+    first.to_zarr(where, zarr_format=2, mode="w-")
+    xarray.testing.assert_identical(xarray.open_zarr(where).load(), first)
+
+    second.to_zarr(where, zarr_format=2, append_dim="time")
+    region = {"time": slice(1, 3), "x": slice(0, 5)}
+    (first.drop_vars(["time", "x"]) * 10).to_zarr(where, zarr_format=2, region=region)
+
+    expected = xarray.concat([first, second], dim="time")
+    expected["t"][1:3] = first["t"].values * 10
+    xarray.testing.assert_equal(xarray.open_zarr(where).load(), expected)
