@@ -120,8 +120,10 @@ def _zarr2_python() -> str | None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    quick = " --quick" if options.quick else ""
-    return f"python -m tests.benchmarks --suite {options.suite}{quick}"
+    """What has been asked for, without the names of files."""
+    chosen = " --quick" if options.quick else f" --rounds {options.rounds} --seconds {options.seconds:g}"
+    arrays = f" --arrays {options.arrays}" if options.arrays else ""
+    return f"python -m tests.benchmarks --suite {options.suite}{chosen}{arrays}"
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ def main() -> None:
     document, size, what, seconds = sys.argv[1:]
     channel, sys.stdout = sys.stdout, sys.stderr
     library = importlib.import_module("large_image")
-    style = {"band": 1, "min": 0, "max": 4000} if what == "grey" else None
+    palettes = ["#FFF"] if what == "grey" else ["#F00", "#0F0", "#00F"]
+    bands = [{"band": i, "min": 0, "max": 4000, "palette": ["#000", full]} for i, full in enumerate(palettes, 1)]
     source = library.open(
-        document, encoding="PNG", style=style, tileWidth=int(size), tileHeight=int(size), noCache=True
+        document, encoding="PNG", style={"bands": bands}, tileWidth=int(size), tileHeight=int(size), noCache=True
     )
     places = itertools.product(range(source.sizeX // source.tileWidth), range(source.sizeY // source.tileHeight))
     source.getTile(*next(places), source.levels - 1)

@@ -48,4 +48,4 @@ def _machine(run: Run) -> str:
     facts = [(name, value) for name, value in run.machine.items()]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     rows = [*facts, ("versions", versions), ("command", f"`{run.command}`")]
-    return markdown(Table("", ["", ""], rows)).replace("--:", "---")
+    return markdown(Table("", ["", ""], rows, prose=True))

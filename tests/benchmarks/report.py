@@ -64,22 +64,23 @@ def comparison(outcome: Outcome, title: str, *, ours: str, against: Sequence[str
 def plain(table: Table) -> str:
     """A table for a terminal."""
     lines = [list(table.head), *(list(row) for row in table.rows)]
+    left = range(len(table.head) if table.prose else 1)
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.head))]
     aligned = [
         "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
     ]
-    return "\n".join([table.title, "-" * len(table.title), *aligned])
+    return "\n".join([table.title, "-" * len(table.title), *(line.rstrip() for line in aligned)])
 
 
 def markdown(table: Table) -> str:
     """A table for a page; its title is left to the page."""
-    lines = [table.head, ["---", *(["--:"] * (len(table.head) - 1))], *table.rows]
+    lines = [table.head, ["---", *(["---" if table.prose else "--:"] * (len(table.head) - 1))], *table.rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def target_table(targets: Sequence[Target]) -> Table:
     rows = [[target.text, "met" if target.met else "NOT met", target.found] for target in targets]
-    return Table("Targets", ["wanted", "", "found"], rows)
+    return Table("Targets", ["wanted", "", "found"], rows, prose=True)

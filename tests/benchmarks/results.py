@@ -50,11 +50,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text; the first column is left-aligned, the others right."""
+    """Rows of text; the first column is left-aligned, and all others right unless they are ``prose``."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
