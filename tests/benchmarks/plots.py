@@ -33,7 +33,8 @@ Painter = Callable[[Outcome], Figure]
 def draw(run: Run, folder: Path) -> list[Path]:
     """One file for each suite of which there is a picture."""
     drawn = []
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+    style: Any = _STYLE  # its keys are a closed list of names to those who have the library's types
+    with mpl.rc_context(style):
         for outcome in run.outcomes:
             painter = PAINTERS.get(outcome.suite)
             if painter is not None and outcome.measurements:
