@@ -24,7 +24,7 @@ from hyperslab.client.attributes import Attributes
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import http, local, object_client
-from tests.conformance.support_page import support_page
+from tests.interop.page import support_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem)

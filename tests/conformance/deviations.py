@@ -33,6 +33,11 @@ _LEVELS = "Levels are not needed to read: data that no library writes today stay
 _STALE = "Data that was cut off must not come back when the array grows again."
 _ORPHANS = "It would leave chunks behind that come back when the array grows again."
 
+_NO_FIELD = (
+    "no field named of an array that has several",
+    "whole records; tiles draw the first field",
+    "Records have forms of their own. Where one field is needed (`dtype=`), it is an error that lists them.",
+)
 _ONE_MODE = "A request has one mode: create, open or replace."
 _ASSUMED = "`assume_metadata` belongs to the configuration of a store."
 _ARRAY_OR_GROUP = "A path names an array or a group, as in zarr-python; TensorStore knows no groups."
@@ -79,7 +84,7 @@ DEVIATIONS: Final = (
         Deviation("open_modes", case_id, "creating an array where a group is", "refused", _ARRAY_OR_GROUP)
         for case_id in ("open-072", "open-073")
     ),
-    Deviation("tensorstore", "ts-000", "no field named of several", "whole records", "They have forms of their own."),
+    Deviation("tensorstore", "ts-000", _NO_FIELD[0], _NO_FIELD[1], _NO_FIELD[2]),
     Deviation("tensorstore", "ts-005", "field null", "no field", "As the driver's documentation says."),
     Deviation("tensorstore", "ts-013", "resize_tied_bounds", "not needed", "The shape is the array's, not a field's."),
     Deviation("tensorstore", "ts-020", "fill_value of a field in a schema", "not offered", _AS_STORED),
@@ -127,11 +132,6 @@ CHOICES: Final = (
         "creating an array of one axis in order F",
         "created",
         "TensorStore's own check fails on it, yet it opens such arrays.",
-    ),
-    Choice(
-        "no field named of an array that has several",
-        "whole records; tiles draw the first field",
-        "Records have forms of their own. Where one field is needed (dtype=) it is an error that lists them.",
     ),
     Choice("NaN and infinities in the schema", "strings", "Bare tokens are not JSON."),
     Choice("items of more than 64 MiB", "refused", "A fill value is one item, and reading a document must stay cheap."),

@@ -122,7 +122,7 @@ COMPRESSORS: Final = (
             {"id": "blosc", "cname": "zlib", "clevel": 1, "shuffle": -1, "blocksize": 0},
         ),
         _ALL,
-        note="parts of a chunk are fetched and decoded where that is worth it; snappy is refused: no library writes it",
+        note="parts of a chunk are decoded alone where that is worth it; snappy opens, and its chunks cannot be decoded",
     ),
     CodecRow("zlib", "`level` 0 to 9", ({"id": "zlib", "level": 1},), _ALL),
     CodecRow("gzip", "`level` 0 to 9", ({"id": "gzip", "level": 5},), _ALL, note="with several members, too"),
@@ -199,7 +199,7 @@ FILTERS: Final = (
     ),
     CodecRow(
         "zfpy",
-        "`mode`, `tolerance`, `rate`, `precision`",
+        "`mode`, `tolerance`, `rate`, `precision`, `compression_kwargs`",
         ({"id": "zfpy", "mode": 4, "tolerance": 0.001, "rate": -1, "precision": -1},),
         frozenset(),
         ("<f4",),
@@ -208,7 +208,7 @@ FILTERS: Final = (
     ),
     CodecRow(
         "pcodec",
-        "`level`, `mode_spec`, …",
+        "`level`, `mode_spec`, `delta_spec`, `paging_spec`, `delta_encoding_order`, `equal_pages_up_to`",
         ({"id": "pcodec", "level": 8},),
         frozenset((ZARR3,)),
         ("<f4", "<i4"),
@@ -219,6 +219,66 @@ FILTERS: Final = (
 
 ORDERS: Final = ("C", "F")
 SEPARATORS: Final = (".", "/")
+
+
+@dataclass(frozen=True, slots=True)
+class FillRow:
+    """``examples``: dtype, JSON and the bytes of one stored item in hex."""
+
+    title: str
+    spelling: str
+    examples: tuple[tuple[Any, Any, str], ...]
+
+
+FILLS: Final = (
+    FillRow("boolean", "`true`, `false`; 0 and 1 of old writers", (("|b1", True, "01"), ("|b1", 0, "00"))),
+    FillRow(
+        "integers",
+        "a number in the range of the dtype, exact at 64 bits; whole floats and decimal text of old writers",
+        (
+            ("<i4", -7, "f9ffffff"),
+            ("<u8", 2**64 - 1, "ffffffffffffffff"),
+            (">i2", 5.0, "0005"),
+            ("|u1", "7", "07"),
+            ("int4", -1, "ff"),
+        ),
+    ),
+    FillRow(
+        "floats",
+        '`1.5`, `"NaN"`, `"Infinity"`, `"-Infinity"`, and `"0x7fc00001"` for a NaN with a payload',
+        (
+            ("<f4", "NaN", "0000c07f"),
+            (">f8", "-Infinity", "fff0000000000000"),
+            ("<f4", "0x7fc00001", "0100c07f"),
+            ("<f8", -0.0, "0000000000000080"),
+            ("bfloat16", 1.5, "c03f"),
+            ("float8_e5m2", "Infinity", "7c"),
+        ),
+    ),
+    FillRow(
+        "complex",
+        "`[re, im]`, each as a float",
+        (("<c8", [1.0, "-Infinity"], "0000803f000080ff"), (">c8", ["NaN", -0.0], "7fc0000080000000")),
+    ),
+    FillRow(
+        "times and time spans",
+        '`"NaT"`, or the count of units as an integer',
+        (("<M8[ns]", "NaT", "0000000000000080"), (">m8[10s]", -2, "fffffffffffffffe")),
+    ),
+    FillRow(
+        "bytes of fixed length",
+        "base64, padded with NUL where it is short",
+        (("|S3", "YWI=", "616200"), ("|S2", "", "0000")),
+    ),
+    FillRow("text of fixed length", "a string", (("<U2", "é", "e900000000000000"), (">U1", "中", "00004e2d"))),
+    FillRow("raw bytes", "base64 of exactly the item", (("|V2", "Af8=", "01ff"),)),
+    FillRow(
+        "records",
+        "base64 of exactly the item, padding included",
+        (([["a", "<i2"], ["b", "|S1"]], "AQBh", "010061"),),
+    ),
+    FillRow("any", "`null`: nothing is said, reads as zero", (("<i4", None, "00000000"), ("|S2", None, "0000"))),
+)
 
 
 @dataclass(frozen=True, slots=True)

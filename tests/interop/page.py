@@ -1,0 +1,142 @@
+"""The page of the reference that shows what is supported: made of the tables that the tests run over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from tests.conformance.deviations import CHOICES, DEVIATIONS, Choice, Deviation
+from tests.conformance.vectors import Topic, cases, is_firm
+from tests.interop.tables import (
+    COMPRESSORS,
+    DTYPES,
+    FILLS,
+    FILTERS,
+    LIBRARIES,
+    OPTIONS,
+    ORDERS,
+    SEPARATORS,
+    CodecRow,
+    DtypeRow,
+)
+
+_FORMS = ("raw", "npy", "json", "csv", "`RemoteArray`")
+
+
+def support_page(note: str) -> str:
+    """docs/reference/zarr-support.md; ``note`` says where it comes from."""
+    return f"""# Zarr v2 support
+
+{note}
+
+What the Zarr v2 specification, TensorStore's `zarr` driver and zarr-python's data types describe. A ✓ stands for a
+test: what the library writes is read equal through the service and `RemoteArray`, and what the service writes is read
+equal by the library, with its compressors, orders and separators. The facts behind this page are
+[numbered](conformance.md).
+
+## Data types
+
+Both byte orders, everywhere. Objects have [a raw form of their own](http.md#objects); npy would pickle them.
+
+{table(["", "dtype", *_FORMS, *LIBRARIES], (_dtype_cells(row) for row in DTYPES))}
+
+Records are read as a whole or by a field, whose subarray's dimensions follow the array's. Refused, with a problem that
+says why: types of numpy that the specification does not have (`<f16`, `<c32`, `<i3`), multi-byte types without a byte
+order, times without a unit, items of no bytes or of more than 64 MiB, objects without an object codec or as fields.
+
+## Fill values
+
+{table(["dtype", "`fill_value`"], ([row.title, row.spelling] for row in FILLS))}
+
+`null` reads as zero (`""`, `b""` or null for objects), and then chunks of zeros are stored; otherwise a chunk that is
+the fill value bit for bit need not be.
+
+## Compressors
+
+{_codec_table(COMPRESSORS)}
+
+## Filters
+
+Applied in order, undone in reverse. Each may also stand in place of the compressor, and compressors among the filters.
+
+{_codec_table(FILTERS)}
+
+`vlen-utf8`, `vlen-bytes`, `vlen-array`, `json2`, `msgpack2` and `categorize` are the first filter of arrays of objects.
+`pickle` is refused wherever it stands, because it runs code; so is every id that is not listed here. The size of what a
+codec makes is known before it starts, and checked while and after it runs.
+
+## Layout
+
+{table(["", ""], _layout_rows())}
+
+## Options
+
+{table(["in the libraries", "here"], ([row.name, row.here] for row in OPTIONS))}
+
+## Where references disagree
+
+{table(["what", "here", "because"], _decisions())}
+
+## Vectors
+
+Cases that were run on TensorStore 0.1.86, zarr-python 2.18.7 and zarr-python 3.1.6, and are run on the service by
+`tests/conformance`. *Firm* ones are those on which the specification or all libraries that can do it agree. What is not
+followed stands in the table above.
+
+{table(["topic", "cases", "firm", "not followed"], _topics())}
+"""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(cell: object) -> str:
+    """A bar inside a cell would end it."""
+    return str(cell).replace("|", "\\|")
+
+
+def _tick(yes: bool) -> str:
+    return "✓" if yes else ""
+
+
+def _dtype_cells(row: DtypeRow) -> list[str]:
+    forms = [_tick(form != "npy" or row.object_codec is None) for form in _FORMS]
+    return [row.title, row.spelling, *forms, *(_tick(name in row.libraries) for name in LIBRARIES)]
+
+
+def _codec_table(rows: Sequence[CodecRow]) -> str:
+    cells = ([f"`{row.id}`", row.parameters, *(_tick(n in row.libraries) for n in LIBRARIES), row.note] for row in rows)
+    return table(["id", "parameters", *LIBRARIES, ""], cells)
+
+
+def _layout_rows() -> list[list[str]]:
+    return [
+        ["`order`", " and ".join(f"`{order}`" for order in ORDERS)],
+        [
+            "`dimension_separator`",
+            " and ".join(f"`{separator}`" for separator in SEPARATORS) + ", `.` where it is absent",
+        ],
+        ["shape", "0 to 64 axes of 0 to 2^62 cells; records of subarrays included"],
+        ["chunks", "any size from 1, larger than the array too; 0 where the axis is empty"],
+        ["unknown members", "kept when the document is written anew"],
+        ["`NaN`, `Infinity` without quotes", "read, never written"],
+    ]
+
+
+def _decisions() -> list[list[str]]:
+    """Each subject once, however many cases it has."""
+    entries: list[Choice | Deviation] = [*CHOICES, *DEVIATIONS]
+    found = {(entry.subject, entry.ours, entry.reason): None for entry in entries}
+    return [list(row) for row in found]
+
+
+def _topics() -> list[list[object]]:
+    rows: list[list[object]] = []
+    for topic in get_args(Topic):
+        known = cases(topic)
+        firm = sum(1 for case in known if "level" in case.get("expect", {}) and is_firm(case))
+        deviating = [deviation for deviation in DEVIATIONS if deviation.topic == topic]
+        rows.append([topic.replace("_", " "), len(known), firm or "", len(deviating) or ""])
+    return rows
