@@ -122,7 +122,7 @@ COMPRESSORS: Final = (
             {"id": "blosc", "cname": "zlib", "clevel": 1, "shuffle": -1, "blocksize": 0},
         ),
         _ALL,
-        note="parts of a chunk are decoded alone where that is worth it; snappy opens, and its chunks cannot be decoded",
+        note="parts of a chunk are decoded alone where that pays; snappy opens, but its chunks cannot be decoded",
     ),
     CodecRow("zlib", "`level` 0 to 9", ({"id": "zlib", "level": 1},), _ALL),
     CodecRow("gzip", "`level` 0 to 9", ({"id": "gzip", "level": 5},), _ALL, note="with several members, too"),
