@@ -240,6 +240,19 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
     assert client.get(A).json()["shape"] == [8, 11]
 
 
+def test_the_tag_of_one_append_lets_the_next_one_through(client: httpx.Client) -> None:
+    """Node tags chain: whoever appends knows what the array is now, and so whether somebody else has changed it."""
+    tag = make(client).headers["etag"]
+    for _ in range(3):
+        answer = client.post("/v1/append/data/a", content=bytes(32), headers={"If-Match": tag})
+        assert answer.status_code == 201
+        stale, tag = tag, answer.headers["etag"]
+
+    refused = client.post("/v1/append/data/a", content=bytes(32), headers={"If-Match": stale})
+    assert problem(refused, 412, "precondition-failed")["current"] == tag == client.get(A).headers["etag"]
+    assert client.get(A).json()["shape"] == [9, 8]
+
+
 def test_groups_are_made_and_removed(client: httpx.Client) -> None:
     assert client.put("/v1/metadata/data/g/h", json={"kind": "group", "attributes": {"x": 1}}).status_code == 201
     assert client.get("/v1/metadata/data/g").json()["children"] == [{"name": "h", "kind": "group"}]

@@ -23,6 +23,7 @@ from hyperslab.wire import IDEMPOTENCY_KEY
 
 _MOST_TRIES = 32
 _ANNOUNCED_AHEAD = 8
+_CHANGED = "changed by another writer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,10 @@ class Appender:
         check_writable(mount)
         prefix = f"{rest}/" if rest else ""
         with node_lock(mount, prefix), alone(mount, prefix):
+            announced = ""
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
-                if check is not None:
+                if check is not None and array.version != announced:
                     check(array)
                 axis = _checked_axis(array, axis)
                 done = _remembered(array, idempotency_key)
@@ -74,10 +76,28 @@ class Appender:
                     return _same(done, values, idempotency_key)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
+                version = self._announce(array, values, axis)
+                if version is not None:
+                    announced = version
+                    continue
                 appended = self._try_append(array, values, axis, idempotency_key)
                 if appended is not None:
                     return appended
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
+
+    def _announce(self, array: ArrayNode, values: NDArray, axis: int) -> str | None:
+        """Say in the metadata how far data may reach, unless it says so already: then None. Else the version that the
+        node has by this, which the condition of the append holds for as it did before."""
+        longer = _longer(array, values, axis)
+        grown = replace(array, metadata=longer, data_id=data_id(longer))
+        check_written(grown, _new_region(longer.shape, axis, array.metadata.shape[axis]))
+        length = longer.shape[axis] - array.metadata.shape[axis]
+        reserved = extent(array.metadata)
+        if not length or (reserved is not None and all(n <= r for n, r in zip(longer.shape, reserved, strict=True))):
+            return None
+        published = with_extent(array.metadata, _ahead(longer.shape, axis, length))
+        version = publish_metadata(self._reader, array, published)
+        return array.version.replace(array.metadata_version, version or _CHANGED, 1)
 
     def _try_append(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
         """One attempt; None where another writer came between: into the metadata, or into a chunk at the old edge."""
@@ -89,22 +109,16 @@ class Appender:
             raise
 
     def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
-        """One attempt; None where the metadata has changed, or was changed here, before the shape could be
-        published."""
+        """One attempt; None where the metadata has changed before the shape could be published."""
         offset = array.metadata.shape[axis]
         longer = _longer(array, values, axis)
         length = longer.shape[axis] - offset
         if length == 0 and key is None:
             return Appended(array, axis, offset, 0, repeated=False)
         grown = replace(array, metadata=longer, data_id=data_id(longer))
-        region = _new_region(longer.shape, axis, offset)
-        check_written(grown, region)
+        self._write(array, grown, values, _new_region(longer.shape, axis, offset))
         reserved = extent(array.metadata)
-        if reserved is None or any(n > r for n, r in zip(longer.shape, reserved, strict=True)):
-            publish_metadata(self._reader, array, with_extent(array.metadata, _ahead(longer.shape, axis, length)))
-            return None
-        self._write(array, grown, values, region)
-        if longer.shape[axis] + length > reserved[axis]:
+        if reserved is not None and longer.shape[axis] + length > reserved[axis]:
             longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
         if key is not None:
             longer = remember(longer, {"key": key, "axis": axis, "offset": offset, "length": length})

@@ -65,8 +65,8 @@ class Resizer:
         if left is not None and any(n > b for n, b in zip(now, before, strict=True)):
             clear_outside(self._reader, array, left)
         if all(n >= b for n, b in zip(now, before, strict=True)):
-            return publish_metadata(self._reader, array, with_extent(metadata, None))
-        if not publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))):
+            return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
+        if publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))) is None:
             return False
         self._clear(array.path)
         return True
@@ -80,17 +80,18 @@ class Resizer:
             publish_metadata(self._reader, array, with_extent(array.metadata, None))
 
 
-def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> bool:
-    """Store an array's new ``.zarray`` if it is still the one that was opened; ``.zmetadata`` follows."""
+def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
+    """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None where it is
+    not. ``.zmetadata`` follows."""
     key = array.prefix + array.mount.metadata_key
     data = metadata.to_bytes()
     try:
         version = array.mount.store.put(key, data, if_version=stored_version(array))
     except VersionConflict:
-        return False
+        return None
     reader.versions.note(array.mount, key, version)
     consolidated.follow(array.mount, array.prefix, {array.prefix + ".zarray": parse_json(data)})
-    return True
+    return version
 
 
 def stored_version(array: ArrayNode) -> str | Absent:

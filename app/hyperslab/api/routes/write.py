@@ -22,6 +22,7 @@ from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import parse_coords
+from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, parse_raw, parse_values, target
 from hyperslab.api.writing import Operation
@@ -127,7 +128,8 @@ async def append(context: Context, request: Request) -> Answer:
             idempotency_key=_idempotency_key(request),
             check=node_check(request.conditions, catalog, most),
         )
-    return json_answer(_appended_document(appended), status=200 if appended.repeated else 201)
+    etag = ((b"etag", document_etag(appended.array).encode()),)
+    return json_answer(_appended_document(appended), status=200 if appended.repeated else 201, headers=etag)
 
 
 async def _put(
