@@ -39,8 +39,9 @@ _UNSHARED = 2
 _LARGEST_SLAB = 4
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
-_WORTH_THREADS = 1 << 20
-"""Below so many decoded bytes, handing chunks to other threads costs more than it saves (where no network is waited
+_WORTH_THREADS = 4 << 20
+_SMALL_CHUNK = 256 << 10
+"""Fewer decoded bytes, in all or in each chunk, are not worth handing to other threads (where no network is waited
 for)."""
 
 
@@ -200,8 +201,10 @@ class Reader:
             chunks.read(projection, out)
 
     def _is_small(self, plan: ReadPlan | PointsPlan, count: int) -> bool:
-        cheap = plan.array.mount.store.capabilities.cheap_stat
-        return cheap and count * plan.array.metadata.chunk_nbytes <= _WORTH_THREADS
+        """Whether one thread is faster: where no network is waited for, and little is decoded, or in small pieces."""
+        if not plan.array.mount.store.capabilities.cheap_stat:
+            return False
+        return plan.array.metadata.chunk_nbytes < _SMALL_CHUNK or count * _decoded(plan) <= _WORTH_THREADS
 
     def _chunk_reader(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> ChunkReader:
         memory, caching = ChunkMemory(self.cache, self._recent), self._caching(plan)
@@ -221,6 +224,18 @@ class Reader:
         row = row_nbytes(plan)
         cut = row > _LARGEST_SLAB * self.slab_bytes and not enters_midway(plan)
         return cut and row <= self.cache.limit // 2
+
+
+def _decoded(plan: ReadPlan | PointsPlan) -> int:
+    """Bytes of a chunk that are decoded, judged by the first one: a part where that is worth it, else all."""
+    metadata = plan.array.metadata
+    partial = metadata.codec.partial
+    if partial is None or not plan.parts or plan.parts[0].covers_chunk:
+        return metadata.chunk_nbytes
+    runs = plan.parts[0].item_runs(metadata.chunks, metadata.order, gap=partial.gap)
+    if not partial.worth_it(runs):
+        return metadata.chunk_nbytes
+    return sum(stop - start for start, stop in runs) * metadata.itemsize
 
 
 def enters_midway(plan: ReadPlan | PointsPlan) -> bool:
