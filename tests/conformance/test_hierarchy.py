@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+import zarr
 
 from tests.api.support import request
 from tests.conformance.service import DOCUMENT, Conformance, Node, problem
@@ -135,3 +136,31 @@ def test_chunks_of_a_nested_array_are_no_nodes(service: Conformance) -> None:
 
     assert problem(node.below("0").get())["code"] == "node-not-found"
     assert node.values(select="0,:2").tolist() == [97, 98]
+
+
+def test_a_store_may_call_its_metadata_otherwise(service: Conformance) -> None:
+    """``metadata_key``: plain Zarr clients find it under the usual name all the same."""
+    document = {**DOCUMENT, "shape": [2], "chunks": [2], "dtype": "|u1"}
+    node = service.node({"a/zarray": document, "a/0": b"\x05\x06"}, store="renamed")
+
+    assert node.get().json()["children"] == [{"name": "a", "kind": "array"}]
+    assert node.below("a").remote()[...].tolist() == [5, 6]
+    assert node.get("zarr", "/a/.zarray").json() == document
+    assert zarr.open_array(service.target("zarr", f"{node.path}/a"), mode="r")[...].tolist() == [5, 6]  # type: ignore[union-attr]
+
+
+def test_what_else_lies_beside_an_array_is_ignored(service: Conformance) -> None:
+    """Another version's metadata, files of the system, chunks outside the grid (CONFORMANCE 3)."""
+    others = {
+        "zarr.json": {"zarr_format": 3},
+        ".DS_Store": b"\0",
+        "notes.txt": b"",
+        "0.0.0": b"x",
+        "7": b"x",
+        "c/0": b"x",
+    }
+    node = service.array({"0": b"\x05\x06", **others}, shape=[2], chunks=[2], dtype="|u1")  # type: ignore[dict-item]
+
+    assert node.values().tolist() == [5, 6]
+    assert node.get().json()["kind"] == "array"
+    assert zarr.open_array(service.target("zarr", node.path), mode="r")[...].tolist() == [5, 6]  # type: ignore[union-attr]
