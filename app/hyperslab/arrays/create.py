@@ -9,6 +9,7 @@ from typing import Any, Literal
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
@@ -138,7 +139,7 @@ class Creator:
         _check_names(mount, rest)
         _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
-        with node_lock(mount, prefix):
+        with node_lock(mount, prefix), alone(mount, prefix):  # documents of two creators must not mix
             node = self._existing(path)
             if node is None and array_document is not None and mode != "replace":
                 self._check_nothing_below(path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
-from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict
-from hyperslab.storage.base import WritersSafe
+from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
+from hyperslab.storage.base import VersionConflict, WritersSafe
 from hyperslab.wire import SelectionItem
 
 _MOST_KEYS_NAMED = 1000
@@ -92,7 +92,7 @@ class Writer:
             writer = self._chunk_writer(array, plan)
             projections = list(project(selection, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), cancel)
-        self._settle(path, array)
+        self._settle(path, array, writer.written)
         tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
@@ -116,7 +116,7 @@ class Writer:
             writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
             projections = list(project_points(coordinates, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), None)
-        self._settle(path, array)
+        self._settle(path, array, writer.written)
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
@@ -132,7 +132,7 @@ class Writer:
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
             version = self._stored_writer(array, coords, check).put_stored(coords, data)
-        self._settle(path, array)
+        self._settle(path, array, {coords: version})
         return version
 
     def delete_chunk(self, path: str, coords: Coords, check: Callable[[str | None], None] | None = None) -> bool:
@@ -206,18 +206,28 @@ class Writer:
     ) -> int:
         return write_chunks(self._reader, array, [(p.coords, p) for p in projections], work, cancel)
 
-    def _settle(self, path: str, array: ArrayNode) -> None:
+    def _settle(self, path: str, array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
         """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
-        again."""
+        again. Where the array is gone or another one, so is what was written into it."""
         if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
             return
         try:
             now = self._catalog.open_array(path, fresh=True)
-        except NodeNotFound:
-            array.mount.store.delete_prefix(array.prefix)
-            return
-        if now.metadata_version != array.metadata_version:
-            clear_outside(self._reader, now, array.metadata.shape)
+        except (NodeNotFound, WrongKind):
+            _take_back(array, written)
+        else:
+            if now.data_id != array.data_id:
+                _take_back(array, written)
+            elif now.metadata_version != array.metadata_version:
+                clear_outside(self._reader, now, array.metadata.shape)
+
+
+def _take_back(array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
+    """Remove chunks that nobody has changed since."""
+    for coords, version in written.items():
+        if version is not None:
+            with suppress(VersionConflict):
+                array.mount.store.delete(array.chunk_key(coords), if_version=version)
 
 
 class _ProjectionWriter:

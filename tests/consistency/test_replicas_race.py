@@ -1,0 +1,121 @@
+"""Two replicas over one bucket, one of them held up between two of its requests while the other goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import open_store
+from tests.faults import Before, FaultProxy
+from tests.s3 import S3Bucket, S3Server
+from tests.server import served
+
+A = "/v1/metadata/data/a"
+SLICE = "/v1/slice/data/a"
+JSON = {"Content-Type": "application/json"}
+DEFINITION = {"shape": [8], "chunks": [4], "dtype": "<i4", "compressor": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A service, and what its requests to the bucket pass through."""
+
+    client: httpx.Client
+    proxy: FaultProxy
+
+    def hold(self, method: str, path: str) -> tuple[threading.Event, threading.Event]:
+        """Hold up the next request of this kind: the first event says that it came, the second lets it go on."""
+        came, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            came.set()
+            go_on.wait(20)
+
+        self.proxy.inject(Before(wait), method=method, path=path)
+        return came, go_on
+
+
+@pytest.fixture
+def pair(s3_server: S3Server) -> Iterator[tuple[Replica, Replica]]:
+    bucket = s3_server.new_bucket()
+    with ExitStack() as stack:
+        yield start(stack, bucket, s3_server.url), start(stack, bucket, s3_server.url)
+
+
+def start(stack: ExitStack, bucket: S3Bucket, endpoint: str) -> Replica:
+    proxy = stack.enter_context(FaultProxy(endpoint))
+    store = open_store(bucket.at(proxy.url).config(name="data", writable=True, timeout=30.0))
+    service = build([MountedStore("data", store, writable=True)])
+    url = stack.enter_context(served(create_app(service)))
+    client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
+    assert client.get("/readyz").json()["stores"]["data"]["capabilities"]["writers_safe"] == "replicas anywhere"
+    return Replica(client, proxy)
+
+
+def in_background(
+    answers: list[httpx.Response], replica: Replica, method: str, url: str, **request: Any
+) -> threading.Thread:
+    """Ask, and put the answer into ``answers`` when it comes."""
+    thread = threading.Thread(target=lambda: answers.append(replica.client.request(method, url, **request)))
+    thread.start()
+    return thread
+
+
+def test_the_documents_of_two_creators_do_not_mix(pair: tuple[Replica, Replica]) -> None:
+    """The first is held up between its attributes and its .zarray; the second must not put attributes of its own."""
+    first, second = pair
+    holds = [replica.hold("PUT", "/a/.zarray") for replica in pair]
+    answers: list[httpx.Response] = []
+    threads = []
+    for replica, name, (came, _), patience in zip(pair, ("first", "second"), holds, (20, 1), strict=True):
+        definition = {**DEFINITION, "attributes": {"by": name}}
+        threads.append(in_background(answers, replica, "PUT", A, json=definition))
+        came.wait(patience)
+    for thread, (_, go_on) in zip(threads, holds, strict=True):
+        go_on.set()
+        thread.join()
+
+    assert sorted(answer.status_code for answer in answers) == [201, 409]
+    assert first.client.get(A).json()["attributes"] == second.client.get(A).json()["attributes"] == {"by": "first"}
+
+
+def test_a_late_chunk_does_not_end_up_in_the_array_that_replaced_its_own(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    came, go_on = second.hold("PUT", "/a/0")
+    answers: list[httpx.Response] = []
+    late = in_background(answers, second, "PUT", SLICE, content="7", headers=JSON)
+    assert came.wait(20)
+    replaced = first.client.put(A, params={"mode": "replace"}, json={**DEFINITION, "dtype": "<f8"})
+    go_on.set()
+    late.join()
+
+    assert (replaced.status_code, answers[0].status_code) == (201, 204)
+    for replica in pair:
+        np.testing.assert_array_equal(np.frombuffer(replica.client.get(SLICE).content, "<f8"), np.zeros(8))
+
+
+def test_a_late_chunk_does_not_outlive_its_array(pair: tuple[Replica, Replica]) -> None:
+    """Nor take with it what was created in the same place since."""
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    came, go_on = second.hold("PUT", "/a/0")
+    answers: list[httpx.Response] = []
+    late = in_background(answers, second, "PUT", SLICE, content="7", headers=JSON)
+    assert came.wait(20)
+    assert first.client.delete(A).status_code == 204
+    go_on.set()
+    late.join()
+    assert first.client.put(A, json=DEFINITION).status_code == 201
+
+    np.testing.assert_array_equal(np.frombuffer(first.client.get(SLICE).content, "<i4"), np.zeros(8))
