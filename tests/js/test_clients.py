@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import zarr
 
 from tests.server import ServerFactory
-from tests.tools import node, node_modules
+from tests.tools import ROOT, node, node_modules
 
 VALUES = np.arange(4 * 5 * 6, dtype="<i4").reshape(4, 5, 6)
 
@@ -64,3 +65,16 @@ def test_zarrjs_writes(store: Path, programs: Path, server: ServerFactory) -> No
     run(programs, "zarrjs.cjs", url, "zarr/data/a b/cube", "7")
 
     np.testing.assert_array_equal(zarr.open_array(store / "a b" / "cube", mode="r")[...], np.full_like(VALUES, 7))
+
+
+def test_text_is_read_with_the_lines_of_the_reference(store: Path, tmp_path: Path, server: ServerFactory) -> None:
+    """The program that docs/reference/http.md shows for the binary form of objects."""
+    texts = ["a", "", "é中", "long text " * 9]
+    array = zarr.create_array(store / "names", shape=(4,), chunks=(3,), dtype=str, zarr_format=2)
+    array[...] = np.array(texts, object)
+    url = f"{server({'data': store}).url}/v1/slice/data/names"
+    (shown,) = re.findall(r"```js\n(.*?)```", (ROOT / "docs/reference/http.md").read_text(encoding="utf-8"), re.DOTALL)
+    fetched = f"const body = await (await fetch('{url}')).arrayBuffer();"
+    (tmp_path / "text.mjs").write_text(f"{fetched}\n{shown}\nconsole.log(JSON.stringify(texts));\n", encoding="utf-8")
+
+    assert run(tmp_path, "text.mjs") == texts
