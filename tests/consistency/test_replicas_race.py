@@ -105,6 +105,41 @@ def test_a_late_chunk_does_not_end_up_in_the_array_that_replaced_its_own(pair: t
         np.testing.assert_array_equal(np.frombuffer(replica.client.get(SLICE).content, "<f8"), np.zeros(8))
 
 
+def test_growing_an_array_does_not_publish_what_an_append_is_still_writing(pair: tuple[Replica, Replica]) -> None:
+    """Whichever comes first, the rows of the append are there once, and the others hold fill values."""
+    first, second = pair
+    first.client.put(A, json={**DEFINITION, "shape": [4]})
+    came, go_on = first.hold("PUT", "/a/1")
+    answers: list[httpx.Response] = []
+    rows = np.full(2, 7, "<i4").tobytes()
+    appending = in_background(answers, first, "POST", "/v1/append/data/a", content=rows)
+    assert came.wait(20)
+    growing = in_background(answers, second, "PATCH", A, json={"shape": [8]})
+    growing.join(1)
+    go_on.set()
+    appending.join()
+    growing.join()
+
+    assert sorted(answer.status_code for answer in answers) == [200, 201]
+    found = np.frombuffer(second.client.get(SLICE).content, "<i4").tolist()
+    assert found in ([0, 0, 0, 0, 7, 7, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0, 7, 7])
+
+
+def test_a_late_chunk_stays_where_the_array_was_only_appended_to(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    came, go_on = second.hold("PUT", "/a/0")
+    answers: list[httpx.Response] = []
+    late = in_background(answers, second, "PUT", SLICE, params={"select": ":4"}, content="7", headers=JSON)
+    assert came.wait(20)
+    assert first.client.post("/v1/append/data/a", content=np.full(2, 5, "<i4").tobytes()).status_code == 201
+    go_on.set()
+    late.join()
+
+    assert answers[0].status_code == 204
+    assert np.frombuffer(first.client.get(SLICE).content, "<i4").tolist() == [7, 7, 7, 7, 0, 0, 0, 0, 5, 5]
+
+
 def test_a_late_chunk_does_not_outlive_its_array(pair: tuple[Replica, Replica]) -> None:
     """Nor take with it what was created in the same place since."""
     first, second = pair

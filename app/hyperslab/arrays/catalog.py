@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from hyperslab.arrays import listing
+from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
@@ -192,8 +193,9 @@ class Catalog:
 
 
 def data_id(metadata: ArrayMetadata) -> str:
-    """A digest of all that decides what a chunk's bytes mean: everything but the shape (CONFORMANCE 273)."""
-    members = {name: value for name, value in metadata.document.items() if name != "shape"}
+    """A digest of all that decides what a chunk's bytes mean: everything but the shape (CONFORMANCE 273) and our own
+    notes of appends."""
+    members = {name: value for name, value in metadata.document.items() if name not in ("shape", OWN_MEMBER)}
     return hashlib.blake2b(repr(sorted(members.items(), key=lambda m: m[0])).encode(), digest_size=8).hexdigest()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hyperslab.engine.metadata import ArrayMetadata
 
-_MEMBER = "hyperslab"
+OWN_MEMBER = "hyperslab"
 _MOST_REMEMBERED = 64
 
 Shape = tuple[int, ...]
@@ -53,12 +53,12 @@ def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
 
 
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:
-    member = document.get(_MEMBER)
+    member = document.get(OWN_MEMBER)
     return dict(member) if isinstance(member, dict) else {}
 
 
 def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
     if own == _own(metadata.document):
         return metadata
-    document = {name: value for name, value in metadata.document.items() if name != _MEMBER}
-    return ArrayMetadata.from_document({**document, _MEMBER: own} if own else document, ".zarray")
+    document = {name: value for name, value in metadata.document.items() if name != OWN_MEMBER}
+    return ArrayMetadata.from_document({**document, OWN_MEMBER: own} if own else document, ".zarray")

@@ -9,6 +9,7 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.extent import extent, larger, with_extent
+from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
@@ -47,7 +48,8 @@ class Resizer:
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
-        with node_lock(mount, f"{rest}/" if rest else ""):
+        prefix = f"{rest}/" if rest else ""
+        with node_lock(mount, prefix), alone(mount, prefix):  # what an append has under way is not cut, nor published
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
                 if check is not None:
@@ -57,13 +59,19 @@ class Resizer:
                     return self._catalog.open_array(path, fresh=True)
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
+    def clear_beyond(self, array: ArrayNode) -> None:
+        """Clear what may lie beyond the shape, for those who are about to store a larger one."""
+        left = extent(array.metadata)
+        if left is not None:
+            clear_outside(self._reader, array, left)
+
     def publish(self, array: ArrayNode, metadata: ArrayMetadata) -> bool:
         """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
         meanwhile. The caller holds the node lock."""
         before, now = array.metadata.shape, metadata.shape
         left = extent(array.metadata)
-        if left is not None and any(n > b for n, b in zip(now, before, strict=True)):
-            clear_outside(self._reader, array, left)
+        if any(n > b for n, b in zip(now, before, strict=True)):
+            self.clear_beyond(array)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
         if publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))) is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
-from hyperslab.arrays.catalog import Catalog, data_id
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import Coords
 from hyperslab.arrays.resize import Resizer
@@ -96,11 +98,12 @@ class KeyWriter:
         document = _checked(mount, key, name, data)
         if name in (mount.metadata_key, _GROUP):
             self._check_not_inside_array(mount, prefix)
-        with node_lock(mount, prefix):
+        shapes = name == mount.metadata_key
+        with node_lock(mount, prefix), alone(mount, prefix) if shapes else nullcontext():
             (before,) = mount.store.versions(prefix, [key])
             if check is not None:
                 check(before)
-            if name == mount.metadata_key and self._shrinks(mount, prefix, document):
+            if shapes and self._cuts_off(mount, prefix, document):
                 return PutKey(self._shrink(mount, prefix, key, data), created=False)
             condition = None if check is None else ABSENT if before is None else before
             try:
@@ -124,14 +127,17 @@ class KeyWriter:
         if not key.endswith(_CONSOLIDATED):
             consolidated.follow(mount, prefix, {key: document})
 
-    def _shrinks(self, mount: MountedStore, prefix: str, document: Mapping[str, Any]) -> bool:
-        """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink."""
+    def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any]) -> bool:
+        """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink.
+        What lies beyond one that grows is cleared here."""
         array = self._array_at(mount, prefix)
-        if array is None:
-            return False
         new = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
-        before, now = array.metadata.shape, new.shape
-        return data_id(new) == array.data_id and any(n < b for n, b in zip(now, before, strict=True))
+        if array is None or _layout(new) != _layout(array.metadata):
+            return False
+        shapes = list(zip(new.shape, array.metadata.shape, strict=True))
+        if any(now > before for now, before in shapes):
+            self._resizer.clear_beyond(array)
+        return any(now < before for now, before in shapes)
 
     def _shrink(self, mount: MountedStore, prefix: str, key: str, data: bytes | memoryview) -> str:
         array = self._array_at(mount, prefix)
@@ -170,6 +176,12 @@ class KeyWriter:
         if parts[-1] == "zarr.json":
             raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
         raise NodeNotFound(_path(mount, key.rpartition("/")[0] + "/"))
+
+
+def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
+    """All that decides what the bytes under a chunk's key mean; attributes of our own in the document do not."""
+    codecs = (metadata.compressor, metadata.filters)
+    return metadata.chunks, metadata.dtype.json, metadata.order, metadata.dimension_separator, codecs
 
 
 def _checked(mount: MountedStore, key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:

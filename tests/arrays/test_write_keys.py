@@ -1,0 +1,68 @@
+"""Shapes that plain Zarr clients put: what is cut off is cleared, and what a dead writer left never shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyperslab.arrays.service import Service
+from tests.arrays.support import open_array, read_all, service_on
+
+A = "data/a"
+KEY = "data/a/.zarray"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """An array of 1 to 5, ``<i4`` in chunks of 4; the last two came by an append."""
+    with service_on(tmp_path) as found:
+        found.creator.create_array(A, {"shape": [3], "chunks": [4], "dtype": "<i4"})
+        found.writer.write(A, (), np.array([1, 2, 3], "<i4"))
+        found.appender.append(A, np.array([4, 5], "<i4"), idempotency_key="k")
+        yield found
+
+
+def put_shape(service: Service, size: int) -> None:
+    """As zarr-python resizes: it writes the members that it knows, and drops ours."""
+    document = dict(open_array(service).metadata.document)
+    document.pop("hyperslab", None)
+    service.key_writer.put(KEY, json.dumps({**document, "shape": [size]}).encode())
+
+
+def test_what_a_client_cuts_off_never_comes_back(service: Service) -> None:
+    """Also after an append of ours, of which the document had a note."""
+    put_shape(service, 2)
+    put_shape(service, 6)
+
+    assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0]
+
+
+def test_what_an_append_that_failed_has_written_never_shows_when_a_client_grows_the_array(
+    tmp_path: Path, service: Service
+) -> None:
+    codec = open_array(service).metadata.codec
+    (tmp_path / "a" / "1").write_bytes(codec.encode(np.array([5, 6, 7, 8], "<i4")))
+
+    put_shape(service, 8)
+
+    assert read_all(service).tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
+
+
+def test_an_append_makes_no_cached_chunk_worthless(service: Service) -> None:
+    before = open_array(service).data_id
+    service.appender.append(A, np.array([6], "<i4"), idempotency_key="another")
+
+    assert open_array(service).data_id == before
+
+
+def test_a_document_of_another_layout_is_stored_as_it_is(service: Service) -> None:
+    document = dict(open_array(service).metadata.document)
+    data = json.dumps({**document, "shape": [2, 2], "chunks": [2, 2], "dtype": "<f8"}).encode()
+
+    service.key_writer.put(KEY, data)
+
+    assert open_array(service).metadata.shape == (2, 2)
