@@ -125,6 +125,23 @@ def test_growing_an_array_does_not_publish_what_an_append_is_still_writing(pair:
     assert found in ([0, 0, 0, 0, 7, 7, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0, 7, 7])
 
 
+def test_what_is_appended_does_not_outlive_its_array(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    first.client.put(A, json={**DEFINITION, "shape": [4]})
+    came, go_on = first.hold("PUT", "/a/1")
+    answers: list[httpx.Response] = []
+    appending = in_background(answers, first, "POST", "/v1/append/data/a", content=np.full(2, 7, "<i4").tobytes())
+    assert came.wait(20)
+    deleting = in_background(answers, second, "DELETE", A)
+    deleting.join(1)
+    go_on.set()
+    appending.join()
+    deleting.join()
+    assert second.client.put(A, json=DEFINITION).status_code == 201
+
+    assert not np.frombuffer(second.client.get(SLICE).content, "<i4").any()
+
+
 def test_a_late_chunk_stays_where_the_array_was_only_appended_to(pair: tuple[Replica, Replica]) -> None:
     first, second = pair
     first.client.put(A, json=DEFINITION)

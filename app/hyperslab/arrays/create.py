@@ -92,7 +92,7 @@ class Creator:
         """
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
-        with node_lock(mount, prefix):
+        with node_lock(mount, prefix), alone(mount, prefix):  # an append under way ends first
             node = self._catalog.open_node(path, fresh=True)
             if check is not None:
                 check(node)
