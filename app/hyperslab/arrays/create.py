@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hyperslab.arrays import consolidated
+from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
@@ -252,9 +252,12 @@ class Creator:
         return None if isinstance(node, GroupNode) and node.implicit else node
 
     def _remove(self, mount: MountedStore, prefix: str) -> None:
-        for name in (mount.metadata_key, ".zgroup"):
-            mount.store.delete(prefix + name)
-        mount.store.delete_prefix(prefix)
+        """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
+        one has ended before, or finds it gone."""
+        for inner in listing.arrays_below(mount, prefix):
+            with node_lock(mount, inner), alone(mount, inner):
+                _remove_keys(mount, inner)
+        _remove_keys(mount, prefix)
         self._catalog.versions.forget(mount, prefix)
         consolidated.follow(mount, prefix, {}, removed_below=True)
 
@@ -262,6 +265,13 @@ class Creator:
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
         return mount, rest
+
+
+def _remove_keys(mount: MountedStore, prefix: str) -> None:
+    """The documents first, which are what makes a node."""
+    for name in (mount.metadata_key, ".zgroup"):
+        mount.store.delete(prefix + name)
+    mount.store.delete_prefix(prefix)
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ two."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hyperslab.arrays.nodes import ChildInfo, Children, MountedStore
@@ -13,6 +13,7 @@ from hyperslab.storage.base import Listing
 
 Kind = Literal["array", "group"]
 
+_PAGE = 1000
 _DEEPEST_IMPLICIT = 4
 _WIDEST_IMPLICIT = 16
 
@@ -36,6 +37,18 @@ def children(
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
     start = 0 if cursor is None else bisect_right(names, cursor)
     return _listed_page(mount, prefix, names[start:], known, limit)
+
+
+def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
+    """The prefix of every array below a group; none below an array."""
+    if mount.store.versions(prefix, [prefix + mount.metadata_key])[0] is not None:
+        return
+    found: Children | None = None
+    while found is None or found.next_cursor is not None:
+        found = children(mount, prefix, {}, limit=_PAGE, cursor=None if found is None else found.next_cursor)
+        for child in found.nodes:
+            inner = f"{prefix}{child.name}/"
+            yield from [inner] if child.kind == "array" else arrays_below(mount, inner)
 
 
 def consolidated_kinds(documents: Mapping[str, Any], prefix: str) -> dict[str, Kind]:
