@@ -168,6 +168,14 @@ def test_a_mistake_in_a_secret_does_not_show_it(config: Path) -> None:
     assert "hush-hush" not in str(caught.value)
 
 
+def test_workers_share_what_memory_there_is_by_default() -> None:
+    alone, crowd = Settings(), Settings(workers=1000)
+
+    assert crowd.cache_bytes * 1000 <= memory_bytes() // 8
+    assert crowd.bytes_in_flight * 1000 <= memory_bytes() // 4
+    assert crowd.cache_bytes < alone.cache_bytes <= 1 << 30
+
+
 def test_settings_cannot_be_changed() -> None:
     settings = load(overrides={"stores": {"a": "/data/a"}})
 

@@ -7,6 +7,7 @@ from hyperslab.api.app import create_app as create_api
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
+from hyperslab.errors import BadDefinition
 from hyperslab.settings import Settings, StoreSettings, load
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
@@ -33,8 +34,18 @@ def build_service(settings: Settings) -> Service:
 
 
 def open_stores(settings: Settings) -> list[Store]:
-    """Every store of the settings, in order; none is reached out to before its first use."""
-    return [open_store(_store_config(name, store)) for name, store in settings.stores.items()]
+    """Every store of the settings, in order; none is reached out to before its first use.
+
+    Raises `BadDefinition`, which names the store.
+    """
+    return [_open(name, store) for name, store in settings.stores.items()]
+
+
+def _open(name: str, settings: StoreSettings) -> Store:
+    try:
+        return open_store(_store_config(name, settings))
+    except BadDefinition as error:
+        raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
 
 
 def api_options(settings: Settings) -> ApiOptions:

@@ -183,7 +183,7 @@ def _answer(settings: Settings, path: str) -> int:
         statuses.append(head.status)
         print(head.status, *(f"{name}: {value}" for name, value in head.headers), sep="\n", file=sys.stderr)
 
-    answer(create_app(settings), path, show, sys.stdout.buffer.write)
+    answer(create_app(settings), f"/{path.removeprefix('/')}", show, sys.stdout.buffer.write)
     sys.stdout.flush()
     return 0 if statuses and statuses[0] < 400 else 1
 

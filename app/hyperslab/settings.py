@@ -11,7 +11,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -147,8 +147,9 @@ def memory_bytes() -> int:
     return total
 
 
-def _share_of_memory(divisor: int, at_most: int) -> ByteSize:
-    return ByteSize(min(memory_bytes() // divisor, at_most))
+def _share_of_memory(divisor: int) -> Callable[[dict[str, Any]], ByteSize]:
+    """A default for each worker: together they take one part in ``divisor``, or 1 GiB each where that is less."""
+    return lambda known: ByteSize(min(memory_bytes() // divisor // known.get("workers", 1), GiB))
 
 
 def _cache_home() -> Path:
@@ -204,9 +205,9 @@ class Settings(BaseSettings):
     )
 
     cache_bytes: ByteSize = Field(
-        default_factory=lambda: _share_of_memory(8, GiB),
+        default_factory=_share_of_memory(8),
         description="Memory for decoded chunks, in each worker; 0 keeps none.",
-        json_schema_extra={"default": "an eighth of the memory, at most 1 GiB"},
+        json_schema_extra={"default": "an eighth of the memory among all workers, at most 1 GiB"},
     )
     tile_cache_bytes: ByteSize = Field(
         default=ByteSize(64 * MiB), description="Memory for rendered tiles, in each worker; 0 keeps none."
@@ -217,10 +218,10 @@ class Settings(BaseSettings):
         "0 keeps none.",
     )
     bytes_in_flight: ByteSize = Field(
-        default_factory=lambda: _share_of_memory(4, GiB),
+        default_factory=_share_of_memory(4),
         gt=0,
         description="Memory that the answers under way may take together, in each worker.",
-        json_schema_extra={"default": "a quarter of the memory, at most 1 GiB"},
+        json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
     slab_bytes: ByteSize = Field(
         default=ByteSize(8 * MiB), gt=0, description="Size of the pieces in which a large slice is read and sent."
