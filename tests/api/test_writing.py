@@ -330,6 +330,9 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", "/zarr/data/.zmetadata", b"{}", {}, 422, "bad-definition"),
         ("PUT", "/zarr/data/c/zarr.json", b"{}", {}, 400, "bad-path"),
         ("PUT", "/zarr/data/a/readme.txt", b"hello", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/a/0.0/.zattrs", b"{}", {}, 422, "wrong-kind"),
+        ("PUT", "/zarr/data/a/b/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}', {}, 422, "wrong-kind"),
+        ("PUT", "/zarr/data/a/b/.zgroup", b'{"zarr_format": 2}', {}, 422, "wrong-kind"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_changes_no_byte(

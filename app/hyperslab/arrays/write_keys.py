@@ -96,8 +96,7 @@ class KeyWriter:
     ) -> PutKey:
         key = prefix + name
         document = _checked(mount, key, name, data)
-        if name in (mount.metadata_key, _GROUP):
-            self._check_not_inside_array(mount, prefix)
+        self._check_not_inside_array(mount, prefix)
         shapes = name == mount.metadata_key
         with node_lock(mount, prefix), alone(mount, prefix) if shapes else nullcontext():
             (before,) = mount.store.versions(prefix, [key])
