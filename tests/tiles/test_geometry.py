@@ -140,6 +140,14 @@ def test_what_the_protocol_does_not_have_is_refused(segment: str, text: str) -> 
         parse(**{segment: text}).region(GRID)
 
 
+@pytest.mark.parametrize("grid", [TileGrid(0, 5, 256), TileGrid(5, 0, 256), TileGrid(0, 0, 256)])
+@pytest.mark.parametrize("region", ["full", "square", "0,0,1,1", "pct:0,0,100,100"])
+@pytest.mark.parametrize("size", ["max", "1,", "pct:50"])
+def test_an_image_without_pixels_has_no_part_to_show(grid: TileGrid, region: str, size: str) -> None:
+    with pytest.raises(BadParameter, match=r"region=.* pixels"):
+        shown(grid, region, size)
+
+
 def test_an_image_has_so_many_pixels_at_most() -> None:
     grid = TileGrid(20_000, 30_000, 256)
 

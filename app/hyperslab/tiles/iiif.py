@@ -105,12 +105,23 @@ def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequ
 
 
 def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
-    """Left, top, width and height in cells, cut at the edges."""
+    """Left, top, width and height in cells, cut at the edges; at least one cell."""
+    left, top, width, height = _named_region(grid, text) or _parse_box(grid, text)
+    if width <= 0 or height <= 0:
+        raise BadParameter("region", text, f"a part of the {grid.width} by {grid.height} pixels")
+    return left, top, width, height
+
+
+def _named_region(grid: TileGrid, text: str) -> tuple[int, int, int, int] | None:
     if text == "full":
         return 0, 0, grid.width, grid.height
     if text == "square":
         side = min(grid.width, grid.height)
         return (grid.width - side) // 2, (grid.height - side) // 2, side, side
+    return None
+
+
+def _parse_box(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
     match = _BOX.fullmatch(text)
     numbers = [float(n) for n in match.groups()[1:]] if match else []
     if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
@@ -118,10 +129,7 @@ def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
     if match[1] is not None:
         numbers = [n / 100 * extent for n, extent in zip(numbers, (grid.width, grid.height) * 2, strict=True)]
     left, top = round(numbers[0]), round(numbers[1])
-    width, height = min(round(numbers[2]), grid.width - left), min(round(numbers[3]), grid.height - top)
-    if width <= 0 or height <= 0:
-        raise BadParameter("region", text, f"a part of the {grid.width} by {grid.height} pixels")
-    return left, top, width, height
+    return left, top, min(round(numbers[2]), grid.width - left), min(round(numbers[3]), grid.height - top)
 
 
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
