@@ -1,0 +1,165 @@
+"""Requests that nobody would send on purpose: each gets an answer of its own, and none a 500.
+
+They are the same each time, unless more are asked for: ``FUZZ=20000 python -m pytest tests/api/test_fuzz.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random, SystemRandom
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.odd_requests import Asked, reading, writing
+from tests.api.support import write_array
+from tests.server import served
+
+HOW_MANY = int(os.environ.get("FUZZ", "0"))
+FIRST = SystemRandom().getrandbits(48) if HOW_MANY else 0
+BROKEN = ("broken", "nojson", "text")
+
+
+def fill(folder: Path) -> None:
+    """Write every kind of array, and some that are broken."""
+    write_array(folder, "cube", np.arange(24_000, dtype="<u2").reshape(20, 30, 40), (8, 16, 16))
+    write_array(folder, "group/f", np.linspace(-1, 1, 63, dtype=">f4").reshape(7, 9), (3, 4))
+    write_array(folder, "scalar", np.array(42, "<i8"), ())
+    write_array(folder, "empty", np.zeros((0, 5), "<f4"), (1, 5))
+    write_array(folder, "flags", np.array([True, False]), (2,))
+    write_array(folder, "times", np.array([1, 2, 3], "<M8[s]"), (2,))
+    for name, dtype, chunk, members in (
+        ("table", [["id", "<i4"], ["pos", "<f8", [3]], ["n\xe4me", "|S4"]], bytes(128), {}),
+        ("text", "<U2", b"\xff" * 32, {"fill_value": ""}),
+        ("void", "|V8", b"\xff\0\x80\x01" * 8, {"order": "F"}),
+        ("objects", "|O", b'[1,{"a":NaN},null,[2],"|O",[4]]', {"filters": [{"id": "json2"}]}),
+        ("broken", "<i4", b"junk", {"compressor": {"id": "zlib", "level": 1}}),
+    ):
+        plain = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": dtype, "order": "C", "fill_value": None}
+        (folder / name).mkdir()
+        document = {**plain, "compressor": None, "filters": None, **members}
+        (folder / name / ".zarray").write_text(json.dumps(document))
+        (folder / name / "0").write_bytes(chunk)
+    (folder / "nojson").mkdir()
+    (folder / "nojson" / ".zarray").write_text("{")
+
+
+@contextmanager
+def serving(folder: Path, *, writable: bool) -> Iterator[str]:
+    config = StoreConfig(name="data", url=str(folder), writable=writable, durability="rename")
+    service = build([MountedStore("data", open_store(config), writable=writable)])
+    with served(create_app(service, ApiOptions(max_upload_bytes=1 << 20))) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    fill(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read_only(original: Path) -> Iterator[str]:
+    with serving(original, writable=False) as url:
+        yield url
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """A server of a copy that becomes as it was."""
+
+    url: str
+    folder: Path
+    original: Path
+
+    def restore(self) -> None:
+        for entry in self.folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        shutil.copytree(self.original, self.folder, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def writable(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writable]:
+    folder = tmp_path_factory.mktemp("copy")
+    with serving(folder, writable=True) as url:
+        found = Writable(url, folder, original)
+        found.restore()
+        yield found
+
+
+def ask(url: str, asked: Asked) -> tuple[bytes, bytes]:
+    """Head and body of the answer, which ends with the connection."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as connection:
+        connection.sendall(asked.sent())
+        received = b""
+        while piece := connection.recv(1 << 16):
+            received += piece
+    head, _, body = received.partition(b"\r\n\r\n")
+    return head, body
+
+
+def check(asked: Asked, head: bytes, body: bytes) -> int:
+    """Demand what holds for every answer; returns its status."""
+    assert head.startswith(b"HTTP/1.1 "), asked
+    status = int(head.split(b" ")[1])
+    if body == b"Invalid HTTP request received.":  # the server's own, about what is no HTTP at all
+        return status
+    lines = head.lower()
+    assert status not in (301, 302, 307, 308, 500), (asked, body)
+    assert b"access-control-allow-origin" in lines or b"vary: origin" in lines, (asked, head)
+    if asked.method != "HEAD":
+        sizes = re.findall(rb"content-length: (\d+)", lines)
+        assert all(int(size) == len(body) for size in sizes), (asked, "cut")
+        if status >= 400:
+            assert b"application/problem+json" in lines, (asked, head)
+            check_problem(asked, status, body)
+    return status
+
+
+def check_problem(asked: Asked, status: int, body: bytes) -> None:
+    document = json.loads(body)
+    assert document["status"] == status, asked
+    assert document["title"], asked
+    assert b"Traceback" not in body, asked
+    if status >= 502:
+        assert document["code"] in ("bad-metadata", "chunk-corrupt"), (asked, document)
+        assert any(name in document["key"] for name in BROKEN), (asked, document)
+
+
+def seeds() -> Iterator[int]:
+    """What requests are made from: printed, for the one that fails to be seen and made again."""
+    for seed in range(FIRST, FIRST + (HOW_MANY or 1500)):
+        print(f"seed {seed}")
+        yield seed
+
+
+def test_any_request_to_a_store_that_is_read_only_has_an_answer_of_its_own(read_only: str) -> None:
+    for seed in seeds():
+        asked = reading(Random(seed))
+        check(asked, *ask(read_only, asked))
+
+
+def test_any_request_to_a_store_that_can_be_written_has_an_answer_of_its_own(writable: Writable) -> None:
+    for seed in seeds():
+        asked = writing(Random(seed))
+        if check(asked, *ask(writable.url, asked)) < 300:
+            writable.restore()
