@@ -191,7 +191,7 @@ def python_page() -> str:
 from hyperslab import RemoteArray, RemoteGroup
 ```
 
-Needs numpy and urllib3. Nodes can be pickled, used from many threads, and given to `numpy.asarray` and
+Needs numpy, urllib3 and httptools. Nodes can be pickled, used from many threads, and given to `numpy.asarray` and
 `dask.array.from_array`.
 
 | | | |

@@ -1,6 +1,6 @@
 """Hyperslab: every Zarr array becomes a URL that can be sliced, tiled, written and resized.
 
-Importing this package loads no server code: the client needs numpy and urllib3, and is loaded on first use.
+Importing this package loads no server code: the client needs little, and is loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The Python client: arrays behind URLs, used like numpy's. It needs numpy and urllib3 and no part of the server."""
+"""The Python client: arrays behind URLs, used like numpy's. It needs numpy, urllib3 and httptools and no part of the server."""
 
 from __future__ import annotations
 
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.group import RemoteGroup
-from hyperslab.client.transport import HTTPTransport, Response, Transport
+from hyperslab.client.http import HTTPTransport
+from hyperslab.client.transport import Response, Transport
 
 __all__ = ["HTTPTransport", "RemoteArray", "RemoteGroup", "Response", "Transport"]

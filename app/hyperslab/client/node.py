@@ -12,9 +12,10 @@ from typing import Any, Self
 from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.attributes import Attributes
+from hyperslab.client.http import HTTPTransport
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
-from hyperslab.client.transport import HTTPTransport, Transport
+from hyperslab.client.transport import Transport
 
 
 class RemoteNode(ABC):
