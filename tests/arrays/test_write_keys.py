@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hyperslab.arrays.service import Service
-from tests.arrays.support import open_array, read_all, service_on
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.errors import StoreError
+from hyperslab.storage import StoreConfig, open_store
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import open_array, read_all, service_on, snapshot
 
 A = "data/a"
 KEY = "data/a/.zarray"
@@ -66,3 +70,34 @@ def test_a_document_of_another_layout_is_stored_as_it_is(service: Service) -> No
     service.key_writer.put(KEY, data)
 
     assert open_array(service).metadata.shape == (2, 2)
+
+
+class FailingStore(CountingStore):
+    """Cannot say what versions its documents have, from when it ``fails``."""
+
+    fails = False
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        if self.fails:
+            raise StoreError("data", keys[0], "no answer")
+        return super().versions(prefix, keys)
+
+
+@pytest.mark.parametrize("key", ["a/0", "a/.zarray"])
+def test_a_store_that_fails_is_not_taken_for_one_without_an_array(tmp_path: Path, key: str) -> None:
+    """Else a chunk would have no array to lie in, and what a shrink cuts off would stay."""
+    with service_on(tmp_path) as first:
+        first.creator.create_array(A, {"shape": [8], "chunks": [4], "dtype": "<i4"})
+        first.writer.write(A, (), np.arange(8, dtype="<i4"))
+        document = {**open_array(first).metadata.document, "shape": [2]}
+    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
+    store = FailingStore(open_store(config))
+    service = build([MountedStore("data", store, writable=True)])
+    before = snapshot(tmp_path)
+    store.fails = True
+
+    with pytest.raises(StoreError):
+        service.key_writer.put(f"data/{key}", json.dumps(document).encode())
+
+    assert snapshot(tmp_path) == before
+    service.close()

@@ -11,7 +11,8 @@ from hyperslab.api.negotiation import MEDIA_TYPES
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.create import NodeCheck
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import selection_tag
 from hyperslab.arrays.write import Current, Precondition
 from hyperslab.engine.dtypes import Field
@@ -83,14 +84,15 @@ def key_check(request: Request) -> Callable[[str | None], None] | None:
     return check
 
 
-def node_check(
-    conditions: Conditions, catalog: Catalog, most_listed: int
-) -> Callable[[ArrayNode | GroupNode | None], None] | None:
-    """For a node: the tag of its document, for a group also that of the document without children."""
+def node_check(conditions: Conditions, catalog: Catalog, most_listed: int) -> NodeCheck | None:
+    """For a node: the tag of its document, for a group also that of the document without children.
+
+    A broken node has no document of ours: the tags are those that its stored documents have as keys of the store.
+    """
     if not is_conditional(conditions):
         return None
 
-    def check(node: ArrayNode | GroupNode | None) -> None:
+    def check(node: ArrayNode | GroupNode | BrokenNode | None) -> None:
         check_tags(conditions, _document_etags(node, catalog, most_listed), exists=node is not None)
 
     return check
@@ -113,9 +115,11 @@ def _names(conditions: Conditions, tag: str) -> bool:
     return any(isinstance(tags, tuple) and tag in tags for tags in (conditions.if_match, conditions.if_none_match))
 
 
-def _document_etags(node: ArrayNode | GroupNode | None, catalog: Catalog, most_listed: int) -> list[str]:
+def _document_etags(node: ArrayNode | GroupNode | BrokenNode | None, catalog: Catalog, most_listed: int) -> list[str]:
     if node is None:
         return []
+    if isinstance(node, BrokenNode):
+        return [strong_etag(version) for version in node.documents.values()]
     if isinstance(node, ArrayNode):
         return [document_etag(node)]
     return [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]

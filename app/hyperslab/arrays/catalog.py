@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
@@ -51,6 +51,23 @@ class Catalog:
         if fresh:
             self.versions.forget(mount, f"{rest}/" if rest else "", documents=True)
         return self._open_stored(mount, rest)
+
+    def open_even_broken(self, path: str) -> Node | BrokenNode:
+        """As `open_node` with ``fresh``, for those who remove it: documents that cannot be read make a node as well.
+
+        Raises `BrokenData` only where the document that is broken is not the node's own.
+        """
+        try:
+            return self.open_node(path, fresh=True)
+        except BrokenData as error:
+            mount, rest = self.locate(path)
+            prefix = f"{rest}/" if rest else ""
+            keys = _document_keys(mount, prefix)
+            versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
+            documents = {key: version for key, version in versions if version is not None}
+            if not documents.keys() - {prefix + ".zattrs"}:
+                raise
+            return BrokenNode(_path(mount, rest), mount, prefix, error, documents)
 
     def open_known(self, path: str) -> Node | None:
         """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.attributes import attributes_text, merge_patch, split_definition, with_dimension_names
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.write import node_lock
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import (
@@ -29,7 +29,7 @@ Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
 deletes it (``w``)."""
 
-NodeCheck = Callable[[Node | None], None]
+NodeCheck = Callable[[Node | BrokenNode | None], None]
 """Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
 
 _GROUP_DOCUMENT = {"zarr_format": 2}
@@ -58,7 +58,7 @@ class Creator:
 
         Raises `BadDefinition` before anything is stored, `NodeExists` where mode and what is there do not go together.
         """
-        attributes, members = _split(definition)
+        attributes, members = split_definition(definition)
 
         def fits(node: Node) -> None:
             if not isinstance(node, ArrayNode):
@@ -71,7 +71,7 @@ class Creator:
             return self._open(path, fits, check)
         document = new_document(members)
         metadata = ArrayMetadata.from_document(document, ".zarray")
-        attributes = _named(attributes, definition.get("dimension_names"), len(metadata.shape))
+        attributes = with_dimension_names(attributes, definition.get("dimension_names"), len(metadata.shape))
         return self._create(path, metadata.to_bytes(), attributes, mode=mode, fits=fits, check=check)
 
     def create_group(
@@ -86,20 +86,19 @@ class Creator:
         return self._create(path, None, attributes, mode=mode, fits=fits, check=check)
 
     def delete(self, path: str, *, recursive: bool = False, check: NodeCheck | None = None) -> None:
-        """Remove a node and all keys below it; a group that has children only if ``recursive``.
+        """Remove a node and all keys below it, also one that is broken; a group that has children only if
+        ``recursive``.
 
         Its document goes first: what is left when the process is killed half way is no node any more.
         """
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
         with node_lock(mount, prefix), alone(mount, prefix):  # an append under way ends first
-            node = self._catalog.open_node(path, fresh=True)
+            node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
-            if isinstance(node, GroupNode) and not recursive:
-                children = self._catalog.children(node, limit=1)
-                if children.nodes:
-                    raise NodeExists(node.path, "group", "children", "none", children.nodes[0].name)
+            if not recursive and not isinstance(node, ArrayNode):
+                self._check_childless(mount, node)
             self._remove(mount, prefix)
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
@@ -113,7 +112,7 @@ class Creator:
                 if check is not None:
                     check(node)
                 merged = merge_patch(node.attributes, patch)
-                text = _attributes_text(merged)
+                text = attributes_text(merged)
                 stored = mount.store.stat(key)
                 try:
                     version = mount.store.put(key, text, if_version=stored.version if stored else ABSENT)
@@ -140,16 +139,13 @@ class Creator:
         _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix), alone(mount, prefix):  # documents of two creators must not mix
-            node = self._existing(path)
+            node = self._documented(path) if mode == "replace" else self._existing(path)
             if node is None and array_document is not None and mode != "replace":
                 self._check_nothing_below(path)
             if check is not None:
                 check(node)
-            if node is not None and mode == "open":
-                fits(node)
-                return Made(node, created=False)
-            if node is not None and mode == "create":
-                raise NodeExists(node.path, "array" if isinstance(node, ArrayNode) else "group")
+            if isinstance(node, Node) and mode != "replace":
+                return self._taken(node, mode, fits)
             try:
                 self._store_node(mount, prefix, array_document, attributes, replace=node is not None)
             except VersionConflict as conflict:
@@ -172,8 +168,12 @@ class Creator:
         node = self._existing(path)
         if node is None or mode == "replace":
             raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
+        return self._taken(node, mode, fits)
+
+    def _taken(self, node: Node, mode: Mode, fits: Callable[[Node], None]) -> Made:
+        """The node that is there already, which is good only where it is to be opened and fits."""
         if mode == "create":
-            raise NodeExists(node.path, "array" if isinstance(node, ArrayNode) else "group") from conflict
+            raise NodeExists(node.path, "array" if isinstance(node, ArrayNode) else "group")
         fits(node)
         return Made(node, created=False)
 
@@ -202,7 +202,7 @@ class Creator:
         left = mount.store.stat(key)
         if attributes:
             condition: str | Absent = ABSENT if left is None else left.version
-            version = mount.store.put(key, _attributes_text(attributes), if_version=condition)
+            version = mount.store.put(key, attributes_text(attributes), if_version=condition)
             self._catalog.versions.note(mount, key, version)
         elif left is not None:
             mount.store.delete(key, if_version=left.version)
@@ -243,13 +243,29 @@ class Creator:
             raise NodeExists(node.path, "group")
 
     def _existing(self, path: str) -> Node | None:
-        """The node that a document makes; a group that only its children show does not count. A broken one does:
-        raises."""
+        """As `_documented`; raises what is wrong with one that is broken."""
+        node = self._documented(path)
+        if isinstance(node, BrokenNode):
+            raise node.error
+        return node
+
+    def _documented(self, path: str) -> Node | BrokenNode | None:
+        """The node that a document makes; a group that only its children show does not count."""
         try:
-            node = self._catalog.open_node(path, fresh=True)
+            node = self._catalog.open_even_broken(path)
         except NodeNotFound:
             return None
         return None if isinstance(node, GroupNode) and node.implicit else node
+
+    def _check_childless(self, mount: MountedStore, node: GroupNode | BrokenNode) -> None:
+        if isinstance(node, GroupNode):
+            children = self._catalog.children(node, limit=1)
+        elif node.kind == "group":
+            children = listing.children(mount, node.prefix, {}, limit=1, cursor=None)
+        else:
+            return
+        if children.nodes:
+            raise NodeExists(node.path, "group", "children", "none", children.nodes[0].name)
 
     def _remove(self, mount: MountedStore, prefix: str) -> None:
         """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
@@ -274,20 +290,6 @@ def _remove_keys(mount: MountedStore, prefix: str) -> None:
     mount.store.delete_prefix(prefix)
 
 
-def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """RFC 7396 §2: members of ``patch`` replace those of ``target``, null removes, objects are merged."""
-    merged = dict(target)
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, Mapping):
-            inner = merged.get(name)
-            merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            merged[name] = value
-    return merged
-
-
 def _check_names(mount: MountedStore, rest: str) -> None:
     """No node may have the name of a document: the one above it could not be read any more."""
     for name in rest.split("/"):
@@ -297,40 +299,13 @@ def _check_names(mount: MountedStore, rest: str) -> None:
 
 def _check_readable(array_document: bytes | None, attributes: Mapping[str, Any]) -> None:
     """Raise `BadDefinition` for documents so large that nobody would read them back."""
-    _attributes_text(attributes)
+    attributes_text(attributes)
     if array_document is not None and len(array_document) > MAX_ARRAY_BYTES:
         raise BadDefinition("document", f"{len(array_document)} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
 
 
-def _attributes_text(attributes: Mapping[str, Any]) -> bytes:
-    text = dump_json(dict(attributes))
-    if len(text) > MAX_DOCUMENT_BYTES:
-        raise BadDefinition("attributes", f"{len(text)} bytes of JSON, the limit is {MAX_DOCUMENT_BYTES}")
-    return text
-
-
 def _prefix(rest: str) -> str:
     return f"{rest}/" if rest else ""
-
-
-def _split(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the members that make the ``.zarray``."""
-    attributes = definition.get("attributes")
-    if attributes is None:
-        attributes = {}
-    if not isinstance(attributes, Mapping):
-        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
-    others = ("attributes", "kind", "dimension_names")
-    return dict(attributes), {name: value for name, value in definition.items() if name not in others}
-
-
-def _named(attributes: dict[str, Any], names: Any, rank: int) -> dict[str, Any]:
-    """Attributes with the dimension names where xarray looks for them."""
-    if names is None:
-        return attributes
-    if not isinstance(names, list) or len(names) != rank or not all(isinstance(name, str) for name in names):
-        raise BadDefinition("dimension_names", f"expected a list of {rank} strings")
-    return {**attributes, "_ARRAY_DIMENSIONS": names}
 
 
 def _documents(prefix: str, array_document: bytes | None, attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import dump_json, parse_json
@@ -104,12 +105,21 @@ class Lease:
     def _fence(self) -> None:
         """Make the publication of the holder we took over from fail."""
         stored = self._store.get(self._document)
-        if stored is None:
-            return
-        document = parse_json(stored.data)
+        document = None if stored is None else _json_object(stored.data)
+        if stored is None or document is None:
+            return  # there is nothing that could be published
         own = document.get("hyperslab")
         document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
         try:
             self._store.put(self._document, dump_json(document), if_version=stored.version)
         except VersionConflict:
             return  # it was changed this moment, which fences just as well
+
+
+def _json_object(data: bytes | memoryview) -> dict[str, Any] | None:
+    """None where it is none: a broken array is deleted under the lease, too."""
+    try:
+        document = parse_json(data)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

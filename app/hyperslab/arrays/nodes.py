@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.errors import BrokenData
 from hyperslab.storage.base import Store
 
 Recheck = Literal["always", "never"] | float
@@ -80,6 +81,22 @@ class GroupNode:
     version: str
     implicit: bool = False
     documents: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenNode:
+    """What documents show to be a node, and ``error`` says cannot be opened; ``documents`` are those that are there,
+    and their versions."""
+
+    path: str
+    mount: MountedStore
+    prefix: str
+    error: BrokenData
+    documents: Mapping[str, str]
+
+    @property
+    def kind(self) -> Literal["array", "group"]:
+        return "array" if self.prefix + self.mount.metadata_key in self.documents else "group"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from hyperslab.errors import (
     BadDefinition,
     BadMetadata,
     BadPath,
+    BrokenData,
     CodecRefused,
-    HyperslabError,
     NodeNotFound,
     WriteConflict,
     WrongKind,
@@ -146,9 +146,16 @@ class KeyWriter:
         return version or ""
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
+        """None where there is none, or a document that cannot be read: this very request may replace it."""
+        try:
+            return self._readable_array_at(mount, prefix)
+        except BrokenData:
+            return None
+
+    def _readable_array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         try:
             node = self._catalog.open_node(_path(mount, prefix), fresh=True)
-        except HyperslabError:  # nothing there, or a document that this very request replaces
+        except NodeNotFound:
             return None
         return node if isinstance(node, ArrayNode) else None
 
@@ -164,7 +171,7 @@ class KeyWriter:
         parts = key.split("/")
         for depth in range(len(parts) - 1, -1, -1):
             prefix = "".join(part + "/" for part in parts[:depth])
-            array = self._array_at(mount, prefix)
+            array = self._readable_array_at(mount, prefix)
             if array is None:
                 continue
             coords = array.metadata.grid.parse_key(key[len(prefix) :])

@@ -1,0 +1,52 @@
+"""Attributes: where a definition has them, how a patch changes them, and the text that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
+from hyperslab.engine.metadata import dump_json
+from hyperslab.errors import BadDefinition
+
+
+def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """RFC 7396 §2: members of ``patch`` replace those of ``target``, null removes, objects are merged."""
+    merged = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping):
+            inner = merged.get(name)
+            merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def attributes_text(attributes: Mapping[str, Any]) -> bytes:
+    """What to store as ``.zattrs``; raises `BadDefinition` where it is so large that nobody would read it back."""
+    text = dump_json(dict(attributes))
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise BadDefinition("attributes", f"{len(text)} bytes of JSON, the limit is {MAX_DOCUMENT_BYTES}")
+    return text
+
+
+def split_definition(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes, and the members that make the ``.zarray``."""
+    attributes = definition.get("attributes")
+    if attributes is None:
+        attributes = {}
+    if not isinstance(attributes, Mapping):
+        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    others = ("attributes", "kind", "dimension_names")
+    return dict(attributes), {name: value for name, value in definition.items() if name not in others}
+
+
+def with_dimension_names(attributes: dict[str, Any], names: Any, rank: int) -> dict[str, Any]:
+    """Attributes with the dimension names where xarray looks for them."""
+    if names is None:
+        return attributes
+    if not isinstance(names, list) or len(names) != rank or not all(isinstance(name, str) for name in names):
+        raise BadDefinition("dimension_names", f"expected a list of {rank} strings")
+    return {**attributes, "_ARRAY_DIMENSIONS": names}

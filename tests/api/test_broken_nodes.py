@@ -1,0 +1,181 @@
+"""Nodes whose documents cannot be read: what they hold is told to everybody, and who may write can be rid of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store
+from tests.s3 import S3Server, s3_server
+from tests.server import served
+
+__all__ = ["s3_server"]
+
+A = "/v1/metadata/data/a"
+DEFINITION = {"shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None}
+PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
+BROKEN = {
+    "no JSON": {".zarray": b"{"},
+    "no object": {".zarray": b"[1]"},
+    "a member that is wrong": {".zarray": json.dumps({**PLAIN, "compressor": None, "chunks": [0]}).encode()},
+    "a codec that is refused": {".zarray": json.dumps({**PLAIN, "compressor": {"id": "pickle"}}).encode()},
+    "attributes that are no JSON": {".zarray": json.dumps({**PLAIN, "compressor": None}).encode(), ".zattrs": b"{"},
+    "a group that is no JSON": {".zgroup": b"{"},
+    "a group whose attributes are no object": {".zgroup": b'{"zarr_format": 2}', ".zattrs": b"[]"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A writable store, and a client of the service on it."""
+
+    http: httpx.Client
+    store: Store
+
+    def break_node(self, documents: dict[str, bytes], name: str = "a") -> None:
+        for key, data in {**documents, "0": bytes(8), "1": bytes(8)}.items():
+            self.store.put(f"{name}/{key}", data)
+
+    def keys(self) -> list[str]:
+        return [entry.key for entry in self.store.list_prefix("") if not entry.key.startswith(".hyperslab/")]
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    if request.param == "folder":
+        config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
+    else:
+        server: S3Server = request.getfixturevalue("s3_server")
+        config = server.new_bucket().config(name="data", writable=True)
+    with serving(config) as found:
+        yield found
+
+
+@contextmanager
+def serving(config: StoreConfig) -> Iterator[Served]:
+    store = open_store(config)
+    service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service)) as url, httpx.Client(base_url=url, timeout=30) as http:
+        yield Served(http, store)
+
+
+def problem(answer: httpx.Response) -> tuple[int, Any]:
+    return answer.status_code, answer.json().get("code")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_node_is_deleted_with_all_its_keys(data: Served, name: str) -> None:
+    data.break_node(BROKEN[name])
+    data.store.put("b/.zgroup", b'{"zarr_format": 2}')
+    assert data.http.get(A).status_code == 502
+
+    assert data.http.delete(A).status_code == 204
+
+    assert data.http.get(A).status_code == 404
+    assert data.keys() == ["b/.zgroup"]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_node_is_replaced(data: Served, name: str) -> None:
+    data.break_node(BROKEN[name])
+
+    made = data.http.put(A, params={"mode": "replace"}, json=DEFINITION)
+
+    assert made.status_code == 201
+    assert data.http.get(A).json()["shape"] == [4]
+    assert sorted(data.keys()) == [".zgroup", "a/.zarray"]
+    assert data.http.get("/v1/slice/data/a?format=json").json() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_everything_else_tells_what_is_broken_and_changes_nothing(data: Served, name: str) -> None:
+    data.break_node(BROKEN[name])
+    before = sorted(data.keys())
+
+    answers = [
+        data.http.put(A, json=DEFINITION),
+        data.http.put(A, params={"mode": "open"}, json=DEFINITION),
+        data.http.put(f"{A}/below", json=DEFINITION),
+        data.http.patch(A, json={"shape": [2]}),
+        data.http.patch(A, json={"attributes": {"k": 1}}),
+        data.http.put("/v1/slice/data/a", json=1),
+        data.http.put("/v1/chunk/data/a/0", json=1),
+        data.http.delete("/v1/chunk/data/a/0"),
+        data.http.post("/v1/append/data/a", json=[1]),
+        data.http.put("/zarr/data/a/0", content=bytes(8)),
+        data.http.delete("/zarr/data/a/0"),
+    ]
+
+    assert {problem(answer)[0] for answer in answers} == {502}
+    assert {problem(answer)[1] for answer in answers} <= {"bad-metadata", "codec-refused"}
+    assert sorted(data.keys()) == before
+
+
+def test_a_broken_group_with_children_goes_only_recursively(data: Served) -> None:
+    data.http.put("/v1/metadata/data/a/inner/b", json=DEFINITION)
+    data.store.put("a/.zgroup", b"{")
+
+    refused = data.http.delete(A)
+    kept = data.keys()
+    deleted = data.http.delete(A, params={"recursive": True})
+
+    assert problem(refused) == (409, "node-exists")
+    assert "a/inner/b/.zarray" in kept
+    assert deleted.status_code == 204
+    assert data.keys() == [".zgroup"]
+
+
+def test_conditions_hold_for_broken_nodes_too(data: Served) -> None:
+    """Their tags are those of the stored documents, since there is no other that could be read."""
+    data.break_node(BROKEN["no JSON"])
+    tag = data.http.get("/zarr/data/a/.zarray").headers["etag"]
+    replace: Any = {"params": {"mode": "replace"}, "json": DEFINITION}
+
+    assert problem(data.http.delete(A, headers={"If-Match": '"other"'})) == (412, "precondition-failed")
+    assert problem(data.http.put(A, **replace, headers={"If-None-Match": "*"})) == (412, "precondition-failed")
+    assert sorted(data.keys()) == ["a/.zarray", "a/0", "a/1"]
+    assert data.http.put(A, **replace, headers={"If-Match": tag}).status_code == 201
+    data.store.put("a/.zarray", b"{")
+    assert data.http.delete(A, headers={"If-Match": "*"}).status_code == 204
+
+
+def test_a_consolidated_document_forgets_the_broken_node(data: Served) -> None:
+    data.http.put("/v1/metadata/data/b", json=DEFINITION)
+    data.break_node(BROKEN["no JSON"])
+    documents = dict.fromkeys(("a/.zarray", "b/.zarray"), PLAIN)
+    data.store.put(".zmetadata", json.dumps({"zarr_consolidated_format": 1, "metadata": documents}).encode())
+
+    assert data.http.delete(A).status_code == 204
+
+    assert data.http.get("/zarr/data/.zmetadata").json()["metadata"].keys() == {"b/.zarray"}
+    assert data.http.get(A).status_code == 404
+
+
+def test_a_node_below_a_consolidated_document_that_is_broken_is_not_taken_for_broken(data: Served) -> None:
+    """It has no document of its own: what is broken is not its own, and would stay."""
+    data.store.put(".zmetadata", b"{")
+
+    for answer in (data.http.delete(A), data.http.put(A, params={"mode": "replace"}, json=DEFINITION)):
+        assert problem(answer) == (502, "bad-metadata")
+        assert answer.json()["key"] == ".zmetadata"
+
+
+def test_a_store_that_is_read_only_keeps_its_broken_nodes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".zarray").write_text("{")
+    service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(tmp_path))))])
+    with served(create_app(service)) as url:
+        assert problem(httpx.delete(url + A)) == (403, "read-only")
+        assert problem(httpx.put(url + A, params={"mode": "replace"}, json=DEFINITION)) == (403, "read-only")
+    assert (tmp_path / "a" / ".zarray").exists()
