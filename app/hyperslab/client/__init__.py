@@ -1,4 +1,4 @@
-"""The Python client: arrays behind URLs, used like numpy's. It needs numpy, urllib3 and httptools and no part of the server."""
+"""The Python client: arrays behind URLs, used like numpy's. It needs no part of the server."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class RemoteArray(RemoteNode):
         address = Address.parse(url)
         super().__init__(open_session(connections, headers, transport), address, progress=progress)
         members, etag = read_document(self._session, address)
-        self._document = ArrayDocument.parse(members, field=field, etag=etag)
+        self._know(ArrayDocument.parse(members, field=field, etag=etag))
 
     @classmethod
     def from_parts(
@@ -69,7 +69,7 @@ class RemoteArray(RemoteNode):
         """An array whose node document is in hand already."""
         array = cls.__new__(cls)
         RemoteNode.__init__(array, session, address, progress=progress)
-        array._document = document
+        array._know(document)
         return array
 
     # --- what it is ----------------------------------------------------------------------------------------------
@@ -195,10 +195,6 @@ class RemoteArray(RemoteNode):
             raise ArrayChanged(path=self.path, member="shape", expected=known, found=found_shape) from error
         return values[()] if selection.scalar and out is None else values
 
-    @property
-    def _source(self) -> Source:
-        return Source(self._session, self._address, self._document)
-
     def _report(self, selection: Selection, progress: Progress | None) -> Report:
         nbytes = selection.size * self.dtype.itemsize
         return report(self._progress if progress is None else progress, nbytes, self.name)
@@ -254,7 +250,11 @@ class RemoteArray(RemoteNode):
             write_selection(self._source, selection, values, on_bytes=on_bytes)
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
-        self._document = self._document.with_members(members, etag)
+        self._know(self._document.with_members(members, etag))
+
+    def _know(self, document: ArrayDocument) -> None:
+        self._document = document
+        self._source = Source(self._session, self._address, document)
 
     # --- being an object -----------------------------------------------------------------------------------------
 

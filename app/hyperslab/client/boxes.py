@@ -53,6 +53,8 @@ class Cutter:
 
     def cut(self, box: Box) -> list[Box]:
         """Boxes that fill the same region, in C order of the array's axes."""
+        if self._fits(box):
+            return [box]
         pieces = list(self._cut_from(box, 0))
         if not self.inside_chunks:
             return pieces
@@ -60,21 +62,26 @@ class Cutter:
 
     def _cut_from(self, box: Box, axis: int, *, aligned: bool = True) -> Iterator[Box]:
         """Cut along ``axis``, then each piece along the axes after it, as far as needed."""
-        longest = _longest_list(box.axes)
-        nbytes = prod(box.shape) * self.item_nbytes
-        too_long = any(isinstance(taken, np.ndarray) and len(taken) > longest for taken in box.axes)
-        if axis == len(box.axes) or (nbytes <= self.limit and not too_long):
+        if axis == len(box.axes) or self._fits(box):
             yield box
             return
         taken = box.axes[axis]
         if isinstance(taken, int):
             yield from self._cut_from(box, axis + 1, aligned=aligned)
             return
-        count = max(1, len(taken) * self.limit // max(nbytes, self.limit))
-        most = longest if isinstance(taken, np.ndarray) else len(taken)
+        count = max(1, len(taken) * self.limit // max(self._nbytes(box), self.limit))
+        most = _longest_list(box.axes) if isinstance(taken, np.ndarray) else len(taken)
         most = most if aligned else min(most, count)
         for start, stop in _steps(taken, self.chunks[axis], count, most):
             yield from self._cut_from(_narrow(box, axis, start, stop), axis + 1, aligned=aligned)
+
+    def _nbytes(self, box: Box) -> int:
+        return prod(box.shape) * self.item_nbytes
+
+    def _fits(self, box: Box) -> bool:
+        """Whether one request can carry it."""
+        lists = [axis for axis in box.axes if isinstance(axis, np.ndarray)]
+        return self._nbytes(box) <= self.limit and (not lists or max(map(len, lists)) <= _longest_list(lists))
 
 
 def whole_box(axes: Sequence[Axis]) -> Box:

@@ -216,7 +216,10 @@ def _is_scalar(items: Sequence[Item]) -> bool:
 
 def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> Selection:
     """``first``: the result axes of the arrays come first even where all arrays stand side by side."""
-    together = _broadcast([item.taken for item in items if isinstance(item.taken, np.ndarray)])
+    arrays = [item.taken for item in items if isinstance(item.taken, np.ndarray)]
+    if not arrays:
+        return _combine_basic(items, scalar=scalar)
+    together = _broadcast(arrays)
     by_axis = {item.axis: item.taken for item in items if item.axis is not None}
     pointwise = _vary_together([a for a in by_axis.values() if isinstance(a, np.ndarray)], together)
     axes: list[Axis] = []
@@ -242,9 +245,14 @@ def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> 
     return Selection(tuple(axes), pointwise, layout, scalar)
 
 
+def _combine_basic(items: Sequence[Item], *, scalar: bool) -> Selection:
+    """Integers and slices alone: every axis keeps its place."""
+    axes = tuple(item.taken for item in items if item.axis is not None)
+    kept = tuple(len(i.taken) for i in items if isinstance(i.taken, range) and i.taken is not _NOTHING)
+    return Selection(axes, False, Layout.plain(_counts(axes), kept), scalar)
+
+
 def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
-    if not arrays:
-        return ()
     try:
         return np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 Progress = bool | Callable[[int, int], None]
 """True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
@@ -13,16 +13,14 @@ Report = AbstractContextManager[Callable[[int], None]]
 """Gives what is told how many more bytes are done; a negative number of them has to be done again."""
 
 
-@contextmanager
-def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int], None]]:
+_QUIET: Report = nullcontext(lambda _: None)
+
+
+def report(progress: Progress, total: int, title: str) -> Report:
     """Watch one transfer of ``total`` bytes; raises `ImportError` where a bar is asked for and tqdm is not there."""
     if progress is False or not total:
-        yield lambda _: None
-    elif progress is True:
-        with _bar(total, title) as advance:
-            yield advance
-    else:
-        yield _counter(progress, total)
+        return _QUIET
+    return _bar(total, title) if progress is True else nullcontext(_counter(progress, total))
 
 
 def _counter(told: Callable[[int, int], None], total: int) -> Callable[[int], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -164,17 +163,17 @@ class Session:
 class Cancel:
     """Tells the threads of one read that nobody wants the rest."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_set",)
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._set = False
 
     def set(self) -> None:
-        self._event.set()
+        self._set = True
 
     def check(self) -> None:
         """Raises `Cancelled` once `set` was called."""
-        if self._event.is_set():
+        if self._set:
             raise Cancelled
 
 

@@ -20,6 +20,10 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower().encode()].decode("latin-1")
 
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]  # no other default
+        value = self._values.get(name.lower().encode())
+        return default if value is None else value.decode("latin-1")
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower().encode() in self._values
 
