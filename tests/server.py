@@ -29,6 +29,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
+from hyperslab.server import PROTOCOL
+
 Stores = Mapping[str, str | Path | Mapping[str, Any]]
 """By name: a folder or URL, or the members of a store's settings."""
 
@@ -120,9 +122,8 @@ def _wait_for_address(process: subprocess.Popen[bytes], output: Path) -> str:
 def served(app: ASGIApp, **options: Any) -> Iterator[str]:
     """An application behind uvicorn on a real socket, in a thread of this process; yields its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app, log_level="warning", lifespan="on", access_log=False, timeout_graceful_shutdown=5, **options
-    )
+    options = {"http": PROTOCOL, "timeout_graceful_shutdown": 5, **options}
+    config = uvicorn.Config(app, log_level="warning", lifespan="on", access_log=False, **options)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="uvicorn", daemon=True)
     thread.start()

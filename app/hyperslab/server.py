@@ -1,4 +1,4 @@
-"""Listen, say where, answer until told to stop: the only module that knows uvicorn."""
+"""Listen, say where, answer until told to stop: the module that runs uvicorn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uvicorn.supervisors import Multiprocess
 from hyperslab.settings import Settings, hand_down
 
 APPLICATION: Final = "hyperslab.asgi:create_app"
+PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
 
 
@@ -71,5 +72,6 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         server_header=False,
+        http=PROTOCOL,
         lifespan="on",
     )

@@ -3,18 +3,25 @@ changed.
 
 What is kept is never trusted: every time, the versions of all keys that the answer was made of are looked up, so it
 is as fresh as one that is made anew. Only stores that are near take part, where that costs some microseconds.
+
+Requests that came in together share a look-up. What one turn of the event loop finds on its sockets was sent before
+the turn began, so a look-up made during the turn is later than all of them, and no client can tell it from its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from time import monotonic, perf_counter
 from typing import Final
 
-from starlette.types import Scope, Send
+from starlette.types import Scope
 
 from hyperslab.api.headers import cost_headers
+from hyperslab.api.metrics import ROUTE
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
@@ -25,8 +32,8 @@ _LARGEST: Final = 256 << 10
 _OVERHEAD: Final = 2048
 _NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modified-since", b"if-unmodified-since"))
 
-Identity = tuple[bytes, bytes, bytes]
-"""Path and query as they were sent, and the Accept header."""
+Identity = tuple[bytes, bytes]
+"""The request's target as it was sent, path and query, and the Accept header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +48,50 @@ class Sources:
     until: float = inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kept:
     """The 200 that a GET was answered with; ``always`` are the headers that a 304 has too."""
 
     sources: Sources
-    etag: str
+    etag: bytes
     headers: Headers
     always: Headers
     body: Buffer
+    route: str
+
+    @cached_property
+    def lines(self) -> bytes:
+        """``headers`` as they go over the wire."""
+        return header_lines(self.headers)
+
+    @cached_property
+    def always_lines(self) -> bytes:
+        return header_lines(self.always)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A kept answer that still holds, found in ``seconds``; ``unchanged``: the client has it already (304)."""
+
+    kept: Kept
+    unchanged: bool
+    seconds: float
+
+    @property
+    def status(self) -> int:
+        return 304 if self.unchanged else 200
+
+    @property
+    def body(self) -> Buffer:
+        return b"" if self.unchanged else self.kept.body
+
+    @property
+    def cost(self) -> Headers:
+        """What an answer that is sent once more has cost; nothing for those that never tell."""
+        touched = self.kept.sources.touched
+        if touched is None or self.unchanged:
+            return ()
+        return cost_headers(touched, touched, None, {"plan": self.seconds})
 
 
 class Answers:
@@ -58,61 +100,95 @@ class Answers:
     def __init__(self, limit: int, versions: VersionBook) -> None:
         self._kept: VersionedCache[Kept] = VersionedCache(limit)
         self._versions = versions
+        self._turn = _Turn()
 
     def stats(self) -> CacheStats:
         return self._kept.stats()
 
-    def keep(self, scope: Scope, kept: Kept) -> None:
-        """Remember an answer, if it is small and its sources are few and near."""
-        sources = kept.sources
+    def keep(self, scope: Scope, sources: Sources, etag: str, described: tuple[Headers, Headers], body: Buffer) -> None:
+        """Remember an answer that was sent, if it is small and its sources are few and near.
+
+        ``described``: the headers of the 200, and those that a 304 repeats.
+        """
         near = sources.mount.store.capabilities.cheap_stat
-        identity = _identity(scope)
-        if near and identity is not None and len(sources.keys) <= MOST_KEYS and len(kept.body) <= _LARGEST:
-            self._kept.put(identity[0], "", kept, len(kept.body) + _OVERHEAD)
+        found = _identity(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
+        if near and found is not None and len(sources.keys) <= MOST_KEYS and len(body) <= _LARGEST:
+            kept = Kept(sources, etag.encode("latin-1"), *described, body, scope.get(ROUTE, "other"))
+            self._kept.put(found[0], "", kept, len(body) + _OVERHEAD)
 
-    async def send(self, scope: Scope, send: Send) -> bool:
-        """Answer from memory; False, and nothing sent, where the answer has to be made."""
-        identity = _identity(scope)
-        kept = None if identity is None else self._kept.get(identity[0], "")
-        if kept is None or identity is None:
-            return False
+    def find(self, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
+        """What answers a GET; None where the answer has to be made. Header names are in lower case.
+
+        ``shared``: a look-up of the same turn of the event loop will do. Only for a request whose first byte was there
+        when the turn began.
+        """
+        found = _identity(target, headers)
+        if found is None:
+            return None
+        identity, tags = found
+        kept = self._kept.get(identity, "")
+        if kept is None:
+            return None
         began = perf_counter()
-        sources = kept.sources
-        if monotonic() > sources.until or self._looked_up(sources) != sources.versions:
-            self._kept.drop(identity[0])
+        if not (shared and self._turn.has_seen(identity, kept)):
+            if not self._holds(kept.sources):
+                self._kept.drop(identity)
+                return None
+            self._turn.note(identity, kept)
+        if tags is not None and tags != kept.etag:
+            return None
+        return Given(kept, tags is not None, perf_counter() - began)
+
+    def _holds(self, sources: Sources) -> bool:
+        if monotonic() > sources.until:
             return False
-        tags = identity[1]
-        if tags is not None and tags != kept.etag.encode("latin-1"):
-            return False
-        await _send(kept, send, perf_counter() - began, unchanged=tags is not None)
-        return True
-
-    def _looked_up(self, sources: Sources) -> list[str | None]:
-        return self._versions.versions(sources.mount, "", sources.keys)
+        return self._versions.versions(sources.mount, "", sources.keys) == sources.versions
 
 
-async def _send(kept: Kept, send: Send, seconds: float, *, unchanged: bool) -> None:
-    if unchanged:
-        await send({"type": "http.response.start", "status": 304, "headers": list(kept.always)})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    touched = kept.sources.touched
-    cost = () if touched is None else cost_headers(touched, touched, None, {"plan": seconds})
-    headers = [*kept.headers, *cost]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": kept.body})
+class _Turn:
+    """What was looked up in the running turn of the event loop."""
+
+    _MOST_SOCKETS: Final = 1000
+    """libuv looks at its sockets again within a turn where more than 1,024 of them had something to say."""
+
+    def __init__(self) -> None:
+        self._held: dict[Identity, Kept] = {}
+        self._asked = 0
+
+    def has_seen(self, identity: Identity, kept: Kept) -> bool:
+        """Whether this very answer was found to hold."""
+        self._asked += 1
+        return self._held.get(identity) is kept and self._asked < self._MOST_SOCKETS
+
+    def note(self, identity: Identity, kept: Kept) -> None:
+        """Remember it until the loop turns to its sockets again: callbacks run before that."""
+        if not self._held:
+            self._asked = 0
+            asyncio.get_running_loop().call_soon(self._held.clear)
+        self._held[identity] = kept
 
 
-def _identity(scope: Scope) -> tuple[Identity, bytes | None] | None:
-    """What the request asks for, and its If-None-Match; None where more than that decides about the answer."""
-    if scope["method"] != "GET":
-        return None
+def header_lines(headers: Headers) -> bytes:
+    """Headers as they go over the wire; what comes from untrusted documents was encoded where they were made."""
+    return b"".join([b"%s: %s\r\n" % pair for pair in headers])
+
+
+def target_of(scope: Scope) -> bytes:
+    """Path and query of a request as they were sent, without the ``root_path`` that the server has put before them."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = path.removeprefix(scope.get("root_path", "").encode())
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
+
+
+def _identity(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Identity, bytes | None] | None:
+    """What a GET asks for, and its If-None-Match; None where more than that decides about the answer."""
     accept, tags = b"", None
-    for name, value in scope["headers"]:
+    for name, value in headers:
         if name == b"accept":
             accept = value
         elif name == b"if-none-match":
             tags = value
         elif name in _NEEDS_CARE:
             return None
-    return (scope.get("raw_path") or scope["path"].encode(), scope["query_string"], accept), tags
+    return (target, accept), tags

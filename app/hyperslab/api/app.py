@@ -30,6 +30,7 @@ from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import READING, Endpoint, Endpoints
+from hyperslab.api.shortcut import Shortcut
 from hyperslab.api.threads import Threads
 from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.keys import KeyReader
@@ -103,12 +104,11 @@ def _wrapped(
 ) -> Application:
     """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
     options = context.options
-    wrapped: ASGIApp = Endpoints(app, endpoints, context.answers)
-    if options.read_tokens or options.write_tokens:
-        wrapped = Tokens(wrapped, readers=options.read_tokens, writers=options.write_tokens)
-    wrapped = Guard(wrapped, metrics=context.metrics)
-    wrapped = Observed(wrapped, metrics=context.metrics)
-    return Cors(wrapped, origins=options.cors_origins, methods=lambda: _methods(describe()))
+    tokens = Tokens(Endpoints(app, endpoints), readers=options.read_tokens, writers=options.write_tokens)
+    guarded = Guard(tokens, metrics=context.metrics)
+    observed = Observed(guarded, metrics=context.metrics)
+    cors = Cors(observed, origins=options.cors_origins, methods=lambda: _methods(describe()))
+    return Shortcut(cors, context.answers, context.metrics, may_read=tokens.may_read, cors=cors.headers)
 
 
 def _lifespan(context: Context) -> Any:

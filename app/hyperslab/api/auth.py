@@ -37,11 +37,24 @@ class Tokens:
             self._check(scope)
         await self._app(scope, receive, send)
 
+    def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a request with these headers may read what is stored."""
+        if not self._readers:
+            return True
+        reader, writer = self._recognise(_bearer(headers))
+        return self._lets_read(reader=reader, writer=writer)
+
+    def _recognise(self, token: bytes | None) -> tuple[bool, bool]:
+        """Whether it is a reader's token, and whether its bearer may write."""
+        return _is_one_of(token, self._readers), not self._writers or _is_one_of(token, self._writers)
+
+    def _lets_read(self, *, reader: bool, writer: bool) -> bool:
+        return not self._readers or reader or (bool(self._writers) and writer)
+
     def _check(self, scope: Scope) -> None:
         token = _bearer(scope["headers"])
-        reader = _is_one_of(token, self._readers)
-        writer = not self._writers or _is_one_of(token, self._writers)
-        if self._readers and not (reader or (self._writers and writer)):
+        reader, writer = self._recognise(token)
+        if not self._lets_read(reader=reader, writer=writer):
             raise Unauthorized("a bearer token is needed to read" if token is None else "no such token")
         scope[_MAY_WRITE], scope[_IS_READER] = writer, reader
         if scope["method"] in _WRITING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,7 +32,7 @@ class Cors:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = self._for_all if self._any_origin else self._for_origin(scope)
+        headers = self.headers(scope["headers"])
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -44,8 +44,11 @@ class Cors:
         else:
             await self._app(scope, receive, send_with_headers)
 
-    def _for_origin(self, scope: Scope) -> Headers:
-        origin = _header(scope, b"origin")
+    def headers(self, asked: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """What goes with the answer to a request that has the headers ``asked``."""
+        if self._any_origin:
+            return self._for_all
+        origin = _header(asked, b"origin")
         if origin not in self._origins:
             return [(b"vary", b"Origin")]
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
@@ -57,12 +60,12 @@ class Cors:
             (b"access-control-allow-methods", methods),
             (b"access-control-max-age", _PREFLIGHT_SECONDS),
         ]
-        asked = _header(scope, b"access-control-request-headers")
+        asked = _header(scope["headers"], b"access-control-request-headers")
         if asked:
             headers += [(b"access-control-allow-headers", asked), (b"vary", b"Access-Control-Request-Headers")]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
 
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for key, value in scope["headers"] if key == name), b"")
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
+    return next((value for key, value in headers if key == name), b"")

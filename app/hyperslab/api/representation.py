@@ -9,7 +9,7 @@ from functools import partial
 
 from starlette.types import Send
 
-from hyperslab.api.answers import Kept, Sources
+from hyperslab.api.answers import Sources
 from hyperslab.api.bodies import Body, Bytes, Opened, Produced, Ready, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
@@ -95,10 +95,10 @@ class Representation:
         if ready is None and body.is_small:
             ready = await self.context.threads.run(body.fetch, part)
         if ready is not None:
-            if self.sources is not None and status == 200:
-                kept = Kept(self.sources, self.etag, headers, self._validating(), ready.data)
-                self.context.answers.keep(request.scope, kept)
             await _send_ready(status, headers, ready, send)
+            if self.sources is not None and status == 200:
+                described = (headers, self._validating())
+                self.context.answers.keep(request.scope, self.sources, self.etag, described, ready.data)
         else:
             stream = _Stream(status, headers, len(part), partial(body.open, part))
             await self._stream(stream, body.memory, request, send)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hyperslab.api.answers import Answers
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
@@ -39,9 +38,8 @@ class Endpoint:
 class Endpoints:
     """Middleware in front of FastAPI's own routes, which have all other paths and all other methods."""
 
-    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint], answers: Answers) -> None:
+    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint]) -> None:
         self._app = app
-        self._answers = answers
         self._by_prefix = {endpoint.prefix.encode(): endpoint for endpoint in endpoints}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,8 +50,6 @@ class Endpoints:
         scope[ROUTE] = endpoint.name
         if scope["method"] not in READING:
             await self._pass_on(scope, receive, send)
-            return
-        if await self._answers.send(scope, send):
             return
         request = Request(scope, receive, endpoint.prefix)
         reply = await endpoint.handler(request)

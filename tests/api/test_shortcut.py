@@ -1,0 +1,230 @@
+"""What is kept is answered before the application sees a request, and nobody can tell but by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from hyperslab.api.answers import Answers, Sources
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.arrays.versions import VersionBook
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import HookedStore, RawAnswer, Running, request, running, write_array
+from tests.server import served
+
+SLICE = "/v1/slice/data/a?select=0:5,0:5"
+VALUES = np.arange(100, dtype="<i4").reshape(10, 10)
+LARGE = np.arange(40_000, dtype="<i4").reshape(200, 200)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_array(tmp_path, "a", VALUES, (5, 5))
+    write_array(tmp_path, "large", LARGE, (200, 200))
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Running]:
+    with running(folder) as found:
+        yield found
+
+
+def warmed(url: str, target: str, **headers: str) -> RawAnswer:
+    """The answer, which is kept from now on."""
+    return [request(url, target, headers=headers) for _ in range(3)][-1]
+
+
+def stable(answer: RawAnswer) -> tuple[int, dict[str, str], bytes]:
+    """An answer without what differs from one to the next."""
+    moving = ("date", "server-timing", "array-chunks")
+    return answer.status, {name: value for name, value in answer.headers.items() if name not in moving}, answer.body
+
+
+def exchange(url: str, sent: bytes) -> bytes:
+    """All that comes back on one connection until the server closes it."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as connection:
+        connection.sendall(sent)
+        received = b""
+        while piece := connection.recv(1 << 16):
+            received += piece
+    return received
+
+
+def asking(target: str, *lines: str, body: str = "") -> bytes:
+    return "\r\n".join([f"GET {target} HTTP/1.1", "Host: x", *lines, "", body]).encode()
+
+
+def test_the_servers_shortcut_answers_as_the_application_does(folder: Path) -> None:
+    service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(folder))))])
+    app = create_app(service, ApiOptions(cors_origins=("https://a.example",)))
+    headers = {"Origin": "https://a.example"}
+    with served(app) as short, served(app, http="httptools") as long:
+        for target in (SLICE, "/zarr/data/a/0.0", "/v1/chunk/data/a/1.1?format=npy", "/v1/tile/data/a/0/0/0.png"):
+            tag = {"If-None-Match": warmed(short, target).headers["etag"], **headers}
+            assert stable(request(short, target, headers=headers)) == stable(request(long, target, headers=headers))
+            assert stable(request(short, target, headers=tag)) == stable(request(long, target, headers=tag))
+            assert request(short, target, headers=tag).status == 304
+
+
+def test_tokens_are_asked_for_also_where_the_answer_is_kept(folder: Path) -> None:
+    with running(folder, ApiOptions(read_tokens=("secret",))) as found:
+        kept = warmed(found.url, SLICE, Authorization="Bearer secret")
+        without = request(found.url, SLICE)
+        wrong = request(found.url, SLICE, headers={"Authorization": "Bearer guess"})
+        again = request(found.url, SLICE, headers={"Authorization": "Bearer secret"})
+
+    assert (kept.status, without.status, wrong.status, again.status) == (200, 401, 401, 200)
+    assert again.body == kept.body
+
+
+def test_metrics_count_what_takes_the_shortcut(server: Running) -> None:
+    tag = warmed(server.url, SLICE).headers["etag"]
+    request(server.url, SLICE, headers={"If-None-Match": tag})
+    text = request(server.url, "/metrics").body.decode()
+
+    assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 3.0' in text
+    assert 'hyperslab_requests_total{method="GET",route="slice",status="304"} 1.0' in text
+    assert re.search(r'hyperslab_sent_bytes_total\{route="slice"\} 300.0', text)
+
+
+def test_pipelined_requests_are_answered_in_order_whichever_way_each_takes(server: Running) -> None:
+    warmed(server.url, SLICE)
+    others = ["/v1/slice/data/a?select=9,9", SLICE, "/v1/slice/data/none", SLICE]
+    received = exchange(server.url, b"".join(map(asking, [SLICE, *others])) + asking(SLICE, "Connection: close"))
+
+    statuses = re.findall(rb"HTTP/1\.1 (\d+)", received)
+    assert statuses == [b"200", b"200", b"200", b"404", b"200", b"200"]
+    assert received.count(VALUES[:5, :5].tobytes()) == 4
+    assert received.endswith(VALUES[:5, :5].tobytes())
+
+
+def test_a_body_that_a_get_has_is_no_request(server: Running) -> None:
+    warmed(server.url, SLICE)
+    received = exchange(
+        server.url, asking(SLICE, "Content-Length: 5", body="GET /") + asking(SLICE, "Connection: close")
+    )
+
+    assert re.findall(rb"HTTP/1\.1 (\d+)", received) == [b"200", b"200"]
+
+
+def test_a_connection_that_is_to_be_closed_is_closed(server: Running) -> None:
+    warmed(server.url, SLICE)
+    old = exchange(server.url, asking(SLICE).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    closed = exchange(server.url, asking(SLICE, "Connection: close"))
+
+    assert old.endswith(VALUES[:5, :5].tobytes())
+    assert closed.endswith(VALUES[:5, :5].tobytes())
+
+
+def test_a_client_that_takes_nothing_is_not_written_to_without_end(server: Running) -> None:
+    target = "/v1/slice/data/large"
+    body = warmed(server.url, target).body
+    count = 2_000
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as connection:
+        connection.sendall(asking(target) * count)
+        served_before = _answered(server.url)
+        received = len(connection.recv(1 << 20))
+
+        assert served_before < count // 4  # the buffers of two sockets hold some dozens
+        expected = count * len(body)
+        while received < expected:
+            received += len(connection.recv(1 << 20))
+
+
+def _answered(url: str) -> float:
+    """Slices answered so far."""
+    found = re.search(r'hyperslab_requests_total\{method="GET",route="slice",status="200"\} (\S+)', _metrics(url))
+    return float(found[1]) if found else 0.0
+
+
+def _metrics(url: str) -> str:
+    return request(url, "/metrics").body.decode()
+
+
+def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path) -> None:
+    with running(folder, root_path="/api") as found:
+        kept = warmed(found.url, SLICE)
+        elsewhere = request(found.url, f"/api{SLICE}")
+
+    assert kept.status == 200
+    assert elsewhere.status == 404
+
+
+# --- sharing look-ups -------------------------------------------------------------------------------------------
+
+
+def in_turns(*turns: Callable[[], None]) -> None:
+    """Run functions, each in a turn of the event loop of its own."""
+
+    async def run() -> None:
+        for turn in turns:
+            turn()
+            await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def store(folder: Path) -> HookedStore:
+    return HookedStore(open_store(StoreConfig(name="data", url=str(folder), writable=True)))
+
+
+@pytest.fixture
+def answers(store: HookedStore) -> Answers:
+    found = Answers(1 << 20, VersionBook())
+    keep(found, store, b"kept")
+    store.looked_up = 0
+    return found
+
+
+SCOPE = {"method": "GET", "raw_path": b"/x", "path": "/x", "query_string": b"", "headers": []}
+
+
+def keep(answers: Answers, store: HookedStore, body: bytes) -> None:
+    sources = Sources(MountedStore("data", store), ("a/0.0",), store.versions("", ["a/0.0"]), 1)
+    answers.keep(SCOPE, sources, '"tag"', ((), ()), body)
+
+
+def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Answers, store: HookedStore) -> None:
+    def three() -> None:
+        assert all(answers.find(b"/x", [], shared=True) for _ in range(3))
+
+    in_turns(three, three)
+
+    assert store.looked_up == 2
+
+
+def test_what_may_have_been_sent_during_a_turn_is_looked_up_for_itself(answers: Answers, store: HookedStore) -> None:
+    def two() -> None:
+        assert answers.find(b"/x", [], shared=True) is not None
+        store.put("a/0.0", b"new")
+        assert answers.find(b"/x", [], shared=False) is None
+
+    in_turns(two)
+
+
+def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answers, store: HookedStore) -> None:
+    old = store.versions("", ["a/0.0"])
+    stale = Sources(MountedStore("data", store), ("a/0.0",), old, 1)
+
+    def turn() -> None:
+        store.put("a/0.0", b"new")
+        keep(answers, store, b"newer")
+        assert answers.find(b"/x", [], shared=True) is not None
+        answers.keep(SCOPE, stale, '"old"', ((), ()), b"made of what was read before the write")
+        assert answers.find(b"/x", [], shared=True) is None
+
+    in_turns(turn)
