@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +99,27 @@ def test_a_broken_image_is_left_out_and_the_member_named(document: Json, member:
     assert found.multiscale is None
     assert len(found.problems) == 1
     assert member in found.problems[0]
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
+@pytest.mark.parametrize(
+    ("place", "document"),
+    [
+        ("image-label.colors[0].label-value", lambda n: {"image-label": {"colors": [{"label-value": n}]}}),
+        ("image-label.colors[0].rgba[0]", lambda n: {"image-label": {"colors": [{"label-value": 1, "rgba": [n] * 4}]}}),
+        ("omero.rdefs.defaultZ", lambda n: {"omero": {"channels": [], "rdefs": {"defaultZ": n}}}),
+        ("scale[0]", lambda n: image(datasets=[{"path": "0", "coordinateTransformations": [scale_of(n)]}])),
+    ],
+)
+def test_a_number_that_no_float_can_hold_is_none(place: str, document: Callable[[Any], Json], number: Any) -> None:
+    found = read_ome(document(number))
+
+    assert len(found.problems) == 1
+    assert place in found.problems[0]
+
+
+def scale_of(number: Any) -> Json:
+    return {"type": "scale", "scale": [number] * 3}
 
 
 def test_older_versions_are_tolerated() -> None:

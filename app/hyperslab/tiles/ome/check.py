@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -43,8 +43,8 @@ def as_flag(value: Any, where: str) -> bool:
 
 
 def as_number(value: Any, where: str) -> float:
-    """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A finite number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{where}: {_found(value, 'a number')}")
     return value
 
