@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,46 @@ from hyperslab.errors import FieldRequired, FieldUnknown
 
 Coords = tuple[int, ...]
 Projection = ChunkProjection | PointProjection
+Found = tuple[Mapping[Coords, str | None] | None, str]
+"""Versions by chunk, and the tag."""
 
-_MOST_KEPT = 65_536
+MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
 _BATCH = 8_192
-_MOST_PARTS = 1_024
-"""Up to so many chunks are worked out once, for the plan and the read alike."""
+
+
+class Lookup:
+    """The versions of the chunks that a plan touches, asked for at first use, and the tag made of them.
+
+    What is read before that could be older than the tag. So who reads without them says so with `forgo`, and asking
+    for them later is an error. Safe to call from many threads.
+    """
+
+    __slots__ = ("_find", "_found", "_lock", "forgone")
+
+    def __init__(self, find: Callable[[], Found]) -> None:
+        self._find = find
+        self._found: Found | None = None
+        self._lock = Lock()
+        self.forgone = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the store was asked already."""
+        return self._found is not None
+
+    def forgo(self) -> None:
+        """Do without: data are about to be read."""
+        with self._lock:
+            self.forgone = self._found is None
+
+    def __call__(self) -> Found:
+        with self._lock:
+            if self.forgone:
+                raise RuntimeError("data were read before anyone asked for their versions")
+            if self._found is None:
+                self._found = self._find()
+            return self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +81,6 @@ class ReadPlan:
     """A selection of an array (or of one field) and what it comes to.
 
     ``shape`` and ``dtype`` are those of the answer, subarray dimensions included; ``nbytes`` its size in C order.
-    ``versions`` maps chunk coordinates to versions (None: absent), or is None where there are too many chunks.
-    ``tag`` is a digest of the metadata's version, the versions of all chunks touched, the selection and the field.
-    ``parts`` are the projections where there are few of them.
     """
 
     array: ArrayNode
@@ -58,13 +90,21 @@ class ReadPlan:
     dtype: np.dtype[Any]
     nbytes: int
     touched: int
-    versions: Mapping[Coords, str | None] | None
-    tag: str
-    parts: tuple[ChunkProjection, ...] | None
+    lookup: Lookup
+
+    @property
+    def versions(self) -> Mapping[Coords, str | None] | None:
+        """Versions by chunk coordinates (None: absent); None where there are too many chunks."""
+        return self.lookup()[0]
+
+    @property
+    def tag(self) -> str:
+        """A digest of the metadata's version, the versions of all chunks touched, the selection and the field."""
+        return self.lookup()[1]
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer."""
-        return project(self.selection, self.array.metadata.grid) if self.parts is None else iter(self.parts)
+        return project(self.selection, self.array.metadata.grid)
 
     @property
     def item_bytes(self) -> int:
@@ -90,8 +130,17 @@ class PointsPlan:
     dtype: np.dtype[Any]
     nbytes: int
     touched: int
-    versions: Mapping[Coords, str | None]
-    tag: str
+    lookup: Lookup
+
+    @property
+    def versions(self) -> Mapping[Coords, str | None]:
+        """As in `ReadPlan`; there are never too many."""
+        return self.lookup()[0] or {}
+
+    @property
+    def tag(self) -> str:
+        """As in `ReadPlan`, of the coordinates."""
+        return self.lookup()[1]
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer, whose points lie along one axis."""
@@ -131,22 +180,25 @@ def make_plan(
     dtype: np.dtype[Any] | None = None,
     cancel: Cancel | None = None,
 ) -> ReadPlan:
-    """Look up the versions of the chunks that ``selection`` touches and work out the rest; reads no data.
+    """What reading ``selection`` comes to; asks the store for nothing before `ReadPlan.versions` or ``tag`` is used.
 
-    ``dtype`` asks for a conversion on the way out. Raises `Cancelled` where the client leaves meanwhile.
+    ``dtype`` asks for a conversion on the way out. The look-up raises `Cancelled` where the client leaves meanwhile.
     """
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
     check_countable(shape, out_dtype.itemsize)
-    digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
     grid = array.metadata.grid
     count = touched(selection, grid)
-    parts = tuple(project(selection, grid)) if count <= _MOST_PARTS else None
-    coords = touched_coords(selection, grid) if parts is None else iter([part.coords for part in parts])
-    kept = _look_up(versions, array, coords, digest, keep=count <= _MOST_KEPT, cancel=cancel)
+
+    def find() -> Found:
+        digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
+        coords = touched_coords(selection, grid)
+        kept = _look_up(versions, array, coords, digest, keep=count <= MOST_KEPT, cancel=cancel)
+        return kept, digest.hexdigest()
+
     nbytes = prod(shape) * out_dtype.itemsize
-    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, kept, digest.hexdigest(), parts)
+    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, Lookup(find))
 
 
 def make_points_plan(
@@ -156,13 +208,17 @@ def make_points_plan(
     grid = array.metadata.grid
     points = broadcast_points(coordinates, grid.shape)
     parts = tuple(project_points(points, grid))
-    digest = _points_digest(array, points, field)
-    kept = _look_up(versions, array, (part.coords for part in parts), digest)
+
+    def find() -> Found:
+        digest = _points_digest(array, points, field)
+        kept = _look_up(versions, array, (part.coords for part in parts), digest)
+        return kept, digest.hexdigest()
+
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
     shape = (count, *(field.shape if field is not None else ()))
     nbytes = prod(shape) * dtype.itemsize
-    return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), kept or {}, digest.hexdigest())
+    return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), Lookup(find))
 
 
 def points_tag(

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from threading import Lock
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
+from hyperslab.arrays.chunks import ChunkCache, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.fill import LARGEST_SLAB, Filler, Task, enters_midway, row_nbytes
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
+from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
-from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, SliceAxis, normalise, project, split_rows, touched
+from hyperslab.engine.indexing import Selection, normalise, split_rows
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem
 
@@ -27,22 +26,13 @@ _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
 _SLABS_BESIDE = 2
 """What fetching and decoding hold on to beside the slabs of a stream, in slabs: measured with 64 clients at once."""
-_LARGEST_SHARE = 4
-"""No answer puts more than a quarter of the cache's size into it."""
-_SMALL_ANSWER = 16 << 20
 _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
-_MOST_RECENT = 100_000
 _UNSHARED = 2
 """References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
-_LARGEST_SLAB = 4
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
-_WORTH_THREADS = 4 << 20
-_SMALL_CHUNK = 256 << 10
-"""Fewer decoded bytes, in all or in each chunk, are not worth handing to other threads (where no network is waited
-for)."""
 
 
 class Reader:
@@ -50,12 +40,10 @@ class Reader:
 
     def __init__(self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, max_chunk_bytes: int) -> None:
         self.cache = cache
-        self._recent = Recent(_MOST_RECENT)
         self.versions = versions
         self.slab_bytes = slab_bytes
         self._max_chunk_bytes = max_chunk_bytes
-        self._pools: dict[str, WorkerPool] = {}
-        self._lock = Lock()
+        self._filler = Filler(cache, slab_bytes)
 
     def plan(
         self,
@@ -71,9 +59,19 @@ class Reader:
         Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
         can be looked up in a minute or two; and `Cancelled`.
         """
+        plan = self._plan(array, selection, field=field, dtype=dtype, cancel=cancel)
+        plan.lookup()
+        return plan
+
+    def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
+        """`plan` for a parsed but not yet normalised selection, and for who may not want the versions: the store is
+        asked for them when they, or the tag, are first needed. That has to be before the data are read."""
+        return self._plan(array, normalise(items, array.metadata.shape), field=field)
+
+    def _plan(self, array: ArrayNode, selection: Selection, *, field: Field | None, **options: Any) -> ReadPlan:
         self._check_chunk(array)
         check_chunk_count("one read", array, selection, field, most=_MOST_CHUNKS)
-        return make_plan(self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
+        return make_plan(self.versions, array, selection, field=field, **options)
 
     def _check_chunk(self, array: ArrayNode) -> None:
         """Objects are counted with what Python needs for a short one."""
@@ -81,10 +79,6 @@ class Reader:
         nbytes = metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1)
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
-
-    def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
-        """`plan` for a parsed but not yet normalised selection."""
-        return self.plan(array, normalise(items, array.metadata.shape), field)
 
     def count_cached(self, plan: ReadPlan) -> int:
         """How many of the chunks touched need no I/O: cached ones, and ones known to be absent."""
@@ -103,7 +97,9 @@ class Reader:
         `TooLarge` as `plan` does.
         """
         self._check_chunk(array)
-        return make_points_plan(self.versions, array, coordinates, field=field)
+        plan = make_points_plan(self.versions, array, coordinates, field=field)
+        plan.lookup()
+        return plan
 
     def read(self, plan: ReadPlan | PointsPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
         """The whole answer in C order. The caller has checked ``plan.nbytes``.
@@ -111,7 +107,7 @@ class Reader:
         Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype)
-        self._fill(plan, (plan.projections(), plan.touched), out, cost or ReadCost(), cancel)
+        self._filler.fill(Task(plan, None, out, cost or ReadCost(), cancel))
         return out
 
     def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
@@ -119,7 +115,7 @@ class Reader:
         if plan.versions is None:
             return None
         cost = cost or ReadCost()
-        chunks = self._chunk_reader(plan, cost)
+        chunks = self._filler.chunk_reader(plan, plan.versions, cost)
         out = np.empty(plan.shape, plan.dtype)
         for projection in plan.projections():
             if not chunks.read_cached(projection, out):
@@ -138,7 +134,7 @@ class Reader:
         up to four times the usual size are worth their memory.
         """
         row = row_nbytes(plan)
-        fits = row <= _LARGEST_SLAB * self.slab_bytes
+        fits = row <= LARGEST_SLAB * self.slab_bytes
         if enters_midway(plan) or row <= self.slab_bytes or not fits:
             return self.slab_bytes
         return row
@@ -161,98 +157,17 @@ class Reader:
         return 2 * chunk
 
     def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
+        self._filler.close()
 
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
         """Read a part of a plan's selection into ``out``."""
-        grid = plan.array.metadata.grid
-        self._fill(plan, (project(part, grid), touched(part, grid)), out, cost, cancel)
+        self._filler.fill(Task(plan, part, out, cost, cancel))
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
-        mount = array.mount
-        with self._lock:
-            pool = self._pools.get(mount.name)
-            if pool is None:
-                pool = self._pools[mount.name] = WorkerPool(mount.store.capabilities.width, mount.name)
-            return pool
-
-    def _fill(
-        self,
-        plan: ReadPlan | PointsPlan,
-        work: tuple[Iterable[Projection], int],
-        out: NDArray,
-        cost: ReadCost,
-        cancel: Cancel | None,
-    ) -> None:
-        """Read projections, of which there are ``work[1]``, into ``out``."""
-        projections, count = work
-        chunks = self._chunk_reader(plan, cost)
-        cost.add(touched=count)
-        if count > 1 and not self._is_small(plan, count):
-            self.pool(plan.array).each(projections, count, lambda projection: chunks.read(projection, out), cancel)
-            return
-        for projection in projections:
-            if cancel is not None:
-                cancel.check()
-            chunks.read(projection, out)
-
-    def _is_small(self, plan: ReadPlan | PointsPlan, count: int) -> bool:
-        """Whether one thread is faster: where no network is waited for, and little is decoded, or in small pieces."""
-        if not plan.array.mount.store.capabilities.cheap_stat:
-            return False
-        return plan.array.metadata.chunk_nbytes < _SMALL_CHUNK or count * _decoded(plan) <= _WORTH_THREADS
-
-    def _chunk_reader(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> ChunkReader:
-        memory, caching = ChunkMemory(self.cache, self._recent), self._caching(plan)
-        return ChunkReader(plan.array, memory, plan.versions, field=plan.field, caching=caching, cost=cost)
-
-    def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
-        if isinstance(plan, ReadPlan) and self._is_cut(plan):
-            return Caching.AT_ONCE
-        decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        if plan.versions is None or decoded > self.cache.limit // _LARGEST_SHARE:
-            return Caching.NEVER
-        return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
-
-    def _is_cut(self, plan: ReadPlan) -> bool:
-        """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
-        done."""
-        row = row_nbytes(plan)
-        cut = row > _LARGEST_SLAB * self.slab_bytes and not enters_midway(plan)
-        return cut and row <= self.cache.limit // 2
-
-
-def _decoded(plan: ReadPlan | PointsPlan) -> int:
-    """Bytes of a chunk that are decoded, judged by the first one: a part where that is worth it, else all."""
-    metadata = plan.array.metadata
-    partial = metadata.codec.partial
-    if partial is None or not plan.parts or plan.parts[0].covers_chunk:
-        return metadata.chunk_nbytes
-    runs = plan.parts[0].item_runs(metadata.chunks, metadata.order, gap=partial.gap)
-    if not partial.worth_it(runs):
-        return metadata.chunk_nbytes
-    return sum(stop - start for start, stop in runs) * metadata.itemsize
-
-
-def enters_midway(plan: ReadPlan | PointsPlan) -> bool:
-    """Whether any part of a chunk can be decoded alone."""
-    partial = plan.array.metadata.codec.partial
-    return partial is not None and partial.enters_midway
-
-
-def row_nbytes(plan: ReadPlan) -> int:
-    """Bytes of the answer that one row of chunks along its first axis makes; all of it where it has no axes."""
-    axes = plan.selection.output_axes
-    if not axes or not plan.shape[0]:
-        return plan.nbytes
-    axis = plan.selection.axes[axes[0]]
-    step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
-    rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
-    return plan.nbytes // plan.shape[0] * rows
+        return self._filler.pool(array)
 
 
 class SlabStream:

@@ -11,7 +11,7 @@ import bisect
 import itertools
 import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -30,6 +30,8 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
 
 _HEADER = struct.Struct("<BBBBiii")
+_KIND_BYTES: Final = 12
+"""The header up to the size of the blocks."""
 _STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
 _LZ4: Final = 1
@@ -158,6 +160,40 @@ class BloscFrame:
         return _HEADER.pack(
             header.version, header.codec_version, flags, header.typesize, stop - start, blocksize, cbytes
         )
+
+
+def join_frames(data: memoryview, frames: Sequence[tuple[int, int]], nbytes: int) -> memoryview:
+    """One frame of several that lie in ``data`` one behind the other and hold ``nbytes`` each.
+
+    Its header and table are written over what lies before the first of them. Raises `ValueError` where there is no room
+    for that, where the frames are not alike, and where one of them cannot be true.
+    """
+    first, stop = frames[0][0], frames[-1][1]
+    header = BloscHeader.parse(data[first:stop], nbytes)
+    if header.stored or not header.blocksize or nbytes % header.blocksize:
+        raise ValueError("frames of this kind cannot be joined")
+    start = first - HEADER_BYTES - 4 * header.nblocks * len(frames)
+    if start < 0:
+        raise ValueError("there is no room for a table")
+    table = _joined_table(data, frames, header)
+    total = (*header[:4], nbytes * len(frames), header.blocksize, stop - start)
+    struct.pack_into(f"{_HEADER.format}{len(table)}i", data, start, *total, *[at - start for at in table])
+    return data[start:stop]
+
+
+def _joined_table(data: memoryview, frames: Sequence[tuple[int, int]], header: BloscHeader) -> list[int]:
+    """Where the blocks of all frames begin in ``data``."""
+    kind = data[frames[0][0] :][:_KIND_BYTES]
+    entries = struct.Struct(f"<{1 + header.nblocks}i")
+    table: list[int] = []
+    for first, last in frames:
+        if last - first < header.table_stop or data[first : first + _KIND_BYTES] != kind:
+            raise ValueError("the frames are not alike")
+        cbytes, *starts = entries.unpack_from(data, first + _KIND_BYTES)
+        if cbytes != last - first or min(starts) < header.table_stop or max(starts) >= cbytes:
+            raise ValueError("a block lies outside its frame")
+        table += [first + start for start in starts]
+    return table
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:

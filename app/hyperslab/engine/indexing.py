@@ -133,10 +133,15 @@ class ChunkProjection:
 
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
     """The chunks that a selection touches, each once, the last axis fastest; lazy."""
-    axes = _axis_sources(selection, grid)
-    plain = not any(isinstance(axis, ListAxis) for axis in selection.axes)
-    for parts in _product(axes):
+    axes = axis_sources(selection, grid)
+    plain = is_plain(selection)
+    for parts in product(axes):
         yield ChunkProjection(tuple([part.coord for part in parts]), parts, plain)
+
+
+def is_plain(selection: Selection) -> bool:
+    """Whether there are no lists of indices."""
+    return not any(isinstance(axis, ListAxis) for axis in selection.axes)
 
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
@@ -148,22 +153,24 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
 
 def touched_coords(selection: Selection, grid: ChunkGrid) -> Iterator[Coords]:
     """The coords of the chunks that `project` gives, in the same order."""
-    for parts in _product(_axis_sources(selection, grid)):
+    for parts in product(axis_sources(selection, grid)):
         yield tuple([part.coord for part in parts])
 
 
 # --- one axis ----------------------------------------------------------------------------------------------------
 
-_Source: TypeAlias = tuple[AxisPart, ...] | Callable[[], Iterator[AxisPart]]
+Source: TypeAlias = tuple[AxisPart, ...] | Callable[[], Iterator[AxisPart]]
+"""The parts of a selection along one axis, or what makes them where there are very many."""
 
 
-def _axis_sources(selection: Selection, grid: ChunkGrid) -> list[_Source]:
+def axis_sources(selection: Selection, grid: ChunkGrid) -> list[Source]:
+    """The parts along each axis; of an empty selection one axis without any."""
     if not selection.size:
         return [()]
     return [_axis_source(*facts) for facts in zip(selection.axes, grid.chunks, grid.shape, strict=True)]
 
 
-def _axis_source(axis: Axis, chunk: int, size: int) -> _Source:
+def _axis_source(axis: Axis, chunk: int, size: int) -> Source:
     if isinstance(axis, IndexAxis):
         coord, offset = divmod(axis.index, chunk)
         extent = min(chunk, size - coord * chunk)
@@ -175,18 +182,20 @@ def _axis_source(axis: Axis, chunk: int, size: int) -> _Source:
     return lambda: slice_parts(axis, chunk, size)
 
 
-def _product(sources: list[_Source]) -> Iterator[tuple[AxisPart, ...]]:
+def product(sources: list[Source]) -> Iterator[tuple[AxisPart, ...]]:
+    """All combinations, one part of each axis, the last axis fastest; lazy."""
     kept = [source for source in sources if isinstance(source, tuple)]
     if len(kept) == len(sources):
         yield from itertools.product(*kept)
         return
     first, rest = sources[0], sources[1:]
-    for part in _parts(first):
-        for others in _product(rest):
+    for part in axis_parts(first):
+        for others in product(rest):
             yield (part, *others)
 
 
-def _parts(source: _Source) -> Iterable[AxisPart]:
+def axis_parts(source: Source) -> Iterable[AxisPart]:
+    """The parts of one axis."""
     return source if isinstance(source, tuple) else source()
 
 

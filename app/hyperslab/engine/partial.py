@@ -41,6 +41,8 @@ RANGE_GAP_BYTES: Final = 16 << 10
 """Byte ranges closer together than this are fetched as one."""
 LIKELY_BLOCK: Final = 8 << 10
 """Blocks are rarely smaller; tells how long a table of blocks may be before it is read."""
+_USUAL_BLOCK: Final = 256 << 10
+"""What Blosc makes of large chunks unless told otherwise, give or take."""
 
 _FILLS: Final = {"zlib": fill_zlib, "gzip": fill_gzip, "zstd": fill_zstd}
 
@@ -72,6 +74,10 @@ class PartialDecoder(ABC):
     def worth_it(self, runs: Sequence[Run]) -> bool:
         """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
         return _length(self._spans(runs)) <= WORTH_SHARE * self.nbytes
+
+    def work(self, runs: Sequence[Run]) -> int:
+        """About how many bytes are decoded for ``runs``, as far as can be told without the data."""
+        return _length(self._spans(runs))
 
     @property
     @abstractmethod
@@ -182,7 +188,10 @@ class _StreamPartial(PartialDecoder):
     enters_midway: ClassVar[bool] = False
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
-        return bool(runs) and self._is_early(runs[-1][1] * self.dtype.itemsize)
+        return bool(runs) and self._is_early(self.work(runs))
+
+    def work(self, runs: Sequence[Run]) -> int:
+        return runs[-1][1] * self.dtype.itemsize
 
     @property
     def head_bytes(self) -> int:
@@ -233,6 +242,11 @@ class _BloscPartial(PartialDecoder):
     """One Blosc frame a chunk."""
 
     __slots__ = ()
+
+    def work(self, runs: Sequence[Run]) -> int:
+        """Whole blocks."""
+        spans = [(start // _USUAL_BLOCK, -(-stop // _USUAL_BLOCK)) for start, stop in self._spans(runs)]
+        return min(self.nbytes, _USUAL_BLOCK * _length(merge_runs(spans, 0)))
 
     @property
     def head_bytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, Self, runtime_checkable
 
 
 class Absent(Enum):
@@ -169,3 +169,25 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """Many values of a store that is near, read by one thread, each in one version."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read_into(self, key: str, buffer: memoryview) -> int | None:
+        """The size of a value, as much of which as there is room for is put into ``buffer``; None where it is absent.
+
+        Raises `errors.StoreError`.
+        """
+        ...
+
+
+@runtime_checkable
+class FileStore(Protocol):
+    """What a store that is near can do beside what `Store` says."""
+
+    def files(self) -> Files: ...

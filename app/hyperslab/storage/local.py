@@ -24,6 +24,7 @@ from hyperslab.storage.base import (
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, version_of
 from hyperslab.storage.keys import HIDDEN
+from hyperslab.storage.local_files import LocalFiles
 from hyperslab.storage.locks import FileLocks, KeyedLocks
 from hyperslab.storage.scan import Scanner, entry_of
 
@@ -93,6 +94,10 @@ class LocalStore:
             return [_read(descriptor, start, min(stop, stat.st_size)) for start, stop in ranges]
 
         return self._read(key, read)
+
+    def files(self) -> LocalFiles:
+        """See `base.FileStore`."""
+        return LocalFiles(self._fence, self.get)
 
     def stat(self, key: str) -> Entry | None:
         stat = self._stat(key)

@@ -1,0 +1,129 @@
+"""Many small chunks at a time, from a store that is near: read one after the other, decoded and placed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.batch import BatchDecoder
+from hyperslab.engine.chunk_rows import ChunkRow
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.runs import Run
+from hyperslab.errors import ChunkCorrupt, ChunkNotFound
+from hyperslab.storage.base import FileStore
+
+_BATCH_BYTES: Final = 512 << 10
+"""Decoded bytes of a batch: as much as a processor keeps close together with what they are decoded from."""
+_MOST: Final = 64
+_MOST_IDLE: Final = 8
+"""Buffers that are kept for the next batch."""
+
+
+class Scratch:
+    """Buffers that are used again and again: fresh memory costs as much as what is decoded into it."""
+
+    def __init__(self) -> None:
+        self._idle: list[NDArray] = []
+
+    def take(self, nbytes: int) -> NDArray:
+        """A buffer of at least ``nbytes`` (uint8) with anything in it."""
+        try:
+            memory = self._idle.pop()
+        except IndexError:
+            memory = np.empty(0, np.uint8)
+        return memory if len(memory) >= nbytes else np.empty(nbytes, np.uint8)
+
+    def give_back(self, memory: NDArray) -> None:
+        """Nothing refers to the buffer any more."""
+        if len(self._idle) < _MOST_IDLE:
+            self._idle.append(memory)
+
+
+class BatchReader:
+    """Reads batches of the chunks of one array for one answer, around the cache. Called from many threads."""
+
+    def __init__(
+        self,
+        array: ArrayNode,
+        store: FileStore,
+        decoder: BatchDecoder,
+        *,
+        field: Field | None,
+        cost: ReadCost,
+        scratch: Scratch,
+    ) -> None:
+        self.most = max(1, min(_MOST, _BATCH_BYTES // decoder.nbytes))
+        self._array = array
+        self._store = store
+        self._decoder = decoder
+        self._field = field.name if field is not None else None
+        self._cost = cost
+        self._scratch = scratch
+
+    def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
+        """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
+        batch: list[ChunkRow] = []
+        size = 0
+        for row in rows:
+            if size + len(row) > self.most and batch:
+                yield batch
+                batch, size = [], 0
+            batch.append(row)
+            size += len(row)
+        if batch:
+            yield batch
+
+    def read(self, rows: Sequence[ChunkRow], out: NDArray) -> None:
+        """Place what ``rows`` select into ``out``; raises as `ChunkReader.read` does."""
+        array, decoder = self._array, self._decoder
+        keys = [key for row in rows for key in row.keys(array.prefix, array.metadata.grid)]
+        decoded = len(keys) * decoder.nbytes
+        memory = self._scratch.take(decoded + decoder.room_for(len(keys)))
+        stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
+        stored = memory if decoder.in_place else memory[decoded:]
+        start = perf_counter()
+        extents = self._fetch(keys, stored.data)
+        fetched = perf_counter()
+        decoder.decode(stored, extents, stack, keys)
+        self._place(rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
+        self._cost.spend("fetch", fetched - start)
+        self._cost.spend("decode", perf_counter() - fetched)
+        del stack, stored
+        self._scratch.give_back(memory)
+
+    def _fetch(self, keys: Sequence[str], memory: memoryview) -> list[Run | None]:
+        """Where in ``memory`` each stored chunk is now; None for those that are absent."""
+        decoder, room = self._decoder, self._decoder.room
+        at = decoder.head_room(len(keys))
+        extents: list[Run | None] = []
+        with self._store.files() as files:
+            for key in keys:
+                size = files.read_into(key, memory[at : at + room])
+                if size is not None and size > room:
+                    raise ChunkCorrupt(key, None, f"{size} bytes are more than a chunk can have")
+                extents.append(None if size is None else (at, at + size))
+                at += room if size is None or decoder.in_place else size
+        self._cost.add(bytes_read=sum([extent[1] - extent[0] for extent in extents if extent is not None]))
+        return extents
+
+    def _filled(self, chunks: NDArray, extents: Sequence[Run | None], keys: Sequence[str]) -> NDArray:
+        """The chunks, with fill values where there are none."""
+        for i, extent in enumerate(extents):
+            if extent is None:
+                if not self._array.mount.fill_missing:
+                    raise ChunkNotFound(self._array.path, keys[i])
+                chunks[i] = self._array.metadata.fill
+        return chunks if self._field is None else chunks[self._field]
+
+    def _place(self, rows: Sequence[ChunkRow], chunks: NDArray, out: NDArray) -> None:
+        at = 0
+        with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
+            for row in rows:
+                row.copy_out(chunks[at : at + len(row)], out)
+                at += len(row)

@@ -1,0 +1,189 @@
+"""From a plan to the values: through the cache or around it, many small chunks together, and on how many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from hyperslab.arrays.batches import BatchReader, Scratch
+from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import MOST_KEPT, Coords, PointsPlan, Projection, ReadPlan
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.cache import Recent
+from hyperslab.engine.batch import make_batch
+from hyperslab.engine.chunk_rows import project_rows
+from hyperslab.engine.indexing import Selection, SliceAxis, project, touched
+from hyperslab.storage.base import FileStore
+
+_LARGEST_SHARE = 4
+"""No answer puts more than a quarter of the cache's size into it."""
+_SMALL_ANSWER = 16 << 20
+_MOST_RECENT = 100_000
+LARGEST_SLAB = 4
+_WORTH_THREADS = 4 << 20
+_SMALL_CHUNK = 256 << 10
+"""Fewer decoded bytes, in all or in each chunk, are not worth handing to other threads (where no network is waited
+for)."""
+
+Versions = Mapping[Coords, str | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one call reads: ``part`` of a plan's selection (None: all that it has) into ``out``."""
+
+    plan: ReadPlan | PointsPlan
+    part: Selection | None
+    out: NDArray
+    cost: ReadCost
+    cancel: Cancel | None
+
+    @property
+    def selection(self) -> Selection | None:
+        """None for points."""
+        return self.plan.selection if self.part is None and isinstance(self.plan, ReadPlan) else self.part
+
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return self.plan.touched if self.part is None else touched(self.part, self.plan.array.metadata.grid)
+
+    def projections(self) -> Iterable[Projection]:
+        return self.plan.projections() if self.part is None else project(self.part, self.plan.array.metadata.grid)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``count`` items to do one by one, each by ``each``, in any order and on any thread.
+
+    ``nbytes``: how much is decoded for one of them.
+    """
+
+    items: Iterable[Any]
+    count: int
+    each: Callable[[Any], None]
+    nbytes: int
+
+
+class Filler:
+    """Reads what plans select. Safe to call from many threads; blocks on the store."""
+
+    def __init__(self, cache: ChunkCache, slab_bytes: int) -> None:
+        self._cache = cache
+        self._slab_bytes = slab_bytes
+        self._recent = Recent(_MOST_RECENT)
+        self._scratch = Scratch()
+        self._pools: dict[str, WorkerPool] = {}
+        self._lock = Lock()
+
+    def fill(self, task: Task) -> None:
+        """Read what the task says. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` and `Cancelled`."""
+        task.cost.add(touched=task.count)
+        work, cancel = self._work(task), task.cancel
+        if work.count > 1 and self._worth_threads(task.plan.array, work):
+            self.pool(task.plan.array).each(work.items, work.count, work.each, cancel)
+            return
+        for item in work.items:
+            if cancel is not None:
+                cancel.check()
+            work.each(item)
+
+    def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
+        """A reader of single chunks."""
+        memory, caching = ChunkMemory(self._cache, self._recent), self._caching(plan)
+        return ChunkReader(plan.array, memory, versions, field=plan.field, caching=caching, cost=cost)
+
+    def pool(self, array: ArrayNode) -> WorkerPool:
+        """The threads of the array's store."""
+        mount = array.mount
+        with self._lock:
+            pool = self._pools.get(mount.name)
+            if pool is None:
+                pool = self._pools[mount.name] = WorkerPool(mount.store.capabilities.width, mount.name)
+            return pool
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def _work(self, task: Task) -> Work:
+        plan, out, count = task.plan, task.out, task.count
+        batches = self._batch_reader(task)
+        if batches is not None and task.selection is not None:
+            rows = project_rows(task.selection, plan.array.metadata.grid, batches.most)
+            nbytes = plan.array.metadata.chunk_nbytes * min(count, batches.most)
+            number = -(-count // batches.most)
+            return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
+        chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
+        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), _decoded(plan))
+
+    def _batch_reader(self, task: Task) -> BatchReader | None:
+        """Where many small chunks are read around the cache."""
+        array, plan = task.plan.array, task.plan
+        if array.metadata.chunk_nbytes >= _SMALL_CHUNK or task.count < 2 or self._caching(plan) is not Caching.NEVER:
+            return None
+        store, decoder = array.mount.store, make_batch(array.metadata.codec)
+        if decoder is None or not isinstance(store, FileStore):
+            return None
+        if not plan.lookup.done:
+            plan.lookup.forgo()
+        return BatchReader(array, store, decoder, field=plan.field, cost=task.cost, scratch=self._scratch)
+
+    def _versions(self, plan: ReadPlan | PointsPlan) -> Versions:
+        """The versions of the chunks; None where nobody needs them: neither the cache nor requests for parts."""
+        lookup, near = plan.lookup, plan.array.mount.store.capabilities.cheap_stat
+        if near and not lookup.done and self._caching(plan) is Caching.NEVER:
+            lookup.forgo()
+        return None if lookup.forgone else plan.versions
+
+    def _worth_threads(self, array: ArrayNode, work: Work) -> bool:
+        """Whether one thread is slower: where a network is waited for, or much is decoded in large pieces."""
+        if not array.mount.store.capabilities.cheap_stat:
+            return True
+        return work.nbytes >= _SMALL_CHUNK and work.count * work.nbytes > _WORTH_THREADS
+
+    def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
+        if self._cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):
+            return Caching.AT_ONCE
+        decoded = plan.touched * plan.array.metadata.chunk_nbytes
+        if plan.touched > MOST_KEPT or decoded > self._cache.limit // _LARGEST_SHARE:
+            return Caching.NEVER
+        return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
+
+    def _is_cut(self, plan: ReadPlan) -> bool:
+        """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
+        done."""
+        row = row_nbytes(plan)
+        cut = row > LARGEST_SLAB * self._slab_bytes and not enters_midway(plan)
+        return cut and row <= self._cache.limit // 2
+
+
+def _decoded(plan: ReadPlan | PointsPlan) -> int:
+    """Bytes of a chunk that are decoded, judged by the first one: a part where that is worth it, else all."""
+    metadata = plan.array.metadata
+    partial, first = metadata.codec.partial, next(iter(plan.projections()), None)
+    if partial is None or first is None or first.covers_chunk:
+        return metadata.chunk_nbytes
+    runs = first.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
+    return partial.work(runs) if partial.worth_it(runs) else metadata.chunk_nbytes
+
+
+def enters_midway(plan: ReadPlan | PointsPlan) -> bool:
+    """Whether any part of a chunk can be decoded alone."""
+    partial = plan.array.metadata.codec.partial
+    return partial is not None and partial.enters_midway
+
+
+def row_nbytes(plan: ReadPlan) -> int:
+    """Bytes of the answer that one row of chunks along its first axis makes; all of it where it has no axes."""
+    axes = plan.selection.output_axes
+    if not axes or not plan.shape[0]:
+        return plan.nbytes
+    axis = plan.selection.axes[axes[0]]
+    step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
+    rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
+    return plan.nbytes // plan.shape[0] * rows

@@ -1,0 +1,132 @@
+"""Many small chunks decoded together: what one call of a decoder costs beside the decoding is paid once for all.
+
+Blosc frames that lie one behind the other become one frame, with a header and a table of blocks written in front of
+them; its blocks are where they were. Uncompressed chunks are decoded by being read to where they belong.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy.typing as npt
+
+from hyperslab.engine.codecs import ChunkCodec
+from hyperslab.engine.codecs_blosc import HEADER_BYTES, decompress, join_frames
+from hyperslab.engine.runs import Run, merge_runs
+
+NDArray = npt.NDArray[Any]
+
+_SMALLEST_BLOCK: Final = 4 << 10
+"""For tables of more blocks than this comes to there is no room: such frames are decoded one by one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchDecoder(ABC):
+    """Decodes small chunks of one array. What is stored of a chunk has at most ``room`` bytes, or is not for here.
+
+    ``in_place``: stored chunks are decoded ones, and are read straight into the stack.
+    """
+
+    codec: ChunkCodec
+    in_place: ClassVar[bool]
+
+    @property
+    def nbytes(self) -> int:
+        """The decoded size of a chunk."""
+        return self.codec.stage.nbytes
+
+    @property
+    @abstractmethod
+    def room(self) -> int: ...
+
+    @abstractmethod
+    def head_room(self, count: int) -> int:
+        """Bytes to leave free in front of the first of ``count`` stored chunks."""
+
+    def room_for(self, count: int) -> int:
+        """Bytes that ``count`` stored chunks take at most, beside the stack."""
+        return 0 if self.in_place else self.head_room(count) + count * self.room
+
+    @abstractmethod
+    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:
+        """Decode what is stored in ``memory`` (uint8; it is overwritten) at ``extents``, one behind the other, into the
+        rows of ``stack`` (uint8 of ``nbytes`` each). Rows without an extent are left alone. Raises `ChunkCorrupt`."""
+
+    def chunks_in(self, stack: NDArray) -> NDArray:
+        """The rows of a stack as chunks of the array's shape and dtype."""
+        return self.codec.dtype.clean(self._shaped(stack))
+
+    def _shaped(self, stack: NDArray) -> NDArray:
+        shape, items = self.codec.chunks, stack.reshape(-1).view(self.codec.dtype.numpy)
+        if self.codec.order == "C":
+            return items.reshape(len(stack), *shape)
+        return items.reshape(len(stack), *reversed(shape)).transpose(0, *range(len(shape), 0, -1))
+
+
+def make_batch(codec: ChunkCodec) -> BatchDecoder | None:
+    """The batch decoder of an array; None where there are other codecs than Blosc, or objects."""
+    ids = [link.id for link in codec.links]
+    if codec.dtype.is_object or not codec.stage.nbytes:
+        return None
+    if not ids:
+        return _RawBatch(codec)
+    return _BloscBatch(codec) if ids == ["blosc"] else None
+
+
+class _RawBatch(BatchDecoder):
+    """Uncompressed."""
+
+    __slots__ = ()
+    in_place: ClassVar[bool] = True
+
+    @property
+    def room(self) -> int:
+        return self.nbytes
+
+    def head_room(self, count: int) -> int:  # noqa: ARG002
+        return 0
+
+    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:  # noqa: ARG002
+        """Nothing to do where all have the right size; else let the codec say what is wrong."""
+        for extent, key in zip(extents, keys, strict=True):
+            if extent is not None and extent[1] - extent[0] != self.nbytes:
+                self.codec.decode(memory[slice(*extent)].data, key)
+
+
+class _BloscBatch(BatchDecoder):
+    """One Blosc frame a chunk."""
+
+    __slots__ = ()
+    in_place: ClassVar[bool] = False
+
+    @property
+    def room(self) -> int:
+        return self.nbytes + HEADER_BYTES
+
+    def head_room(self, count: int) -> int:
+        return HEADER_BYTES + 4 * count * -(-self.nbytes // _SMALLEST_BLOCK)
+
+    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:
+        data = memory.data
+        for first, last in _present(extents):
+            frames = [extent for extent in extents[first:last] if extent is not None]
+            if len(frames) < 2 or not self._decode_joined(data, frames, stack[first:last]):
+                places = self._shaped(stack[first:last])
+                for (start, stop), place, key in zip(frames, places, keys[first:last], strict=True):
+                    self.codec.decode_into(data[start:stop], place, key)
+
+    def _decode_joined(self, data: memoryview, frames: Sequence[Run], rows: NDArray) -> bool:
+        """False where the frames differ, or one is broken: decoding them one by one tells which."""
+        try:
+            decompress(join_frames(data, frames, self.nbytes), rows.reshape(-1), rows.nbytes)
+        except (ValueError, RuntimeError):
+            return False
+        return True
+
+
+def _present(extents: Sequence[Run | None]) -> list[Run]:
+    """The stretches of chunks that are there."""
+    return merge_runs([(i, i + 1) for i, extent in enumerate(extents) if extent is not None], 0)

@@ -1,0 +1,112 @@
+"""Chunks that follow each other along one axis, taken together: what is worked out once for all of them is cheap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from hyperslab.engine.axis_parts import AxisPart
+from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.indexing import ChunkProjection, Source, axis_parts, axis_sources, is_plain, product
+from hyperslab.engine.selection import Selection
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRow:
+    """Chunks next to each other along ``axis``, of each of which the same region is selected.
+
+    ``first`` is the part of the selection that lies in the first of them; ``along``: what each of them contributes on
+    the axis.
+    """
+
+    first: ChunkProjection
+    axis: int
+    along: tuple[AxisPart, ...]
+
+    def __len__(self) -> int:
+        return len(self.along)
+
+    def keys(self, prefix: str, grid: ChunkGrid) -> list[str]:
+        """The keys of the chunks, behind the prefix of the array."""
+        coords = self.first.coords
+        if len(self.along) == 1:
+            return [prefix + grid.key(coords)]
+        before = prefix + "".join([f"{coord}{grid.separator}" for coord in coords[: self.axis]])
+        after = "".join([f"{grid.separator}{coord}" for coord in coords[self.axis + 1 :]])
+        return [f"{before}{part.coord}{after}" for part in self.along]
+
+    def projections(self) -> Iterator[ChunkProjection]:
+        """The chunks one by one."""
+        if len(self.along) == 1:
+            yield self.first
+            return
+        parts = self.first.parts
+        for part in self.along:
+            yield _projection((*parts[: self.axis], part, *parts[self.axis + 1 :]), self.first.plain)
+
+    def copy_out(self, stack: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy the selected cells of the chunks, the i-th of which is ``stack[i]`` (full chunk shape)."""
+        if len(self.along) == 1:
+            self.first.copy_out(stack[0], out)
+        elif self.first.plain:
+            self._cells_in(out)[...] = stack[(slice(None), *self.first.chunk_region)]
+        else:
+            for chunk, projection in zip(stack, self.projections(), strict=True):
+                projection.copy_out(chunk, out)
+
+    def _cells_in(self, out: NDArray[Any]) -> NDArray[Any]:
+        """The cells of the output with an axis of chunks before the others."""
+        count, length = len(self.along), self.along[0].length
+        at = sum([part.outside is not None for part in self.first.parts[: self.axis]])
+        region = [*self.first.out_region, ...]
+        start: int = region[at].start  # type: ignore[union-attr]  # what is plain has slices
+        region[at] = slice(start, start + count * length)
+        cells = out[tuple(region)]
+        cells = cells.reshape(*cells.shape[:at], count, length, *cells.shape[at + 1 :])
+        return cells.transpose(at, *range(at), *range(at + 1, cells.ndim))
+
+
+def project_rows(selection: Selection, grid: ChunkGrid, most: int) -> Iterator[ChunkRow]:
+    """The chunks that a selection touches, each once, in rows of at most ``most`` along the axis that has most of them;
+    lazy."""
+    sources = axis_sources(selection, grid)
+    plain = is_plain(selection)
+    if not sources:
+        yield ChunkRow(ChunkProjection((), (), plain), 0, (AxisPart(0, 0, None, 1, covers=True, full=True),))
+        return
+    axis = max(range(len(sources)), key=lambda i: (_length(sources[i]), i))
+    source = sources[axis]
+    rows = tuple(_rows(source, most)) if isinstance(source, tuple) else None
+    for others in product([*sources[:axis], *sources[axis + 1 :]]):
+        for along in _rows(axis_parts(source), most) if rows is None else rows:
+            parts = (*others[:axis], along[0], *others[axis:])
+            yield ChunkRow(_projection(parts, plain), axis, along)
+
+
+def _length(source: Source) -> float:
+    return len(source) if isinstance(source, tuple) else math.inf
+
+
+def _rows(parts: Iterable[AxisPart], most: int) -> Iterator[tuple[AxisPart, ...]]:
+    """Neighbours of which the same is selected, by slices, in the order of the output."""
+    row: list[AxisPart] = []
+    for part in parts:
+        if row and (len(row) == most or not _alike(row[0], part)):
+            yield tuple(row)
+            row = []
+        row.append(part)
+    if row:
+        yield tuple(row)
+
+
+def _alike(first: AxisPart, part: AxisPart) -> bool:
+    slices = isinstance(first.inside, slice) and isinstance(first.outside, slice) and isinstance(part.outside, slice)
+    return slices and isinstance(part.inside, slice) and first.inside == part.inside
+
+
+def _projection(parts: tuple[AxisPart, ...], plain: bool) -> ChunkProjection:
+    return ChunkProjection(tuple([part.coord for part in parts]), parts, plain)
