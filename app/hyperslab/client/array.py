@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from hyperslab.client.address import Address
 from hyperslab.client.append import append_values
 from hyperslab.client.casting import as_object, as_values
+from hyperslab.client.change import until_undisturbed
 from hyperslab.client.description import as_html, as_line
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.fields import split_fields
@@ -29,7 +30,7 @@ from hyperslab.client.read import read_selection
 from hyperslab.client.session import Session
 from hyperslab.client.source import Source
 from hyperslab.client.transport import Transport
-from hyperslab.client.write import write_selection
+from hyperslab.client.write import read_tag, write_selection, write_tagged
 from hyperslab.errors import ArrayChanged, IndexOutOfRange
 
 _ITERATED = 16 << 20  # bytes that iteration fetches at once
@@ -217,6 +218,37 @@ class RemoteArray(RemoteNode):
         else:
             self._write(select(key, self.shape), value, progress=progress)
 
+    def change(self, selection: Any, function: Callable[[Any], Any]) -> Any:
+        """``self[selection] = function(self[selection])``, and nothing that others write meanwhile is lost.
+
+        Where others come first, it starts again from the values as they are then: ``function`` may be called several
+        times. Returns what was written. The selection and what is raised are those of `set_tagged`.
+        """
+
+        def attempt() -> Any:
+            values, tag = self.get_tagged(selection)
+            changed = function(values)
+            self.set_tagged(selection, changed, tag)
+            return changed
+
+        return until_undisturbed(attempt)
+
+    def get_tagged(self, selection: Any = ...) -> tuple[Any, str]:
+        """``self[selection]``, and the tag by which `set_tagged` tells whether it was written since."""
+        array, box = self._box(selection)
+        tag = read_tag(array._source, box)  # before the values: at worst it is older than they are
+        return array._read(box), tag
+
+    def set_tagged(self, selection: Any, value: Any, tag: str) -> str:
+        """``self[selection] = value`` where it still has the ``tag``; returns the tag that it has then.
+
+        ``selection`` is made of integers, slices and lists, and its values fit one request. Raises
+        `PreconditionFailed` where somebody has written to a chunk of it. Where the answer is lost, nobody knows whether
+        the values were written, and what the transport raises is passed on.
+        """
+        array, box = self._box(selection)
+        return write_tagged(array._source, box, array._values(box, value), tag)
+
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
     ) -> None:
@@ -244,10 +276,23 @@ class RemoteArray(RemoteNode):
         return offset
 
     def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
-        single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
-        values = as_object(value) if single else as_values(value, self.dtype)
+        values = self._values(selection, value)
         with self._report(selection, progress) as on_bytes:
             write_selection(self._source, selection, values, on_bytes=on_bytes)
+
+    def _values(self, selection: Selection, value: Any) -> AnyArray:
+        single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
+        return as_object(value) if single else as_values(value, self.dtype)
+
+    def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
+        """The array, of which a field may be opened, and a selection that has one tag."""
+        fields, key = split_fields(selection)
+        if isinstance(fields, str) and self.field is None:
+            return self.with_field(fields)._box(key)
+        chosen = select(key, self.shape)
+        if fields is not None or chosen.pointwise:
+            raise IndexError("points and lists of fields have no tag: a box of whole items, or of one field, has")
+        return self, chosen
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
         self._know(self._document.with_members(members, etag))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import deepcopy
 from typing import Any
+
+Patch = Mapping[str, Any]
 
 
 class Attributes(MutableMapping[str, Any]):
@@ -13,9 +16,15 @@ class Attributes(MutableMapping[str, Any]):
     where a value is None, or holds a mapping with one, `ValueError` is raised.
     """
 
-    def __init__(self, read: Callable[[], Mapping[str, Any]], write: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, Any]],
+        write: Callable[[Patch], None],
+        change: Callable[[Callable[[], Patch]], None],
+    ) -> None:
         self._read = read
         self._write = write
+        self._change = change
 
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]
@@ -39,17 +48,28 @@ class Attributes(MutableMapping[str, Any]):
 
     def update(self, *args: Any, **members: Any) -> None:
         """Set several members by one request."""
-        wanted = dict(*args, **members)
-        _refuse_none(wanted, "")
-        current = self._read()
-        patch = {name: _replacement(current.get(name), value) for name, value in wanted.items()}
+        patch = self._patch(dict(*args, **members))
         if patch:
             self._write(patch)
+
+    def change(self, function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+        """`update` with what ``function`` makes of all members as they are now: no change of others is lost.
+
+        Where others come first, it starts again from the members as they are then: ``function`` may be called several
+        times. Where the answer is lost, nobody knows whether the members were set, and what the transport raises is
+        passed on.
+        """
+        self._change(lambda: self._patch(function(deepcopy(self.asdict()))))
 
     def clear(self) -> None:
         """Remove all members by one request."""
         if self._read():
             self._write(dict.fromkeys(self._read()))
+
+    def _patch(self, wanted: Mapping[str, Any]) -> Patch:
+        _refuse_none(wanted, "")
+        current = self._read()
+        return {name: _replacement(current.get(name), value) for name, value in wanted.items()}
 
     def asdict(self) -> dict[str, Any]:
         """All members, as plain JSON values."""

@@ -156,6 +156,8 @@ def _to_wire(axis: Axis) -> wire.SelectionItem:
     if isinstance(axis, int):
         return axis
     if isinstance(axis, range):
+        if not axis:
+            return slice(0, 0)
         # A stop below zero would be counted from the end: it stands for "to the beginning".
         return slice(axis.start, axis.stop if axis.stop >= 0 else None, None if axis.step == 1 else axis.step)
     return [int(index) for index in axis]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.attributes import Attributes
+from hyperslab.client.attributes import Attributes, Patch
+from hyperslab.client.change import until_undisturbed
 from hyperslab.client.http import HTTPTransport
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
@@ -49,7 +50,11 @@ class RemoteNode(ABC):
     @property
     def attrs(self) -> Attributes:
         """A mapping that writes what is set."""
-        return Attributes(lambda: self.info.get("attributes") or {}, lambda patch: self._patch({"attributes": patch}))
+        return Attributes(
+            lambda: self.info.get("attributes") or {},
+            lambda patch: self._patch({"attributes": patch}),
+            self._change_attributes,
+        )
 
     def refresh(self) -> Self:
         """Read the node document anew: others may have resized an array or set attributes."""
@@ -83,6 +88,20 @@ class RemoteNode(ABC):
         url = self._address.url("metadata", **{name: "true" for name, given in flags.items() if given})
         members, answer = self._session.read_json(Request("PATCH", url, headers, body))
         self._adopt(members, answer.get("ETag"))
+
+    def _change_attributes(self, patch: Callable[[], Patch]) -> None:
+        """Set what ``patch`` makes of the node document as it is, while it is that."""
+
+        def attempt() -> None:
+            members, etag = read_document(self._session, self._address)
+            self._adopt(members, etag)
+            body = json.dumps({"attributes": patch()}, allow_nan=False).encode()
+            headers = {"Content-Type": wire.MERGE_PATCH, "If-Match": etag or "*"}
+            request = Request("PATCH", self._address.url("metadata"), headers, body, once=True)
+            members, answer = self._session.read_json(request)
+            self._adopt(members, answer.get("ETag"))
+
+        until_undisturbed(attempt)
 
 
 def open_session(connections: int, headers: Mapping[str, str] | None, transport: Transport | None) -> Session:

@@ -27,7 +27,7 @@ _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` a PUT that may not."""
+    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` what may not, whatever it is."""
 
     method: str
     url: str
@@ -39,9 +39,11 @@ class Request:
     @property
     def repeatable(self) -> bool:
         """Whether the effect of sending it twice is that of sending it once (RFC 9110 §9.2.2)."""
+        if self.once:
+            return False
         if self.safe or wire.IDEMPOTENCY_KEY in self.headers or "If-Match" in self.headers:
             return True
-        return self.method in _REPEATABLE_METHODS and not self.once
+        return self.method in _REPEATABLE_METHODS
 
     def with_headers(self, headers: Mapping[str, str]) -> Request:
         return replace(self, headers={**self.headers, **headers})

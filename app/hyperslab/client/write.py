@@ -7,6 +7,7 @@ are not one transaction.
 from __future__ import annotations
 
 import json
+import sys
 from math import prod
 
 import numpy as np
@@ -23,6 +24,7 @@ from hyperslab.client.points import coordinates
 from hyperslab.client.session import Cancel, Request
 from hyperslab.client.source import Source
 from hyperslab.client.subarray import takes_whole
+from hyperslab.client.transport import Response
 from hyperslab.errors import TooLarge
 
 SMALLEST_BOX = 4 << 20
@@ -39,19 +41,59 @@ def write_selection(
     Where an index comes twice, the last value wins. Raises `ValueError` where the shapes do not fit, and what the
     server raised.
     """
-    rank = len(source.document.grid_shape)
-    if not takes_whole(selection.axes[rank:], source.document.item_shape):
-        raise IndexError("the subarrays of a field can only be written whole")
+    axes = _cells(source, selection)
     spread = _broadcast(values, selection.shape)
     if 0 in selection.shape:
         return
-    axes = selection.axes[:rank]
     if selection.pointwise:
         _write_points(source, axes, selection.layout.to_raw(spread), on_bytes)
     elif values.ndim == 0 and source.document.item_shape == ():
         _write_scalar(source, axes, values, on_bytes)
     else:
         _write_boxes(source, *_without_repeats(axes, selection.layout.to_raw(spread)), on_bytes)
+
+
+def write_tagged(source: Source, selection: Selection, values: AnyArray, tag: str) -> str:
+    """As `write_selection`, by one request that is done only where the selection still has the ``tag``.
+
+    Returns the tag that it has then. Raises `PreconditionFailed` where it has another, `TooLarge` where one request
+    cannot carry the values, and what the transport raised where the answer was lost: the request is not sent twice,
+    because the second would be refused on account of the first.
+    """
+    axes = _cells(source, selection)
+    spread = _broadcast(values, selection.shape)
+    distinct, kept = _without_repeats(axes, selection.layout.to_raw(spread))
+    body, headers = encode_values(source, kept)
+    url = _single_url(source, distinct)
+    return _tag(source.session.open(Request("PUT", url, {**headers, "If-Match": tag}, body, once=True)))
+
+
+def read_tag(source: Source, selection: Selection) -> str:
+    """The tag of what a selection holds now, for `write_tagged`; no values are read."""
+    url = _single_url(source, _distinct(_cells(source, selection))[0])
+    return _tag(source.session.open(Request("HEAD", url, {"Accept": source.accept})))
+
+
+def _tag(response: Response) -> str:
+    response.close()
+    return response.headers["ETag"]
+
+
+def _single_url(source: Source, axes: tuple[Axis, ...]) -> str:
+    """For what cannot be split; raises `IndexError` where no URL can hold that many indices."""
+    document = source.document
+    boxes = Cutter(document.grid_chunks, document.item_nbytes, sys.maxsize).cut(whole_box(axes))
+    if len(boxes) != 1:
+        raise IndexError("more indices than one request can name")
+    return source.slice_url(boxes[0].text)
+
+
+def _cells(source: Source, selection: Selection) -> tuple[Axis, ...]:
+    """The axes of the grid; raises `IndexError` where the others, a field's own, are not taken whole."""
+    rank = len(source.document.grid_shape)
+    if not takes_whole(selection.axes[rank:], source.document.item_shape):
+        raise IndexError("the subarrays of a field can only be written whole")
+    return selection.axes[:rank]
 
 
 def _broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:

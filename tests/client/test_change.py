@@ -1,0 +1,269 @@
+"""Read, change, write: what others write in between is never lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hyperslab import RemoteArray, RemoteGroup
+from hyperslab.api.app import create_app
+from hyperslab.client import HTTPTransport
+from hyperslab.client.transport import Body, Response
+from hyperslab.errors import Overloaded, PreconditionFailed, TooLarge
+from tests.arrays.support import service_on
+from tests.server import running_server, served
+
+Array = np.ndarray[Any, np.dtype[Any]]
+VALUES = np.arange(20 * 30, dtype="<i4").reshape(20, 30)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The group at the root of a writable store, on a server of its own."""
+    folder: Path = tmp_path_factory.mktemp("store")
+    store = {"url": str(folder), "writable": True, "durability": "rename"}
+    with running_server({"store": store}, max_upload_bytes=1 << 20) as server:
+        yield f"{server.url}/v1/metadata/store"
+
+
+@pytest.fixture
+def array(url: str) -> RemoteArray:
+    return RemoteGroup(url).create_array("a", data=VALUES, chunks=(8, 8), mode="replace")
+
+
+@dataclass
+class Unlucky:
+    """A transport that does ``instead`` for the requests of one method: what it raises, or answers, is what comes."""
+
+    method: str
+    instead: Callable[[Callable[[], Response]], Response]
+    inner: HTTPTransport = field(default_factory=HTTPTransport)
+
+    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Body | None) -> Response:
+        def send() -> Response:
+            return self.inner.request(method, url, headers=headers, body=body)
+
+        return self.instead(send) if method == self.method else send()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+# --- nothing is lost -------------------------------------------------------------------------------------------
+
+
+def test_increments_of_several_writers_are_all_there(array: RemoteArray) -> None:
+    """Boxes that overlap, of several chunks each; every writer has connections of its own."""
+    boxes: list[Any] = [np.s_[2:15, 3:20], np.s_[5:18, 10], np.s_[::3, [3, 11, 19]]]
+
+    def increment(box: Any) -> None:
+        with RemoteArray(array.url) as mine:
+            for _ in range(15):
+                mine.change(box, lambda values: values + 1)
+
+    with ThreadPoolExecutor(len(boxes)) as pool:
+        list(pool.map(increment, boxes))
+
+    expected = VALUES.copy()
+    for box in boxes:
+        expected[box] += 15
+    np.testing.assert_array_equal(array[...], expected)
+
+
+@pytest.mark.parametrize("kind", ["array", "group"])
+def test_attributes_that_are_counted_by_several_writers_are_all_there(url: str, array: RemoteArray, kind: str) -> None:
+    node = array if kind == "array" else RemoteGroup(url).create_group("g", mode="replace")
+
+    def count(name: str) -> None:
+        with type(node)(node.url) as mine:
+            for _ in range(15):
+                mine.attrs.change(lambda now: {"all": now.get("all", 0) + 1, name: now.get(name, 0) + 1})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(count, ["first", "second"]))
+
+    assert node.refresh().attrs == {"all": 30, "first": 15, "second": 15}
+
+
+def test_a_value_that_was_written_meanwhile_is_what_is_changed(array: RemoteArray) -> None:
+    seen = []
+
+    def double(values: Array) -> Array:
+        seen.append(values.tolist())
+        if len(seen) == 1:
+            RemoteArray(array.url)[0, :3] = 7
+        return values * 2
+
+    changed = array.change(np.s_[0, :3], double)
+
+    assert seen == [[0, 1, 2], [7, 7, 7]]
+    assert changed.tolist() == array[0, :3].tolist() == [14, 14, 14]
+
+
+def test_whoever_never_comes_first_is_told(array: RemoteArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.client.change.ATTEMPTS", 3)
+    calls = []
+
+    def late(values: Array) -> Array:
+        calls.append(values)
+        RemoteArray(array.url)[0, 0] = -len(calls)
+        return values
+
+    with pytest.raises(PreconditionFailed):
+        array.change(np.s_[0], late)
+
+    assert len(calls) == 3
+    assert array[0, 0] == -3
+
+
+# --- nothing is done twice -------------------------------------------------------------------------------------
+
+
+def test_a_change_whose_answer_is_lost_is_not_repeated(array: RemoteArray) -> None:
+    """It may have been done; to do it again could add twice."""
+
+    def lose(send: Callable[[], Response]) -> Response:
+        send().close()
+        raise ConnectionResetError
+
+    mine = RemoteArray(array.url, transport=Unlucky("PUT", lose))
+
+    with pytest.raises(ConnectionResetError):
+        mine.change(np.s_[0], lambda values: values + 1)
+
+    np.testing.assert_array_equal(array[0], VALUES[0] + 1)
+
+
+def test_attributes_whose_answer_is_lost_are_not_set_again(array: RemoteArray) -> None:
+    def lose(send: Callable[[], Response]) -> Response:
+        send().close()
+        raise ConnectionResetError
+
+    mine = RemoteArray(array.url, transport=Unlucky("PATCH", lose))
+
+    with pytest.raises(ConnectionResetError):
+        mine.attrs.change(lambda now: {"n": now.get("n", 0) + 1})
+
+    assert array.refresh().attrs == {"n": 1}
+
+
+def test_a_change_that_a_busy_server_refused_is_tried_again(
+    array: RemoteArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("hyperslab.client.change.time.sleep", waited.append)
+
+    def refuse_once(send: Callable[[], Response]) -> Response:
+        if not waited:
+            raise Overloaded("many at once", 7)
+        return send()
+
+    mine = RemoteArray(array.url, transport=Unlucky("PUT", refuse_once))
+    mine.change(np.s_[0], lambda values: values + 1)
+
+    assert 7 <= waited[0] < 8
+    np.testing.assert_array_equal(array[0], VALUES[0] + 1)
+
+
+def test_a_function_that_fails_changes_nothing(array: RemoteArray) -> None:
+    with pytest.raises(ZeroDivisionError):
+        array.change(np.s_[0], lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        array.attrs.change(lambda _: {"n": 1 // 0})
+
+    np.testing.assert_array_equal(array[...], VALUES)
+    assert not array.refresh().attrs
+
+
+def test_a_function_that_takes_its_time_finds_a_connection(tmp_path: Path) -> None:
+    """Idle ones are closed by the server."""
+
+    def slow(values: Array) -> Array:
+        time.sleep(1.5)
+        return values + 1
+
+    with service_on(tmp_path) as service, served(create_app(service), timeout_keep_alive=1) as server:
+        array = RemoteGroup(f"{server}/v1/metadata/data").create_array("a", data=VALUES)
+        array.change(np.s_[0], slow)
+
+        np.testing.assert_array_equal(array[0], VALUES[0] + 1)
+
+
+# --- tags ------------------------------------------------------------------------------------------------------
+
+
+def test_a_tag_lets_one_write_through_and_the_new_one_the_next(array: RemoteArray) -> None:
+    values, tag = array.get_tagged(np.s_[:3, :4])
+
+    second = array.set_tagged(np.s_[:3, :4], values + 1, tag)
+    third = array.set_tagged(np.s_[:3, :4], 7, second)
+    with pytest.raises(PreconditionFailed) as caught:
+        array.set_tagged(np.s_[:3, :4], 8, tag)
+
+    assert len({tag, second, third}) == 3
+    assert caught.value.current == third == array.get_tagged(np.s_[:3, :4])[1]
+    assert (array[:3, :4] == 7).all()
+
+
+def test_what_has_no_tag_of_its_own_is_refused(array: RemoteArray) -> None:
+    for selection in (VALUES > 5, ([1, 2], [3, 4])):
+        with pytest.raises(IndexError, match="no tag"):
+            array.get_tagged(selection)
+        with pytest.raises(IndexError, match="no tag"):
+            array.change(selection, lambda values: values)
+
+
+def test_more_than_one_request_can_carry_is_refused(url: str) -> None:
+    wide = RemoteGroup(url).create_array("wide", (1 << 20,), "<i4", mode="replace")
+    _, tag = wide.get_tagged()
+
+    with pytest.raises(TooLarge):
+        wide.set_tagged(..., np.zeros(1 << 20, "<i4"), tag)
+    with pytest.raises(IndexError, match="one request"):
+        wide.get_tagged(np.flatnonzero(np.arange(1 << 18) % 3))
+
+
+def test_fields_and_objects_have_tags(url: str) -> None:
+    group = RemoteGroup(url)
+    table = group.create_array("table", (5,), [("id", "<i4"), ("pos", "<f8", (3,))], mode="replace")
+    texts = group.create_array("texts", (3,), "|O", filters=[{"id": "vlen-utf8"}], mode="replace")
+
+    table.change(("pos", np.s_[1:3]), lambda values: values + np.arange(1, 4))
+    table.change("id", lambda values: values - 1)
+    texts.change(np.s_[1:], lambda values: values + "é")
+    texts.change(0, lambda value: f"<{value}>")
+
+    assert table["pos"][:, 2].tolist() == [0, 3, 3, 0, 0]
+    assert table["id"].tolist() == [-1] * 5
+    assert texts[...].tolist() == ["<>", "é", "é"]
+
+
+def axis_keys(size: int) -> st.SearchStrategy[Any]:
+    bounds = st.none() | st.integers(-size - 2, size + 2)
+    steps = st.none() | st.sampled_from([1, 2, 3, -1, -4])
+    return st.integers(-size, size - 1) | st.builds(slice, bounds, bounds, steps)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=st.tuples(axis_keys(20), axis_keys(30)) | axis_keys(20) | st.just(...), data=st.data())
+def test_a_change_is_that_of_numpy(array: RemoteArray, key: Any, data: st.DataObject) -> None:
+    array[...] = VALUES
+    expected = VALUES.copy()
+    expected[key] = expected[key] * 2 + 1
+    spread = data.draw(st.booleans())
+
+    changed = array.change(key, lambda values: 5 if spread else values * 2 + 1)
+
+    if spread:
+        expected[key] = 5
+    np.testing.assert_array_equal(array[...], expected)
+    np.testing.assert_array_equal(changed, 5 if spread else expected[key])
