@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from hyperslab.api.answers import Answers, Sources
+from hyperslab.api.answers import Answers, Kept, Sources
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
@@ -163,6 +164,42 @@ def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path
     assert elsewhere.status == 404
 
 
+# --- bodies that are read anew ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(folder: Path) -> Iterator[Running]:
+    """A service that has no memory for bodies or chunks."""
+    with running(folder, ApiOptions(answer_cache_bytes=0), cache_bytes=0) as found:
+        yield found
+
+
+@pytest.mark.parametrize("target", [SLICE, "/v1/chunk/data/a/0.0?format=npy", "/zarr/data/a/0.0"])
+def test_without_memory_the_plan_is_kept_and_the_body_read_each_time(bare: Running, target: str) -> None:
+    first = request(bare.url, target)
+    for _ in range(3):
+        bare.store.gets.clear()
+        again = request(bare.url, target)
+
+        assert stable(again) == stable(first)
+        assert bare.store.gets == ["a/0.0"]
+        if "array-chunks" in first.headers:
+            assert again.headers["array-chunks"] == first.headers["array-chunks"]
+            assert float(again.headers["server-timing"].partition("dur=")[2].partition(",")[0]) < 60_000
+
+
+def test_damage_behind_a_kept_plan_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
+    warmed(bare.url, SLICE)
+    chunk = folder / "a" / "0.0"
+    before = chunk.stat()
+    chunk.write_bytes(b"\0" * before.st_size)
+    os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    answer = request(bare.url, SLICE)
+
+    assert (answer.status, answer.headers["content-type"]) == (502, "application/problem+json")
+
+
 # --- sharing look-ups -------------------------------------------------------------------------------------------
 
 
@@ -195,7 +232,7 @@ SCOPE = {"method": "GET", "raw_path": b"/x", "path": "/x", "query_string": b"", 
 
 def keep(answers: Answers, store: HookedStore, body: bytes) -> None:
     sources = Sources(MountedStore("data", store), ("a/0.0",), store.versions("", ["a/0.0"]), 1)
-    answers.keep(SCOPE, sources, '"tag"', ((), ()), body)
+    answers.keep(SCOPE, Kept(sources, '"tag"', (), (), "slice"), body)
 
 
 def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Answers, store: HookedStore) -> None:
@@ -224,7 +261,7 @@ def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answe
         store.put("a/0.0", b"new")
         keep(answers, store, b"newer")
         assert answers.find(b"/x", [], shared=True) is not None
-        answers.keep(SCOPE, stale, '"old"', ((), ()), b"made of what was read before the write")
+        answers.keep(SCOPE, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
         assert answers.find(b"/x", [], shared=True) is None
 
     in_turns(turn)

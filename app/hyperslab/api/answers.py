@@ -1,8 +1,8 @@
-"""Small complete answers that are asked for again and again: given once more as long as nothing they are made of
-changed.
+"""What is asked for again and again: answered once more, without a parse, as long as nothing it is made of changed.
 
-What is kept is never trusted: every time, the versions of all keys that the answer was made of are looked up, so it
-is as fresh as one that is made anew. Only stores that are near take part, where that costs some microseconds.
+Of every small answer the head is kept and how its body was planned; of those that fit into the cache the body too. What
+is kept is never trusted: every time, the versions of all keys that the answer was made of are looked up, so it is as
+fresh as one that is made anew. Only stores that are near take part, where that costs some microseconds.
 
 Requests that came in together share a look-up. What one turn of the event loop finds on its sockets was sent before
 the turn began, so a look-up made during the turn is later than all of them, and no client can tell it from its own.
@@ -20,16 +20,21 @@ from typing import Final
 
 from starlette.types import Scope
 
+from hyperslab.api.bodies import Body, Effort, Ready
 from hyperslab.api.headers import cost_headers
-from hyperslab.api.metrics import ROUTE
+from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
+from hyperslab.errors import HyperslabError
+from hyperslab.storage.base import VersionConflict
 
 MOST_KEYS: Final = 64
 _LARGEST: Final = 256 << 10
 _OVERHEAD: Final = 2048
+_PER_KEY: Final = 256
+_HEAD_BYTES: Final = 8 << 20
 _NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modified-since", b"if-unmodified-since"))
 
 Identity = tuple[bytes, bytes]
@@ -39,25 +44,29 @@ Identity = tuple[bytes, bytes]
 @dataclass(frozen=True, slots=True)
 class Sources:
     """All keys of one store that an answer was made of, and the versions that they had; ``touched`` chunks among
-    them."""
+    them. ``body`` reads it anew."""
 
     mount: MountedStore
     keys: tuple[str, ...]
     versions: list[str | None]
     touched: int | None
+    body: Body | None = None
     until: float = inf
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The 200 that a GET was answered with; ``always`` are the headers that a 304 has too."""
+    """How a GET was answered with 200; ``always`` are the headers that a 304 has too."""
 
     sources: Sources
-    etag: bytes
+    etag: str
     headers: Headers
     always: Headers
-    body: Buffer
     route: str
+
+    @cached_property
+    def tag(self) -> bytes:
+        return self.etag.encode("latin-1")
 
     @cached_property
     def lines(self) -> bytes:
@@ -68,53 +77,56 @@ class Kept:
     def always_lines(self) -> bytes:
         return header_lines(self.always)
 
+    @property
+    def nbytes(self) -> int:
+        """An estimate of what is held beside the body."""
+        return _OVERHEAD + _PER_KEY * len(self.sources.keys)
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A kept answer that still holds, found in ``seconds``; ``unchanged``: the client has it already (304)."""
+    """A kept answer that still holds, made ready in ``seconds``; ``ready`` is None where the client has it (304)."""
 
     kept: Kept
-    unchanged: bool
+    ready: Ready | None
     seconds: float
 
     @property
     def status(self) -> int:
-        return 304 if self.unchanged else 200
+        return 304 if self.ready is None else 200
 
     @property
     def body(self) -> Buffer:
-        return b"" if self.unchanged else self.kept.body
+        return b"" if self.ready is None else self.ready.data
 
     @property
     def cost(self) -> Headers:
-        """What an answer that is sent once more has cost; nothing for those that never tell."""
-        touched = self.kept.sources.touched
-        if touched is None or self.unchanged:
-            return ()
-        return cost_headers(touched, touched, None, {"plan": self.seconds})
+        """What the answer has cost; nothing for those that never tell."""
+        return () if self.ready is None else self.ready.headers
 
 
 class Answers:
-    """Keeps at most ``limit`` bytes of answers; lives on the event loop."""
+    """Keeps at most ``limit`` bytes of bodies, and some thousand heads; lives on the event loop."""
 
     def __init__(self, limit: int, versions: VersionBook) -> None:
-        self._kept: VersionedCache[Kept] = VersionedCache(limit)
+        self._kept: VersionedCache[Kept] = VersionedCache(_HEAD_BYTES)
+        self._bodies: VersionedCache[Buffer] = VersionedCache(limit)
         self._versions = versions
         self._turn = _Turn()
 
     def stats(self) -> CacheStats:
-        return self._kept.stats()
+        """Those of the bodies."""
+        return self._bodies.stats()
 
-    def keep(self, scope: Scope, sources: Sources, etag: str, described: tuple[Headers, Headers], body: Buffer) -> None:
-        """Remember an answer that was sent, if it is small and its sources are few and near.
-
-        ``described``: the headers of the 200, and those that a 304 repeats.
-        """
+    def keep(self, scope: Scope, kept: Kept, data: Buffer) -> None:
+        """Remember an answer that was sent, if it is small and its sources are few and near."""
+        sources = kept.sources
         near = sources.mount.store.capabilities.cheap_stat
         found = _identity(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
-        if near and found is not None and len(sources.keys) <= MOST_KEYS and len(body) <= _LARGEST:
-            kept = Kept(sources, etag.encode("latin-1"), *described, body, scope.get(ROUTE, "other"))
-            self._kept.put(found[0], "", kept, len(body) + _OVERHEAD)
+        if near and found is not None and len(sources.keys) <= MOST_KEYS and len(data) <= _LARGEST:
+            self._kept.put(found[0], "", kept, kept.nbytes)
+            if self._bodies.limit:
+                self._bodies.put(found[0], kept.etag, data, len(data) + _OVERHEAD)
 
     def find(self, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
         """What answers a GET; None where the answer has to be made. Header names are in lower case.
@@ -132,12 +144,32 @@ class Answers:
         began = perf_counter()
         if not (shared and self._turn.has_seen(identity, kept)):
             if not self._holds(kept.sources):
-                self._kept.drop(identity)
+                self._drop(identity)
                 return None
             self._turn.note(identity, kept)
-        if tags is not None and tags != kept.etag:
+        if tags is not None:
+            return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
+        ready = self._ready(identity, kept, began)
+        return None if ready is None else Given(kept, ready, perf_counter() - began)
+
+    def _ready(self, identity: Identity, kept: Kept, began: float) -> Ready | None:
+        """The body as it was kept, or read again where that takes no longer than the event loop can bear."""
+        data = self._bodies.get(identity, kept.etag) if self._bodies.limit else None
+        timings = {"plan": perf_counter() - began}
+        body, touched = kept.sources.body, kept.sources.touched
+        if data is not None:
+            return Ready(data, () if touched is None else cost_headers(touched, touched, None, timings))
+        if body is None or body.effort is not Effort.NONE:
             return None
-        return Given(kept, tags is not None, perf_counter() - began)
+        try:
+            return body.fetch(ByteRange(0, body.size), timings)
+        except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
+            self._drop(identity)
+            return None
+
+    def _drop(self, identity: Identity) -> None:
+        self._kept.drop(identity)
+        self._bodies.drop(identity)
 
     def _holds(self, sources: Sources) -> bool:
         if monotonic() > sources.until:

@@ -120,17 +120,18 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, sele
         body,
         headers=array_headers(plan.shape, plan.dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
-        sources=_sources(plan),
+        sources=_sources(plan, body),
     )
 
 
-def _sources(plan: ReadPlan) -> Sources | None:
+def _sources(plan: ReadPlan, body: Body | Produced) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
         return None
     keys = (*array.documents, *map(array.chunk_key, plan.versions))
-    return Sources(array.mount, keys, [*array.documents.values(), *plan.versions.values()], plan.touched)
+    versions = [*array.documents.values(), *plan.versions.values()]
+    return Sources(array.mount, keys, versions, plan.touched, None if isinstance(body, Produced) else body)
 
 
 async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPlan:
@@ -162,7 +163,7 @@ def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, fl
         return Produced(objects.produce, memory=_text_memory(reader, plan), head=objects.head)
     if encode is None:
         prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
-        return SliceBody(reader, plan, prefix, timings)
+        return SliceBody(reader, context.warm_keys, plan, prefix, timings)
     return Produced(
         partial(produce_text, reader, plan, encode, timings),
         memory=_text_memory(reader, plan),

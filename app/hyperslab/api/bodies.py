@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.arrays.cost import Cancel
+
+Timings = Mapping[str, float]
+"""Seconds by phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,14 @@ class Opened:
     headers: Callable[[], Headers] = field(default=tuple)
 
 
+class Effort(Enum):
+    """How long it takes to have a body at hand."""
+
+    NONE = "microseconds: the event loop can do it"
+    SHORT = "milliseconds: nobody need be able to call it off"
+    LONG = "as long as it takes: the client may leave meanwhile"
+
+
 class Body(Protocol):
     """A body of known size, any part of which can be had. ``memory``: bytes that reading it may hold at once."""
 
@@ -41,16 +53,16 @@ class Body(Protocol):
         ...
 
     @property
-    def is_small(self) -> bool:
-        """Whether `fetch` takes so little that nobody need be able to call it off."""
+    def effort(self) -> Effort:
+        """What `fetch` takes."""
         ...
 
     def ready(self, part: ByteRange) -> Ready | None:
         """The part where it can be had without blocking; called on the event loop."""
         ...
 
-    def fetch(self, part: ByteRange) -> Ready:
-        """The whole part at once; blocks, called in a thread, and only where `is_small`."""
+    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
+        """The whole part at once; blocks for as long as `effort` says. ``timings``: of a plan used again."""
         ...
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
@@ -74,8 +86,8 @@ class Bytes:
         return 0
 
     @property
-    def is_small(self) -> bool:
-        return True
+    def effort(self) -> Effort:
+        return Effort.NONE
 
     def head(self) -> Headers:
         return self.headers
@@ -84,7 +96,7 @@ class Bytes:
         whole = part.start == 0 and part.stop == len(self.data)
         return Ready(self.data if whole else memoryview(self.data)[part.start : part.stop], self.headers)
 
-    def fetch(self, part: ByteRange) -> Ready:
+    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:  # noqa: ARG002 - nothing to tell
         return self.ready(part)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled

@@ -9,10 +9,11 @@ from functools import partial
 
 from starlette.types import Send
 
-from hyperslab.api.answers import Sources
-from hyperslab.api.bodies import Body, Bytes, Opened, Produced, Ready, open_parts
+from hyperslab.api.answers import Kept, Sources
+from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
+from hyperslab.api.metrics import ROUTE
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.reply import Answer, Buffer, Headers
 from hyperslab.api.request import Request
@@ -92,16 +93,26 @@ class Representation:
         if ranges:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part)
-        if ready is None and body.is_small:
-            ready = await self.context.threads.run(body.fetch, part)
+        if ready is None:
+            ready = await self._fetch(body, part)
         if ready is not None:
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200:
-                described = (headers, self._validating())
-                self.context.answers.keep(request.scope, self.sources, self.etag, described, ready.data)
+                self._keep(self.sources, request, headers, ready)
         else:
             stream = _Stream(status, headers, len(part), partial(body.open, part))
             await self._stream(stream, body.memory, request, send)
+
+    def _keep(self, sources: Sources, request: Request, headers: Headers, ready: Ready) -> None:
+        kept = Kept(sources, self.etag, headers, self._validating(), request.scope.get(ROUTE, "other"))
+        self.context.answers.keep(request.scope, kept, ready.data)
+
+    async def _fetch(self, body: Body, part: ByteRange) -> Ready | None:
+        """The part, where it can be had soon; None where it is better streamed."""
+        effort = body.effort
+        if effort is Effort.NONE:
+            return body.fetch(part)
+        return await self.context.threads.run(body.fetch, part) if effort is Effort.SHORT else None
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
         """Send pieces as they are read.

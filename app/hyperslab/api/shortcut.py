@@ -57,7 +57,7 @@ class Shortcut:
             await self._app(scope, receive, send)
             return
         kept = given.kept
-        described = kept.always if given.unchanged else kept.headers
+        described = kept.always if given.ready is None else kept.headers
         headers = [*described, *given.cost, *self._cors(scope["headers"])]
         await send({"type": "http.response.start", "status": given.status, "headers": headers})
         await send({"type": "http.response.body", "body": given.body})
@@ -68,7 +68,7 @@ class Shortcut:
         if given is None:
             return None
         kept = given.kept
-        lines = kept.always_lines if given.unchanged else kept.lines
+        lines = kept.always_lines if given.ready is None else kept.lines
         return WireAnswer(given.status, lines + header_lines((*given.cost, *self._cors(headers))), given.body)
 
     def _find(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:

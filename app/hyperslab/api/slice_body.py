@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.bodies import Opened, Ready
+from hyperslab.api.bodies import Effort, Opened, Ready, Timings
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
+from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
@@ -21,8 +22,10 @@ from hyperslab.arrays.read import Reader
 MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
 MOST_READY_CHUNKS = 64
-_QUICK = 4 << 20
+_SHORT = 4 << 20
 """Decoded bytes that take some milliseconds at most."""
+_INSTANT = 256 << 10
+"""Decoded bytes that take a fraction of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,10 @@ class SliceBody:
     """``prefix`` (an npy header or nothing) and then the values in C order. ``timings`` in seconds by phase."""
 
     reader: Reader
+    warm: WarmKeys
     plan: ReadPlan
     prefix: bytes
-    timings: dict[str, float]
+    timings: Timings
 
     @property
     def size(self) -> int:
@@ -47,12 +51,20 @@ class SliceBody:
         return cost_headers(plan.touched, self.reader.count_cached(plan), None, self.timings)
 
     @property
-    def is_small(self) -> bool:
-        """A few chunks of a store that is near: read in less time than it takes to watch for the client's leaving."""
+    def effort(self) -> Effort:
+        """Little of a store that is near is read in less time than it takes to watch for the client's leaving; and what
+        was read a moment ago in less than a trip to another thread."""
         plan = self.plan
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
         near = plan.array.mount.store.capabilities.cheap_stat
-        return near and plan.nbytes <= MOST_READY and plan.touched <= MOST_READY_CHUNKS and decoded <= _QUICK
+        if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or decoded > _SHORT:
+            return Effort.LONG
+        warm = decoded <= _INSTANT and self.warm.are_warm(plan.array.mount, self._keys())
+        return Effort.NONE if warm else Effort.SHORT
+
+    def _keys(self) -> Iterator[tuple[str, str | None]]:
+        array, versions = self.plan.array, self.plan.versions or {}
+        return ((array.chunk_key(coords), version) for coords, version in versions.items())
 
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
@@ -62,14 +74,17 @@ class SliceBody:
         values = self.reader.read_cached(plan, cost)
         return None if values is None else self._part(values, part, plan.touched, cost)
 
-    def fetch(self, part: ByteRange) -> Ready:
+    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        return self._part(values, part, cost.cached, cost)
+        self.warm.note(self.plan.array.mount, self._keys())
+        return self._part(values, part, cost.cached, cost, timings)
 
-    def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost) -> Ready:
+    def _part(
+        self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings | None = None
+    ) -> Ready:
         data = bytes_of(values)
-        headers = cost_headers(self.plan.touched, cached, cost, self.timings)
+        headers = cost_headers(self.plan.touched, cached, cost, timings or self.timings)
         if self.prefix:
             return Ready((self.prefix + data)[part.start : part.stop], headers)
         return Ready(data[part.start : part.stop], headers)

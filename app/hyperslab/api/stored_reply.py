@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hyperslab.api.answers import Sources
-from hyperslab.api.bodies import Bytes, Opened, Ready
+from hyperslab.api.bodies import Bytes, Effort, Opened, Ready, Timings
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
@@ -15,6 +15,7 @@ from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
 from hyperslab.wire import JSON, RAW
@@ -22,6 +23,8 @@ from hyperslab.wire import JSON, RAW
 _PIECE = 8 << 20
 _WHOLE = 1 << 20
 """Values up to this size are read in one go, so that the tag sent is that of the bytes sent."""
+_WARM = 256 << 10
+"""Values up to this size are read on the event loop where the operating system is likely to have them in memory."""
 _PARTIAL = CONDITIONAL | {b"range"}
 _NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
 
@@ -32,10 +35,12 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
     always = (*caching(found.mount, context.options), *_NO_SNIFFING)
     if isinstance(found, MadeKey):
         return Representation(context, strong_etag(found.version), media_type, Bytes(found.data), always=always)
-    body: Bytes | StoredBody = StoredBody(context.keys, found)
+    again = StoredBody(context.keys, context.warm_keys, found)
+    body: Bytes | StoredBody = again
     if found.size <= _WHOLE and _wants_all(request):
-        found, body = await _read_whole(context, found)
-    sources = Sources(found.mount, (found.key,), [found.version], None)
+        found, body = await _read_whole(context, again)
+        again = replace(again, found=found)
+    sources = Sources(found.mount, (found.key,), [found.version], None, again)
     etag = strong_etag(found.version)
     return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
@@ -45,14 +50,15 @@ def _wants_all(request: Request) -> bool:
     return request.method == "GET" and not request.has_any(_PARTIAL)
 
 
-async def _read_whole(context: Context, found: StoredKey) -> tuple[StoredKey, Bytes]:
-    if context.warm_keys.is_warm(found):
+async def _read_whole(context: Context, body: StoredBody) -> tuple[StoredKey, Bytes]:
+    found = body.found
+    if body.effort is Effort.NONE:
         stored = context.keys.read(found)
     else:
         stored = await context.threads.run(context.keys.read, found)
     if stored.version != found.version:  # written since
         found = replace(found, version=stored.version, size=len(stored.data))
-    context.warm_keys.note(found)
+    context.warm_keys.note(found.mount, [(found.key, found.version)])
     return found, Bytes(stored.data)
 
 
@@ -61,6 +67,7 @@ class StoredBody:
     """A value in the store, read by ranges of the version that was found."""
 
     keys: KeyReader
+    warm: WarmKeys
     found: StoredKey
 
     @property
@@ -75,13 +82,17 @@ class StoredBody:
         return ()
 
     @property
-    def is_small(self) -> bool:
-        return self.found.size <= _WHOLE and self.found.mount.store.capabilities.cheap_stat
+    def effort(self) -> Effort:
+        found = self.found
+        if found.size > _WHOLE or not found.mount.store.capabilities.cheap_stat:
+            return Effort.LONG
+        warm = found.size <= _WARM and self.warm.are_warm(found.mount, [(found.key, found.version)])
+        return Effort.NONE if warm else Effort.SHORT
 
     def ready(self, part: ByteRange) -> None:
         """Never: the store must be asked."""
 
-    def fetch(self, part: ByteRange) -> Ready:
+    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:  # noqa: ARG002 - stored keys tell none
         return Ready(self.keys.read_range(self.found, part.start, part.stop))
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:

@@ -90,7 +90,7 @@ def _sources(rendering: Rendering) -> Sources | None:
     found = rendering.sources
     if not found or len(found) > MOST_KEYS:
         return None
-    return Sources(rendering.mount, tuple(found), list(found.values()), 0, rendering.until)
+    return Sources(rendering.mount, tuple(found), list(found.values()), 0, until=rendering.until)
 
 
 def _draw(rendering: Rendering, cancel: Cancel) -> Ready:

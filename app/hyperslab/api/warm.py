@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
 
-from hyperslab.arrays.keys import StoredKey
+from hyperslab.arrays.nodes import MountedStore
+
+_MOST = 65_536
+
+Versions = Iterable[tuple[str, str | None]]
+"""Keys of one store, and the version of each (None: absent)."""
 
 
 class WarmKeys:
     """Keys that were read a moment ago in stores that are near: the operating system still has them in memory.
 
     Reading such a file takes some microseconds, much less than a trip to another thread. Only versions are kept here.
+    Safe to call from many threads.
     """
-
-    _MOST = 65_536
-    _LARGEST = 256 << 10
 
     def __init__(self) -> None:
         self._versions: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._lock = Lock()
 
-    def is_warm(self, found: StoredKey) -> bool:
-        return self._versions.get((found.mount.name, found.key)) == found.version
+    def are_warm(self, mount: MountedStore, versions: Versions) -> bool:
+        """Whether all of them were read in these versions; what is absent need not be read."""
+        name = mount.name
+        with self._lock:
+            return all(version is None or self._versions.get((name, key)) == version for key, version in versions)
 
-    def note(self, found: StoredKey) -> None:
-        """A key has been read."""
-        if found.size > self._LARGEST or not found.mount.store.capabilities.cheap_stat:
+    def note(self, mount: MountedStore, versions: Versions) -> None:
+        """Keys have been read."""
+        if not mount.store.capabilities.cheap_stat:
             return
-        self._versions[found.mount.name, found.key] = found.version
-        self._versions.move_to_end((found.mount.name, found.key))
-        if len(self._versions) > self._MOST:
-            self._versions.popitem(last=False)
+        with self._lock:
+            for key, version in versions:
+                if version is not None:
+                    self._versions[mount.name, key] = version
+                    self._versions.move_to_end((mount.name, key))
+            while len(self._versions) > _MOST:
+                self._versions.popitem(last=False)
