@@ -203,6 +203,7 @@ Needs numpy, urllib3 and httptools. Nodes can be pickled, used from many threads
 | `a["x"]`, `a["x", 2:5]` | read; `a["x", 2:5] = v` writes | a field of a structured dtype |
 | `g["a/b"]`, `for name in g`, `"a" in g`, `del g["a"]` | | groups are mappings of names to nodes |
 | `a.attrs["unit"] = "K"`, `a.attrs.update(…)` | read and write | each change is one merge patch |
+| `a.change(np.s_[0:5], function)`, `a.attrs.change(function)` | read and write | nothing that others write meanwhile is lost |
 
 **Reading.** Big reads are cut on chunk edges over a few connections and read straight into the result. A broken body
 is resumed by `Range` under the tag that it began with; where the array has changed since, the read starts again, and
@@ -212,7 +213,8 @@ after a few times raises `ArrayChanged`.
 the way raises `TypeError` or `OverflowError` before anything is sent. Several requests are not one transaction.
 
 **Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
-of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not.
+of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a
+write on condition: `change` starts again where others came first, but not where an answer was lost.
 
 **Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
 `urllib3.exceptions` where the server cannot be reached; numpy's own (`IndexError`, `ValueError`) for what is wrong
