@@ -13,6 +13,7 @@ import urllib3
 
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client import HTTPTransport
+from hyperslab.client.over_urllib3 import Urllib3Transport
 from hyperslab.client.session import RetryPolicy, parse_retry_after
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 
@@ -20,9 +21,13 @@ CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
 ATTEMPTS = RetryPolicy().attempts
 
 
-@pytest.fixture
-def array(oracle: Oracle, no_waiting: list[float]) -> RemoteArray:  # noqa: ARG001 - nobody wants to wait here
-    return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
+@pytest.fixture(params=[HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
+def array(
+    request: pytest.FixtureRequest,
+    oracle: Oracle,
+    no_waiting: list[float],  # noqa: ARG001 - nobody wants to wait here
+) -> RemoteArray:
+    return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)), transport=request.param())
 
 
 def busy(status: int = 503, retry_after: str | None = None) -> Answer:
