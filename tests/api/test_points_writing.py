@@ -126,6 +126,21 @@ def test_what_does_not_fit_is_refused_and_changes_no_byte(
     assert snapshot(tmp_path) == before
 
 
+def test_the_point_of_an_array_without_axes_is_read_and_written(client: httpx.Client) -> None:
+    filters = [{"id": "json2"}]
+    client.put("/v1/metadata/data/scalar", json={"shape": [], "dtype": "<i4"})
+    client.put("/v1/metadata/data/list", json={"shape": [], "dtype": "|O", "filters": filters})
+    for name, value in (("scalar", 7), ("list", [1, [2]])):
+        url = f"/v1/points/data/{name}"
+        written = client.post(url, params=WRITING, json={"coordinates": [[]], "values": [value]})
+        read = client.post(url, params={"format": "json"}, json={"coordinates": [[]]})
+        twice = client.post(url, json={"coordinates": [[], []]})
+
+        assert written.status_code == 204
+        assert read.json() == [value]
+        assert (twice.status_code, twice.json()["code"]) == (400, "bad-body")
+
+
 def test_values_without_the_parameter_that_says_so_are_refused(client: httpx.Client) -> None:
     answer = client.post(POINTS, json={"coordinates": CORNERS, "values": [1, 2]})
 

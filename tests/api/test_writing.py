@@ -240,6 +240,27 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
     assert client.get(A).json()["shape"] == [8, 11]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"key": "k"},
+        {"key": "k", "axis": "0", "offset": 6, "length": 2},
+        {"key": "k", "axis": 2, "offset": 6, "length": 2},
+        {"key": "k", "axis": 0, "offset": -1, "length": 2},
+        {"key": "k", "axis": 0, "offset": 6, "length": None},
+        ["k"],
+    ],
+)
+def test_a_note_of_an_append_that_is_not_ours_is_not_believed(client: httpx.Client, tmp_path: Path, entry: Any) -> None:
+    make(client)
+    document = json.loads((tmp_path / "a" / ".zarray").read_text())
+    (tmp_path / "a" / ".zarray").write_text(json.dumps({**document, "hyperslab": {"appends": [entry]}}))
+
+    answer = client.post("/v1/append/data/a", content=bytes(64), headers={"Idempotency-Key": "k"})
+
+    assert (answer.status_code, answer.json()["offset"], answer.json()["repeated"]) == (201, 6, False)
+
+
 def test_the_tag_of_one_append_lets_the_next_one_through(client: httpx.Client) -> None:
     """Node tags chain: whoever appends knows what the array is now, and so whether somebody else has changed it."""
     tag = make(client).headers["etag"]

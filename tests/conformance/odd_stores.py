@@ -48,7 +48,25 @@ OBJECTS: dict[str, list[Any]] = {
 }
 DEEP: Any = json.loads("[" * 90 + "]" * 90)
 VALUES: list[Any] = [
-    *[None, True, False, 0, -1, 1, 1.5, -0.0, 2**31, 2**63, 2**64, 2**70, float("nan"), float("inf"), 1e300, 10**400],
+    *[
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        1.5,
+        -0.0,
+        2**31,
+        2**62 - 1,
+        2**63,
+        2**64,
+        2**70,
+        float("nan"),
+        float("inf"),
+        1e300,
+        10**400,
+    ],
     *["", "x", "0", "NaN", "é\0", "\ud800", "9" * 5000, "AAAA", "<i4", "|O", "<U1000000", "/", ".", "F"],
     *[
         [],
@@ -132,7 +150,10 @@ def array_document(random: Random) -> dict[str, Any]:
     filters: list[dict[str, Any]] = [random.choice(FILTERS)] if random.random() < 0.25 else []
     if dtype == "|O":
         filters = [random.choice(OBJECT_FILTERS)]
+    append = {"key": "k", "axis": 0, "offset": 0, "length": 1}
+    own = {"hyperslab": {"extent": [size + 20 for size in shape], "appends": [append]}} if random.random() < 0.3 else {}
     return {
+        **own,
         "zarr_format": 2,
         "shape": shape,
         "chunks": [random.choice((1, max(1, size // 2), max(1, size))) for size in shape],

@@ -323,6 +323,18 @@ def test_points_broadcast_and_wrap() -> None:
     np.testing.assert_array_equal(columns, [[0, 6], [0, 6]])
 
 
+def test_a_list_in_an_array_without_axes_is_one_item() -> None:
+    (projection,) = project_points((), ChunkGrid((), (), "."))
+    chunk, out = np.empty((), object), np.empty(1, object)
+    chunk[()] = [1, 2]
+
+    projection.copy_out(chunk, out)
+    out[0] = [3, 4, 5]
+    projection.copy_in(out, chunk)
+
+    assert chunk[()] == [3, 4, 5]
+
+
 def test_points_of_rank_zero_are_the_one_item() -> None:
     (projection,) = project_points([], ChunkGrid((), ()))
     out = np.zeros(1)

@@ -41,15 +41,25 @@ def larger(first: Shape, second: Shape | None) -> Shape:
 
 
 def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
-    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``; oldest first."""
+    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``; oldest first.
+
+    What somebody else has put there is left out: the document is untrusted.
+    """
     entries = _own(metadata.document).get("appends")
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [entry for entry in entries if _is_append(entry, metadata.shape)] if isinstance(entries, list) else []
 
 
 def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
     """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
     entries = [*remembered(metadata), entry][-_MOST_REMEMBERED:]
     return _with_own(metadata, {**_own(metadata.document), "appends": entries})
+
+
+def _is_append(entry: Any, shape: Shape) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+        return False
+    numbers = [entry.get(name) for name in ("axis", "offset", "length")]
+    return all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) and entry["axis"] < len(shape)
 
 
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:

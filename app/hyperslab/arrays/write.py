@@ -111,7 +111,7 @@ class Writer:
         with node_lock(mount, prefix, shared=check is None), nullcontext() if check is None else alone(mount, prefix):
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
-            count = len(coordinates[0]) if coordinates else 0
+            count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
             writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
             projections = list(project_points(coordinates, array.metadata.grid))

@@ -33,13 +33,18 @@ class PointProjection:
         """Never taken for granted: points may repeat."""
         return False
 
+    @property
+    def _cells(self) -> tuple[Any, ...]:
+        """With an ellipsis, so that an array without axes never gives the bare item: that may be a list."""
+        return (*self.inside, ...)
+
     def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
         """Gather from the chunk into the output."""
-        out[self.positions] = chunk[self.inside]
+        out[self.positions] = chunk[self._cells]
 
     def copy_in(self, values: NDArray[Any], chunk: NDArray[Any]) -> None:
         """Scatter into the chunk; of points that repeat the last one stays."""
-        chunk[self.inside] = values[self.positions]
+        chunk[self._cells] = values[self.positions]
 
     def fill_out(self, fill: NDArray[Any], out: NDArray[Any]) -> None:
         """Put the fill value where the chunk's points go."""

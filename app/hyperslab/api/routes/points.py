@@ -169,6 +169,8 @@ def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
     rank = len(array.metadata.shape)
     if points.ndim != 2 or points.shape[1] != rank:
         raise BadBody("the coordinates have the wrong shape", ["points", rank], list(points.shape))
+    if rank == 0 and len(points) != 1:
+        raise BadBody("an array without axes has one point", [[]], list(points.shape))
     if len(points) > most:
         raise TooLarge("the points of one request", len(points), most, unit="points")
     if points.dtype.kind not in "iu" and points.size:
