@@ -54,7 +54,7 @@ def partial_of(array: ArrayMetadata) -> PartialDecoder:
 
 
 def decode(partial: PartialDecoder, stored: bytes, runs: Sequence[Run]) -> Array | None:
-    return partial.decode_runs(stored, runs, "0")
+    return partial.decode_runs(stored, runs, key="0")
 
 
 def fetch(partial: PartialDecoder, stored: bytes, runs: Sequence[Run]) -> Array | None:
@@ -64,12 +64,12 @@ def fetch(partial: PartialDecoder, stored: bytes, runs: Sequence[Run]) -> Array 
     if ranges is None:
         return None
     assert all(b[0] > a[1] for a, b in itertools.pairwise(ranges))
-    return partial.decode_parts(head, [(start, stored[start:stop]) for start, stop in ranges], runs, "0")
+    return partial.decode_parts(head, [(start, stored[start:stop]) for start, stop in ranges], runs, key="0")
 
 
 def assert_equal(partial: PartialDecoder, stored: bytes, chunk: Array, runs: Sequence[Run], order: Any = "C") -> None:
     items = chunk.reshape(-1, order=order)
-    for part in (partial.decode_runs(stored, runs, "0"), fetch(partial, stored, runs)):
+    for part in (partial.decode_runs(stored, runs, key="0"), fetch(partial, stored, runs)):
         if part is not None:
             assert part.shape == chunk.shape
             found = part.reshape(-1, order=order)
@@ -130,7 +130,7 @@ def test_a_selection_of_parts_is_the_selection_of_the_whole(
     for projection in project(selection, array.grid):
         out = np.zeros(selection.shape, "<i4")
         runs = projection.item_runs(array.chunks, order, gap=data.draw(st.sampled_from([0, partial.gap])), limit=50)
-        part = partial.decode_runs(stored, runs, "0")
+        part = partial.decode_runs(stored, runs, key="0")
         projection.copy_out(array.codec.decode(stored, "0") if part is None else part, out)
         np.testing.assert_array_equal(out, chunk[tuple(items)])
         run = projection.contiguous_run(out, array.chunks, order)
@@ -219,7 +219,7 @@ def test_a_stream_is_decoded_as_far_as_is_needed(config: dict[str, Any], start: 
     partial = partial_of(array)
     runs, out = [(start, stop)], np.empty(stop - start, "<u2")
 
-    chunk = partial.decode_runs(stored, runs, "0")
+    chunk = partial.decode_runs(stored, runs, key="0")
 
     assert not partial.enters_midway
     assert partial.worth_it(runs)
@@ -227,7 +227,9 @@ def test_a_stream_is_decoded_as_far_as_is_needed(config: dict[str, Any], start: 
     np.testing.assert_array_equal(chunk[start:stop], values[start:stop])
     assert partial.decode_run_into(stored, start, out, "0")
     np.testing.assert_array_equal(out, values[start:stop])
-    np.testing.assert_array_equal(partial.decode_parts(b"", [(0, stored)], runs, "0")[start:stop], values[start:stop])
+    np.testing.assert_array_equal(
+        partial.decode_parts(b"", [(0, stored)], runs, key="0")[start:stop], values[start:stop]
+    )
     assert partial.ranges(b"", runs, "0") is None
 
 
@@ -238,9 +240,9 @@ def test_a_stream_that_ends_early_or_is_none_is_corrupt_or_left_to_the_whole(con
     partial = partial_of(array)
 
     assert not partial.worth_it([(70_000, 80_000)])
-    assert partial.decode_runs(stored, [(70_000, 80_000)], "0") is None
+    assert partial.decode_runs(stored, [(70_000, 80_000)], key="0") is None
     with pytest.raises(ChunkCorrupt):
-        partial.decode_runs(b"no stream at all" * 100, [(0, 10)], "0")
+        partial.decode_runs(b"no stream at all" * 100, [(0, 10)], key="0")
     with pytest.raises(ChunkCorrupt):
         array.codec.decode(stored[:200], "0")
 
@@ -256,7 +258,7 @@ def test_frames_that_lie_are_refused(lie: str) -> None:
     runs = [(500, 700), (9000, 9100)]
 
     with pytest.raises(ChunkCorrupt):
-        partial.decode_runs(stored, runs, "0")
+        partial.decode_runs(stored, runs, key="0")
     with pytest.raises(ChunkCorrupt):
         partial.decode_run_into(stored, 500, np.empty(200, "<u2"), "0")
 
@@ -293,7 +295,7 @@ def test_a_raw_chunk_that_is_too_short_is_refused() -> None:
     partial = partial_of(array_of([1000], "<i4"))
 
     with pytest.raises(ChunkCorrupt):
-        partial.decode_parts(b"", [(3000, b"abc")], [(750, 800)], "0")
+        partial.decode_parts(b"", [(3000, b"abc")], [(750, 800)], key="0")
     with pytest.raises(ChunkCorrupt):
         partial.decode_run_into(bytes(3999), 0, np.empty(10, "<i4"), "0")
 
@@ -303,7 +305,7 @@ def test_what_is_not_asked_for_need_not_be_there() -> None:
     chunk = np.arange(1000, dtype="<i4")
     stored = chunk.tobytes()
 
-    part = partial_of(array).decode_parts(b"", [(400, stored[400:800])], [(100, 200)], "0")
+    part = partial_of(array).decode_parts(b"", [(400, stored[400:800])], [(100, 200)], key="0")
 
     np.testing.assert_array_equal(part[100:200], chunk[100:200])
     assert math.prod(part.shape) == 1000

@@ -11,6 +11,7 @@ import numpy as np
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.scratch import Scratch
 from hyperslab.engine.batch import BatchDecoder
 from hyperslab.engine.chunk_rows import ChunkRow
 from hyperslab.engine.dtypes import Field
@@ -21,28 +22,6 @@ from hyperslab.storage.base import FileStore
 _BATCH_BYTES: Final = 512 << 10
 """Decoded bytes of a batch: as much as a processor keeps close together with what they are decoded from."""
 _MOST: Final = 64
-_MOST_IDLE: Final = 8
-"""Buffers that are kept for the next batch."""
-
-
-class Scratch:
-    """Buffers that are used again and again: fresh memory costs as much as what is decoded into it."""
-
-    def __init__(self) -> None:
-        self._idle: list[NDArray] = []
-
-    def take(self, nbytes: int) -> NDArray:
-        """A buffer of at least ``nbytes`` (uint8) with anything in it."""
-        try:
-            memory = self._idle.pop()
-        except IndexError:
-            memory = np.empty(0, np.uint8)
-        return memory if len(memory) >= nbytes else np.empty(nbytes, np.uint8)
-
-    def give_back(self, memory: NDArray) -> None:
-        """Nothing refers to the buffer any more."""
-        if len(self._idle) < _MOST_IDLE:
-            self._idle.append(memory)
 
 
 class BatchReader:
@@ -92,8 +71,8 @@ class BatchReader:
         fetched = perf_counter()
         decoder.decode(stored, extents, stack, keys)
         self._place(rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
-        self._cost.spend("fetch", fetched - start)
-        self._cost.spend("decode", perf_counter() - fetched)
+        nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
+        self._cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         del stack, stored
         self._scratch.give_back(memory)
 
@@ -109,7 +88,6 @@ class BatchReader:
                     raise ChunkCorrupt(key, None, f"{size} bytes are more than a chunk can have")
                 extents.append(None if size is None else (at, at + size))
                 at += room if size is None or decoder.in_place else size
-        self._cost.add(bytes_read=sum([extent[1] - extent[0] for extent in extents if extent is not None]))
         return extents
 
     def _filled(self, chunks: NDArray, extents: Sequence[Run | None], keys: Sequence[str]) -> NDArray:
@@ -122,8 +100,15 @@ class BatchReader:
         return chunks if self._field is None else chunks[self._field]
 
     def _place(self, rows: Sequence[ChunkRow], chunks: NDArray, out: NDArray) -> None:
-        at = 0
-        with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
-            for row in rows:
-                row.copy_out(chunks[at : at + len(row)], out)
-                at += len(row)
+        if chunks.dtype != out.dtype:
+            with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
+                _copy_out(rows, chunks, out)
+        else:
+            _copy_out(rows, chunks, out)
+
+
+def _copy_out(rows: Sequence[ChunkRow], chunks: NDArray, out: NDArray) -> None:
+    at = 0
+    for row in rows:
+        row.copy_out(chunks[at : at + len(row)], out)
+        at += len(row)

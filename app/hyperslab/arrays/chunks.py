@@ -14,24 +14,22 @@ import numpy as np
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Coords, Projection
+from hyperslab.arrays.scratch import Bytes, Scratch
+from hyperslab.arrays.sources import UNKNOWN, Fetched, make_source
 from hyperslab.cache import Recent, VersionedCache
+from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkNotFound
-from hyperslab.storage.base import Stored, VersionConflict
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 ChunkCache = VersionedCache[NDArray]
 
 _LARGE_CHUNK = 1 << 20
-_RANGES_WORTH_NEAR = 256 << 10
-"""Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
-_RANGES_WORTH_FAR = 4 << 20
-"""The same where a request takes milliseconds."""
-
-UNKNOWN = "?"
-"""Stands for a version that was not looked up: never equal to a real one."""
+_ROOM_SHARE = 64
+_ROOM = 4 << 10
+"""What does not compress is stored in a few bytes more."""
 
 
 class Caching(Enum):
@@ -48,10 +46,11 @@ class Caching(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkMemory:
-    """The decoded chunks that are kept, and the keys of those that were asked for lately."""
+    """The decoded chunks that are kept, the keys of those that were asked for lately, and buffers for the others."""
 
     cache: ChunkCache
     recent: Recent
+    scratch: Scratch
 
 
 class ChunkReader:
@@ -77,12 +76,19 @@ class ChunkReader:
         self._cost = cost
         self._store = array.mount.store
         self._codec = array.metadata.codec
+        self._source = make_source(array)
+        self._scratch = memory.scratch
+        nbytes = array.metadata.chunk_nbytes
+        self._decoded_room = nbytes if array.metadata.codec.links else 0
+        self._stored_room = nbytes + nbytes // _ROOM_SHARE + _ROOM
         fill = array.metadata.fill
         self._fill: NDArray = fill if field is None else fill[field.name]
 
     def read_cached(self, projection: Projection, out: NDArray) -> bool:
         """Place a chunk that needs no I/O; False, and nothing done, where it does."""
         version = self._version(projection.coords)
+        if version == UNKNOWN:
+            return False
         key = self._array.chunk_key(projection.coords)
         if version is None:
             self._absent(projection, out, key)
@@ -107,8 +113,8 @@ class ChunkReader:
         runs = self._runs(projection)
         if self._is_kept(key, version, part=runs is not None):
             self._read_through_cache(projection, out, key, version)
-        elif runs is None or not self._read_ranges(projection, out, key, version, runs):
-            self._read_around(projection, out, key, runs)
+        else:
+            self._read_around(projection, out, key=key, version=version, runs=runs)
 
     def _runs(self, projection: Projection) -> Sequence[Run] | None:
         """The items needed, where reading only them is worth it; else None."""
@@ -128,11 +134,14 @@ class ChunkReader:
 
     def _read_through_cache(self, projection: Projection, out: NDArray, key: str, version: str) -> None:
         def load() -> tuple[NDArray, str, int]:
-            stored = self._fetch(key)
+            start = perf_counter()
+            stored = self._store.get(key)
+            fetched = perf_counter()
             if stored is None:
                 raise _Vanished
-            chunk = self._decode(stored, key)
+            chunk: NDArray = self._codec.decode(stored.data, key)
             chunk.setflags(write=False)
+            self._cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
@@ -144,40 +153,23 @@ class ChunkReader:
             self._cost.add(cached=1)
         self._place(projection, chunk, out)
 
-    def _read_ranges(self, projection: Projection, out: NDArray, key: str, version: str, runs: Sequence[Run]) -> bool:
-        """Fetch and decode only what holds ``runs``; False where the whole chunk is as well fetched."""
-        partial = self._codec.partial
-        capabilities = self._store.capabilities
-        worth = _RANGES_WORTH_NEAR if capabilities.cheap_stat else _RANGES_WORTH_FAR
-        if partial is None or not capabilities.ranges or version == UNKNOWN or self._metadata.chunk_nbytes < worth:
-            return False
-        try:
-            head = self._fetch_ranges(key, [(0, partial.head_bytes)], version)[0] if partial.head_bytes else b""
-            ranges = partial.ranges(head, runs, key)
-            if ranges is None:
-                return False
-            parts = self._fetch_ranges(key, ranges, version)
-        except (VersionConflict, _Vanished):
-            return False
+    def _read_around(
+        self, projection: Projection, out: NDArray, *, key: str, version: str, runs: Sequence[Run] | None
+    ) -> None:
+        memory = self._scratch.take(self._decoded_room + self._stored_room)
         start = perf_counter()
-        placed = [(begin, part) for (begin, _), part in zip(ranges, parts, strict=True)]
-        chunk = partial.decode_parts(head, placed, runs, key)
-        self._cost.spend("decode", perf_counter() - start)
-        self._place(projection, chunk, out)
-        return True
-
-    def _read_around(self, projection: Projection, out: NDArray, key: str, runs: Sequence[Run] | None) -> None:
-        stored = self._fetch(key)
-        if stored is None:
+        fetched = self._source.fetch(key, version, runs, memory[self._decoded_room :])
+        began = perf_counter()
+        if fetched is None:
             self._absent(projection, out, key)
-            return
-        start = perf_counter()
-        chunk = None if self._decode_into_place(projection, stored, out, key) else self._decode_some(stored, key, runs)
-        self._cost.spend("decode", perf_counter() - start)
-        if chunk is not None:
-            self._place(projection, chunk, out)
+        else:
+            if fetched.whole is None or not self._decode_into_place(projection, fetched.whole, out, key):
+                self._place(projection, self._decoded(fetched, key, runs, memory), out)
+            self._cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
+        del fetched  # nothing refers to the memory any more
+        self._scratch.give_back(memory)
 
-    def _decode_into_place(self, projection: Projection, stored: Stored, out: NDArray, key: str) -> bool:
+    def _decode_into_place(self, projection: Projection, stored: Buffer, out: NDArray, key: str) -> bool:
         """Decode straight into the answer; False where its items do not lie there as they do in the chunk."""
         metadata = self._metadata
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
@@ -185,43 +177,25 @@ class ChunkReader:
             return False
         target = projection.contiguous_out(out, metadata.order)
         if target is not None:
-            self._codec.decode_into(stored.data, target, key)
+            self._codec.decode_into(stored, target, key)
             return True
         if self._codec.partial is None:
             return False
         run = projection.contiguous_run(out, metadata.chunks, metadata.order)
-        return run is not None and self._codec.partial.decode_run_into(stored.data, *run, key)
+        return run is not None and self._codec.partial.decode_run_into(stored, *run, key)
 
-    def _decode_some(self, stored: Stored, key: str, runs: Sequence[Run] | None) -> NDArray:
-        partial = self._codec.partial
-        if runs is not None and partial is not None:
-            chunk = partial.decode_runs(stored.data, runs, key)
-            if chunk is not None:
-                return chunk
-        return self._codec.decode(stored.data, key)
-
-    def _fetch_ranges(self, key: str, ranges: Sequence[Run], version: str) -> list[bytes | memoryview]:
-        start = perf_counter()
-        parts = self._store.get_ranges(key, ranges, version)
-        self._cost.spend("fetch", perf_counter() - start)
-        if parts is None:
-            raise _Vanished
-        self._cost.add(bytes_read=sum(len(part) for part in parts))
-        return parts
-
-    def _fetch(self, key: str) -> Stored | None:
-        start = perf_counter()
-        stored = self._store.get(key)
-        self._cost.spend("fetch", perf_counter() - start)
-        if stored is not None:
-            self._cost.add(bytes_read=len(stored.data))
-        return stored
-
-    def _decode(self, stored: Stored, key: str) -> NDArray:
-        start = perf_counter()
-        chunk: NDArray = self._codec.decode(stored.data, key)
-        self._cost.spend("decode", perf_counter() - start)
-        return chunk
+    def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes) -> NDArray:
+        """The chunk, perhaps in ``memory``, and perhaps only what of it ``runs`` say."""
+        partial, whole = self._codec.partial, fetched.whole
+        if partial is None or runs is None:
+            assert whole is not None
+            return self._codec.decode(whole, key, memory)
+        if whole is None:
+            if fetched.in_memory and not self._decoded_room:
+                return partial.decode_in_place(memory, runs)
+            return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
+        chunk = partial.decode_runs(whole, runs, key=key, memory=memory)
+        return self._codec.decode(whole, key, memory) if chunk is None else chunk
 
     def _place(self, projection: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else chunk[self._field]

@@ -45,6 +45,13 @@ class ReadCost:
             self.cached += cached
             self.bytes_read += bytes_read
 
+    def chunk(self, bytes_read: int, *, fetch: float, decode: float) -> None:
+        """Add what one chunk, or some together, took: bytes from the store, and seconds."""
+        with self._lock:
+            self.bytes_read += bytes_read
+            self.timings["fetch"] += fetch
+            self.timings["decode"] += decode
+
     def spend(self, phase: str, seconds: float) -> None:
         """Add to a phase; phases of chunks that are read side by side add up to more than the clock shows."""
         with self._lock:

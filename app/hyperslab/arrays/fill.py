@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from hyperslab.arrays.batches import BatchReader, Scratch
+from hyperslab.arrays.batches import BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, Coords, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.scratch import Scratch
 from hyperslab.cache import Recent
-from hyperslab.engine.batch import make_batch
-from hyperslab.engine.chunk_rows import project_rows
+from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
+from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.indexing import Selection, SliceAxis, project, touched
-from hyperslab.storage.base import FileStore
+from hyperslab.storage.base import file_store
 
 _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
@@ -94,7 +95,7 @@ class Filler:
 
     def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
         """A reader of single chunks."""
-        memory, caching = ChunkMemory(self._cache, self._recent), self._caching(plan)
+        memory, caching = ChunkMemory(self._cache, self._recent, self._scratch), self._caching(plan)
         return ChunkReader(plan.array, memory, versions, field=plan.field, caching=caching, cost=cost)
 
     def pool(self, array: ArrayNode) -> WorkerPool:
@@ -114,7 +115,7 @@ class Filler:
         plan, out, count = task.plan, task.out, task.count
         batches = self._batch_reader(task)
         if batches is not None and task.selection is not None:
-            rows = project_rows(task.selection, plan.array.metadata.grid, batches.most)
+            rows = _rows(task.selection, plan.array.metadata.grid, count=count, most=batches.most)
             nbytes = plan.array.metadata.chunk_nbytes * min(count, batches.most)
             number = -(-count // batches.most)
             return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
@@ -124,10 +125,10 @@ class Filler:
     def _batch_reader(self, task: Task) -> BatchReader | None:
         """Where many small chunks are read around the cache."""
         array, plan = task.plan.array, task.plan
-        if array.metadata.chunk_nbytes >= _SMALL_CHUNK or task.count < 2 or self._caching(plan) is not Caching.NEVER:
+        if array.metadata.chunk_nbytes >= _SMALL_CHUNK or self._caching(plan) is not Caching.NEVER:
             return None
-        store, decoder = array.mount.store, make_batch(array.metadata.codec)
-        if decoder is None or not isinstance(store, FileStore):
+        store, decoder = file_store(array.mount.store), array.metadata.batch
+        if decoder is None or store is None:
             return None
         if not plan.lookup.done:
             plan.lookup.forgo()
@@ -160,6 +161,10 @@ class Filler:
         row = row_nbytes(plan)
         cut = row > LARGEST_SLAB * self._slab_bytes and not enters_midway(plan)
         return cut and row <= self._cache.limit // 2
+
+
+def _rows(selection: Selection, grid: ChunkGrid, *, count: int, most: int) -> Iterable[ChunkRow]:
+    return map(single_row, project(selection, grid)) if count == 1 else project_rows(selection, grid, most)
 
 
 def _decoded(plan: ReadPlan | PointsPlan) -> int:

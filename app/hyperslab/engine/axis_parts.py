@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from hyperslab.engine.runs import Region
 from hyperslab.engine.selection import Axis, IndexAxis, Indices, ListAxis, SliceAxis
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AxisPart:
+class AxisPart(NamedTuple):
     """What one chunk contributes along one axis.
 
     ``inside``: region of the chunk; ``outside``: region of the output (None: the axis is dropped); ``covers``: all

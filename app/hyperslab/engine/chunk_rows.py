@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,8 @@ from hyperslab.engine.axis_parts import AxisPart
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.indexing import ChunkProjection, Source, axis_parts, axis_sources, is_plain, product
 from hyperslab.engine.selection import Selection
+
+_NO_AXES: Final = (AxisPart(0, 0, None, 1, covers=True, full=True),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +78,7 @@ def project_rows(selection: Selection, grid: ChunkGrid, most: int) -> Iterator[C
     sources = axis_sources(selection, grid)
     plain = is_plain(selection)
     if not sources:
-        yield ChunkRow(ChunkProjection((), (), plain), 0, (AxisPart(0, 0, None, 1, covers=True, full=True),))
+        yield single_row(ChunkProjection((), (), plain))
         return
     axis = max(range(len(sources)), key=lambda i: (_length(sources[i]), i))
     source = sources[axis]
@@ -85,6 +87,11 @@ def project_rows(selection: Selection, grid: ChunkGrid, most: int) -> Iterator[C
         for along in _rows(axis_parts(source), most) if rows is None else rows:
             parts = (*others[:axis], along[0], *others[axis:])
             yield ChunkRow(_projection(parts, plain), axis, along)
+
+
+def single_row(projection: ChunkProjection) -> ChunkRow:
+    """A row of one chunk."""
+    return ChunkRow(projection, 0, projection.parts[:1] or _NO_AXES)
 
 
 def _length(source: Source) -> float:

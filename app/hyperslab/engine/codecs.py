@@ -74,16 +74,17 @@ class ChunkCodec:
     links: tuple[Link, ...]
     partial: PartialDecoder | None
 
-    def decode(self, data: Buffer, key: str) -> NDArray:
+    def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
         """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
 
-        ``key`` is for messages. Raises `ChunkCorrupt`.
+        ``key`` is for messages. ``memory`` (uint8, as long as a chunk or longer) is where it may be decoded to. Raises
+        `ChunkCorrupt`.
         """
-        items = self._undo(data, None, key)
         if self.dtype.is_object:
-            return items.reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
-        memory = flat_bytes(items) if isinstance(items, np.ndarray) else items
-        chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, memory, order=self.order)
+            return self._undo(data, None, key).reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
+        items = self._undo(data, None if memory is None else memory[: self.stage.nbytes], key)
+        buffer = flat_bytes(items) if isinstance(items, np.ndarray) else items
+        chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, buffer, order=self.order)
         return self.dtype.clean(chunk)
 
     def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from hyperslab.engine.batch import BatchDecoder, make_batch
 from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
@@ -59,8 +60,8 @@ _REQUIRED = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_valu
 class ArrayMetadata:
     """A parsed ``.zarray``. ``document`` is as it was read, unknown members included.
 
-    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none. ``codec`` and
-    ``grid`` are made from the rest.
+    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none. ``chunk_nbytes``
+    are those of one chunk, decoded; edge chunks have as many. What is not in the document is made from the rest.
     """
 
     shape: tuple[int, ...]
@@ -74,10 +75,14 @@ class ArrayMetadata:
     document: Mapping[str, Any] = field(repr=False)
     grid: ChunkGrid = field(init=False, repr=False)
     codec: ChunkCodec = field(init=False, repr=False)
+    batch: BatchDecoder | None = field(init=False, repr=False)
+    chunk_nbytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", ChunkGrid(self.shape, self.chunks, self.dimension_separator))
         object.__setattr__(self, "codec", make_codec(self))
+        object.__setattr__(self, "batch", make_batch(self.codec))
+        object.__setattr__(self, "chunk_nbytes", math.prod(self.chunks) * self.itemsize)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str, *, default_separator: Separator = ".") -> ArrayMetadata:
@@ -138,11 +143,6 @@ class ArrayMetadata:
     def nbytes(self) -> int:
         """Bytes of the whole array, decoded."""
         return math.prod(self.shape) * self.itemsize
-
-    @property
-    def chunk_nbytes(self) -> int:
-        """Bytes of one chunk, decoded; edge chunks have as many."""
-        return math.prod(self.chunks) * self.itemsize
 
     @property
     def codecs(self) -> tuple[CodecConfig, ...]:

@@ -89,11 +89,18 @@ class PartialDecoder(ABC):
         """The byte ranges of the stored chunk that hold ``runs``; None where the whole is as well fetched."""
 
     @abstractmethod
-    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:
-        """Decode ``runs`` from the parts of the stored chunk that `ranges` asked for."""
+    def decode_parts(
+        self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray:
+        """Decode ``runs`` from the parts of the stored chunk that `ranges` asked for.
+
+        ``memory`` (uint8, as long as the chunk), here and below: where to put the chunk that is returned.
+        """
 
     @abstractmethod
-    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+    def decode_runs(
+        self, data: Buffer, runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray | None:
         """Decode ``runs`` from the whole stored chunk; None where decoding all of it is as fast."""
 
     @abstractmethod
@@ -107,6 +114,13 @@ class PartialDecoder(ABC):
         """Runs in decoded bytes."""
         size = self.dtype.itemsize
         return [(start * size, stop * size) for start, stop in runs]
+
+    def decode_in_place(self, memory: NDArray, runs: Sequence[Run]) -> NDArray:
+        """The chunk that ``memory`` holds, of an array without codecs, ready to be used where ``runs`` are."""
+        return self._finish(memory[: self.nbytes], runs)
+
+    def _memory(self, memory: NDArray | None) -> NDArray:
+        return np.empty(self.nbytes, np.uint8) if memory is None else memory[: self.nbytes]
 
     def _finish(self, raw: NDArray, runs: Sequence[Run]) -> NDArray:
         """The chunk; where cleaning is needed only the runs are touched, so that other memory need not exist."""
@@ -159,8 +173,16 @@ class _RawPartial(PartialDecoder):
         spans = merge_runs(self._spans(runs), RANGE_GAP_BYTES)
         return spans if _length(spans) <= WORTH_SHARE * self.nbytes else None
 
-    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:  # noqa: ARG002
-        raw = np.empty(self.nbytes, np.uint8)
+    def decode_parts(
+        self,
+        head: Buffer,  # noqa: ARG002
+        parts: Sequence[Part],
+        runs: Sequence[Run],
+        *,
+        key: str,
+        memory: NDArray | None = None,
+    ) -> NDArray:
+        raw = self._memory(memory)
         source = source_of(parts)
         try:
             for start, stop in self._spans(runs):
@@ -169,7 +191,14 @@ class _RawPartial(PartialDecoder):
             raise ChunkCorrupt(key, None, reason_of(error)) from error
         return self._finish(raw, runs)
 
-    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:  # noqa: ARG002
+    def decode_runs(
+        self,
+        data: Buffer,  # noqa: ARG002
+        runs: Sequence[Run],  # noqa: ARG002
+        *,
+        key: str,  # noqa: ARG002
+        memory: NDArray | None = None,  # noqa: ARG002
+    ) -> NDArray | None:
         return None
 
     def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
@@ -201,17 +230,27 @@ class _StreamPartial(PartialDecoder):
         """None: nothing in a stream says where in it something lies."""
         return None
 
-    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:  # noqa: ARG002
-        raw = np.empty(self.nbytes, np.uint8)
+    def decode_parts(
+        self,
+        head: Buffer,  # noqa: ARG002
+        parts: Sequence[Part],
+        runs: Sequence[Run],
+        *,
+        key: str,
+        memory: NDArray | None = None,
+    ) -> NDArray:
+        raw = self._memory(memory)
         if not self._fill(
             b"".join(memoryview(part) for _, part in parts), raw[: runs[-1][1] * self.dtype.itemsize], key
         ):
             raise ChunkCorrupt(key, self.codec, "the stream ends early")
         return self._finish(raw, runs)
 
-    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+    def decode_runs(
+        self, data: Buffer, runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray | None:
         stop = runs[-1][1] * self.dtype.itemsize
-        raw = np.empty(self.nbytes, np.uint8)
+        raw = self._memory(memory)
         return self._finish(raw, runs) if self._is_early(stop) and self._fill(data, raw[:stop], key) else None
 
     def decode_run_into(self, data: Buffer, start: int, out: NDArray, key: str) -> bool:
@@ -258,19 +297,23 @@ class _BloscPartial(PartialDecoder):
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
-    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], key: str) -> NDArray:
+    def decode_parts(
+        self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray:
         try:
-            return self._decode_parts(head, source_of(parts), runs)
+            return self._decode_parts(head, source_of(parts), runs, memory)
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
-    def decode_runs(self, data: Buffer, runs: Sequence[Run], key: str) -> NDArray | None:
+    def decode_runs(
+        self, data: Buffer, runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray | None:
         try:
             frame = self._frame(data)
             stretches = [] if frame is None else self._stretches(frame, runs)
             if frame is None or not _saves(frame, stretches):
                 return None
-            return self._decode_stretches(frame, source_of([(0, data)]), stretches, runs)
+            return self._decode_stretches(frame, source_of([(0, data)]), stretches, runs, memory)
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
@@ -299,20 +342,20 @@ class _BloscPartial(PartialDecoder):
         spans = merge_runs(extents, RANGE_GAP_BYTES)
         return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
 
-    def _decode_parts(self, head: Buffer, source: Source, runs: Sequence[Run]) -> NDArray:
+    def _decode_parts(self, head: Buffer, source: Source, runs: Sequence[Run], memory: NDArray | None) -> NDArray:
         header = BloscHeader.parse(head, self.nbytes)
         if not header.stored:
             frame = BloscFrame(header, head)
-            return self._decode_stretches(frame, source, self._stretches(frame, runs), runs)
-        raw = np.empty(self.nbytes, np.uint8)
+            return self._decode_stretches(frame, source, self._stretches(frame, runs), runs, memory)
+        raw = self._memory(memory)
         for start, stop in self._spans(runs):
             raw[start:stop] = flat_bytes(source(HEADER_BYTES + start, HEADER_BYTES + stop))
         return self._finish(raw, runs)
 
     def _decode_stretches(
-        self, frame: BloscFrame, source: Source, stretches: Sequence[Run], runs: Sequence[Run]
+        self, frame: BloscFrame, source: Source, stretches: Sequence[Run], runs: Sequence[Run], memory: NDArray | None
     ) -> NDArray:
-        raw = np.empty(self.nbytes, np.uint8)
+        raw = self._memory(memory)
         for first, last in stretches:
             start, stop = frame.span(first, last)
             decompress(frame.part(source, first, last), raw[start:stop], stop - start)

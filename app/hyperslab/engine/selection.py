@@ -43,6 +43,8 @@ class ListAxis:
     indices: Indices
 
 
+_LISTS = (Sequence, np.ndarray)
+
 Axis: TypeAlias = IndexAxis | SliceAxis | ListAxis
 
 
@@ -134,7 +136,7 @@ def _expand(items: tuple[SelectionItem, ...], rank: int) -> tuple[SelectionItem,
 def _axis(item: SelectionItem, axis: int, size: int, items: Sequence[SelectionItem]) -> Axis:
     if isinstance(item, slice):
         return _slice_axis(item, size, items)
-    if isinstance(item, Sequence | np.ndarray):
+    if type(item) is not int and isinstance(item, _LISTS):
         return ListAxis(resolve_indices(item, axis, size))
     index = int(item)  # type: ignore[arg-type]  # the ellipsis is gone by now
     if not -size <= index < size:

@@ -6,11 +6,12 @@ taken for absence, because to Zarr an absent chunk means fill values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, Self, runtime_checkable
+from functools import lru_cache
+from typing import Protocol, Self, cast, runtime_checkable
 
 
 class Absent(Enum):
@@ -185,9 +186,30 @@ class Files(Protocol):
         """
         ...
 
+    def read_parts(
+        self, key: str, buffer: memoryview, head: int, choose: Callable[[memoryview], Sequence[tuple[int, int]] | None]
+    ) -> int | None:
+        """Read the first ``head`` bytes, then the ranges that ``choose`` names when it sees them, or all for None.
+
+        What is read is put into ``buffer`` where it lies in the value, as far as there is room. Returns the size of the
+        value, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the value ends
+        before a range does, the rest is left as it was. Raises `errors.StoreError`.
+        """
+        ...
+
 
 @runtime_checkable
 class FileStore(Protocol):
     """What a store that is near can do beside what `Store` says."""
 
     def files(self) -> Files: ...
+
+
+def file_store(store: Store) -> FileStore | None:
+    """The store, where it is one."""
+    return cast("FileStore", store) if _is_file_store(type(store)) else None
+
+
+@lru_cache
+def _is_file_store(kind: type) -> bool:
+    return issubclass(kind, FileStore)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat as modes
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from hyperslab.storage.base import Stored
 from hyperslab.storage.files import Fence
@@ -14,6 +14,8 @@ from hyperslab.storage.files import Fence
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SETTLED_NS: Final = 2_000_000_000
 """A file that was not touched for so long before we began was not rewritten in place while we read it."""
+
+Choose: TypeAlias = Callable[[memoryview], Sequence[tuple[int, int]] | None]
 
 
 class LocalFiles:
@@ -39,12 +41,9 @@ class LocalFiles:
         self._leave()
 
     def read_into(self, key: str, buffer: memoryview) -> int | None:
-        """The size of a value, of which the beginning is put into ``buffer``; None where it is absent."""
-        folder, _, name = key.rpartition("/")
-        if folder != self._folder and not self._enter(folder):
-            return self._read_slowly(key, buffer)
+        """See `base.Files`."""
         try:
-            descriptor = os.open(name, _OPEN, dir_fd=self._descriptor)
+            descriptor = self._open(key)
         except OSError:
             return self._read_slowly(key, buffer)
         try:
@@ -54,9 +53,41 @@ class LocalFiles:
             return self._read_slowly(key, buffer)
         finally:
             os.close(descriptor)
-        if count == stat.st_size and stat.st_mtime_ns < self._settled and modes.S_ISREG(stat.st_mode):
+        if count == stat.st_size and self._is_settled(stat):
             return count
         return self._read_slowly(key, buffer)
+
+    def read_parts(self, key: str, buffer: memoryview, head: int, choose: Choose) -> int | None:
+        """See `base.Files`."""
+        try:
+            descriptor = self._open(key)
+        except OSError:
+            return self._read_all(key, buffer, head, choose)
+        try:
+            complete = _read_parts(descriptor, buffer, head, choose)
+            stat = os.fstat(descriptor)
+        except OSError:
+            return self._read_all(key, buffer, head, choose)
+        finally:
+            os.close(descriptor)
+        if complete(stat.st_size) and self._is_settled(stat):
+            return stat.st_size
+        return self._read_all(key, buffer, head, choose)
+
+    def _open(self, key: str) -> int:
+        """A folder is held open from the second key in it on."""
+        folder, _, name = key.rpartition("/")
+        if folder == self._folder:
+            if self._descriptor < 0:
+                self._descriptor = self._fence.open(f"{self._root}/{folder}")
+            return os.open(name, _OPEN, dir_fd=self._descriptor)
+        self._leave()
+        self._fence.enter(f"{self._root}/{folder}")
+        self._folder = folder
+        return os.open(f"{self._root}/{key}", _OPEN)
+
+    def _is_settled(self, stat: os.stat_result) -> bool:
+        return stat.st_mtime_ns < self._settled and modes.S_ISREG(stat.st_mode)
 
     def _read_slowly(self, key: str, buffer: memoryview) -> int | None:
         stored = self._get(key)
@@ -66,17 +97,25 @@ class LocalFiles:
         buffer[:count] = stored.data[:count]
         return len(stored.data)
 
-    def _enter(self, folder: str) -> bool:
-        """Make ``folder`` the one that is open; False where that cannot be."""
-        self._leave()
-        try:
-            self._descriptor = self._fence.open(f"{self._root}/{folder}")
-        except OSError:
-            return False
-        self._folder = folder
-        return True
+    def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> int | None:
+        size = self._read_slowly(key, buffer)
+        if size is not None:
+            choose(buffer[: min(head, size)])
+        return size
 
     def _leave(self) -> None:
-        if self._folder is not None:
+        if self._descriptor >= 0:
             os.close(self._descriptor)
-            self._folder = None
+            self._descriptor = -1
+
+
+def _read_parts(descriptor: int, buffer: memoryview, head: int, choose: Choose) -> Callable[[int], bool]:
+    """Read what `LocalFiles.read_parts` says; returns whether that is all that a file of some size has of it."""
+    done = os.preadv(descriptor, (buffer[:head],), 0) if head else 0
+    ranges = choose(buffer[:done])
+    if ranges is None:
+        done += os.preadv(descriptor, (buffer[done:],), done)
+        return lambda size: size == done
+    counts = [os.preadv(descriptor, (buffer[start:stop],), start) for start, stop in ranges]
+    whole = counts == [stop - start for start, stop in ranges]
+    return lambda size: whole and size <= len(buffer)

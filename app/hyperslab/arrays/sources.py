@@ -1,0 +1,139 @@
+"""Where the bytes of one chunk come from: all of them, or the parts that hold what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.scratch import Bytes
+from hyperslab.engine.codecs_chain import Buffer
+from hyperslab.engine.partial import Part, PartialDecoder
+from hyperslab.engine.runs import Run
+from hyperslab.errors import ChunkCorrupt
+from hyperslab.storage.base import FileStore, Store, VersionConflict, file_store
+
+_RANGES_WORTH_NEAR = 256 << 10
+"""Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
+_RANGES_WORTH_FAR = 4 << 20
+"""The same where a request takes milliseconds."""
+
+UNKNOWN = "?"
+"""Stands for a version that was not looked up: never equal to a real one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A stored chunk as ``whole``; or its beginning as ``head`` and the ``parts`` that `PartialDecoder.ranges` named.
+
+    ``in_memory``: the parts lie in the memory that was lent, where they lie in the stored chunk.
+    """
+
+    whole: Buffer | None
+    head: Buffer = b""
+    parts: Sequence[Part] = ()
+    in_memory: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        if self.whole is not None:
+            return len(self.whole)
+        return len(self.head) + sum([len(part) for _, part in self.parts])
+
+
+class Source(Protocol):
+    """Fetches chunks of one array."""
+
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:
+        """The chunk, or what of it holds ``runs``; None where it is absent. It may lie in ``memory``.
+
+        Parts are all of one version: of ``version``, or of any where that is `UNKNOWN`.
+        """
+        ...
+
+
+def make_source(array: ArrayNode) -> Source:
+    """The best there is for the array's store."""
+    store, partial = array.mount.store, array.metadata.codec.partial
+    worth = _RANGES_WORTH_NEAR if store.capabilities.cheap_stat else _RANGES_WORTH_FAR
+    if not store.capabilities.ranges or array.metadata.chunk_nbytes < worth:
+        partial = None
+    files = file_store(store)
+    return FarSource(store, partial) if files is None else NearSource(store, partial, files)
+
+
+@dataclass(frozen=True, slots=True)
+class FarSource:
+    """A request for each step."""
+
+    store: Store
+    partial: PartialDecoder | None
+
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:  # noqa: ARG002
+        if self.partial is not None and runs is not None and version != UNKNOWN:
+            try:
+                parts = self._fetch_parts(self.partial, key, version, runs)
+            except VersionConflict:
+                parts = None  # a writer came between; one request for all is of one version
+            if parts is not None:
+                return parts
+        stored = self.store.get(key)
+        return None if stored is None else Fetched(stored.data)
+
+    def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
+        """None where the whole chunk is as well fetched, or it is not there any more."""
+        head: Buffer = b""
+        if partial.head_bytes:
+            heads = self.store.get_ranges(key, [(0, partial.head_bytes)], version)
+            if heads is None:
+                return None
+            head = heads[0]
+        ranges = partial.ranges(head, runs, key)
+        parts = None if ranges is None else self.store.get_ranges(key, ranges, version)
+        if ranges is None or parts is None:
+            return None
+        return Fetched(None, head, [(start, part) for (start, _), part in zip(ranges, parts, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class NearSource:
+    """All steps with one open file, read to where they lie in the stored chunk."""
+
+    store: Store
+    partial: PartialDecoder | None
+    files: FileStore
+
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:  # noqa: ARG002
+        buffer = memory.data
+        ranges: Sequence[Run] | None = None
+
+        def choose(head: memoryview) -> Sequence[Run] | None:
+            nonlocal ranges
+            ranges = _ranges(self.partial, head, runs, key)
+            return ranges
+
+        partial = self.partial if runs is not None else None
+        head = partial.head_bytes if partial is not None else 0
+        with self.files.files() as files:
+            size = files.read_parts(key, buffer, head, choose)
+        if size is None:
+            return None
+        if size > len(buffer):
+            stored = self.store.get(key)
+            return None if stored is None else Fetched(stored.data)
+        if ranges is None:
+            return Fetched(buffer[:size])
+        return Fetched(None, buffer[:head], [(start, buffer[start:stop]) for start, stop in ranges], True)
+
+
+def _ranges(
+    partial: PartialDecoder | None, head: memoryview, runs: Sequence[Run] | None, key: str
+) -> Sequence[Run] | None:
+    """What to read; None for all, also where the head is broken: decoding all of it says how."""
+    if partial is None or runs is None:
+        return None
+    try:
+        return partial.ranges(head, runs, key)
+    except ChunkCorrupt:
+        return None
