@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ class Selection:
         return prod(self.layout.shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Item:
+class Item(NamedTuple):
     """One item of a key: ``taken`` is an index, a range or an index array of ``axis``.
 
     Without an axis, a range is a new axis where it has length 1 and an ellipsis that stands for nothing where it has
@@ -122,18 +121,21 @@ _NEW = range(1)
 def read_key(key: Any, shape: Sequence[int]) -> list[Item]:
     """The items of a key, its ellipsis spelled out, in their order."""
     parts = [_read_part(part) for part in (key if isinstance(key, tuple) else (key,))]
-    used = sum(_axes_used(part) for part in parts)
-    if used > len(shape):
-        raise TooManyIndices(given=used, rank=len(shape))
-    ellipses = sum(part is Ellipsis for part in parts)
-    if ellipses > 1:
+    widths = [_axes_used(part) for part in parts]
+    left = len(shape) - sum(widths)
+    if left < 0:
+        raise TooManyIndices(given=sum(widths), rank=len(shape))
+    ellipses = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(ellipses) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
-    if not ellipses and used < len(shape):
+    if ellipses:
+        widths[ellipses[0]] = left
+    elif left:
         parts.append(Ellipsis)
+        widths.append(left)
     items: list[Item] = []
     axis = 0
-    for part in parts:
-        width = len(shape) - used if part is Ellipsis else _axes_used(part)
+    for part, width in zip(parts, widths, strict=True):
         items.extend(_items(part, axis, shape[axis : axis + width]))
         axis += width
     return items
@@ -144,9 +146,7 @@ _Part = int | slice | EllipsisType | AnyArray | None
 
 def _read_part(part: Any) -> _Part:
     """One part of a key as one of few types: integers lose their numpy type, sequences become arrays."""
-    if part is None or part is Ellipsis or isinstance(part, slice):
-        return part
-    if type(part) is int:
+    if type(part) is int or part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if hasattr(part, "__index__") and not isinstance(part, bool | np.bool_ | np.ndarray):
         return operator.index(part)
@@ -159,6 +159,8 @@ def _read_part(part: Any) -> _Part:
 
 
 def _axes_used(part: _Part) -> int:
+    if isinstance(part, (int, slice)):
+        return 1
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
@@ -166,18 +168,18 @@ def _axes_used(part: _Part) -> int:
 
 def _items(part: _Part, axis: int, sizes: Sequence[int]) -> Iterator[Item]:
     """The items of one part, which covers the axes from ``axis`` on, of these sizes."""
-    if part is None:
+    if isinstance(part, int):
+        if not -sizes[0] <= part < sizes[0]:
+            raise IndexOutOfRange(axis=axis, index=part, size=sizes[0])
+        yield Item(part % sizes[0], axis)
+    elif isinstance(part, slice):
+        yield Item(range(*part.indices(sizes[0])), axis)
+    elif part is None:
         yield Item(_NEW, None)
     elif isinstance(part, EllipsisType):
         yield from (Item(range(size), axis + i) for i, size in enumerate(sizes))
         if not sizes:
             yield Item(_NOTHING, None)
-    elif isinstance(part, slice):
-        yield Item(range(*part.indices(sizes[0])), axis)
-    elif isinstance(part, int):
-        if not -sizes[0] <= part < sizes[0]:
-            raise IndexOutOfRange(axis=axis, index=part, size=sizes[0])
-        yield Item(part % sizes[0], axis)
     elif part.dtype.kind == "b":
         yield from _mask_items(part, axis, sizes)
     else:
