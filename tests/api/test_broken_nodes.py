@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hyperslab import RemoteGroup
 from hyperslab.api.app import create_app
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
@@ -169,6 +170,21 @@ def test_a_node_below_a_consolidated_document_that_is_broken_is_not_taken_for_br
     for answer in (data.http.delete(A), data.http.put(A, params={"mode": "replace"}, json=DEFINITION)):
         assert problem(answer) == (502, "bad-metadata")
         assert answer.json()["key"] == ".zmetadata"
+
+
+def test_the_client_shows_a_broken_node_among_the_others_and_can_be_rid_of_it(data: Served) -> None:
+    group = RemoteGroup(f"{data.http.base_url}/v1/metadata/data")
+    group.create_array("b", (4,), "<i4")
+    for name in ("a", "c"):
+        data.break_node(BROKEN["no JSON"], name)
+
+    lines = str(group.tree()).splitlines()
+    group.delete("a")
+    group.create_array("c", (5,), "<i4", mode="replace")
+
+    assert lines[1].startswith("├── a, which is broken: a/.zarray: not JSON")
+    assert lines[2] == "├── b (4,) int32, 16 B"
+    assert {name: array.shape for name, array in group.arrays()} == {"b": (4,), "c": (5,)}
 
 
 def test_a_store_that_is_read_only_keeps_its_broken_nodes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hyperslab.client.description import size_text
+from hyperslab.errors import BrokenData
 
 if TYPE_CHECKING:
     from hyperslab.client.array import RemoteArray
@@ -47,11 +48,13 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
         return
     below = None if level is None else level - 1
     for name, kind in group.children():
-        if kind == "group":
-            yield Tree.of(group.open_group(name), below)
-        else:
-            yield Tree(_array_label(group.open_array(name)))
+        try:
+            yield Tree.of(group.open_group(name), below) if kind == "group" else Tree(_label(group.open_array(name)))
+        except BrokenData as error:
+            yield Tree(f"{name}, which is broken: {error}")
+        except KeyError:
+            continue  # deleted since it was listed
 
 
-def _array_label(array: RemoteArray) -> str:
+def _label(array: RemoteArray) -> str:
     return f"{array.name} {array.shape} {array.dtype}, {size_text(array.nbytes)}"
