@@ -100,6 +100,25 @@ def increment(urls: list[str], times: int, seed: int) -> None:
         done += answer.status == 204
 
 
+def test_changes_through_clients_of_both_replicas_are_never_lost(replicas: list[Server]) -> None:
+    """Boxes of four chunks, and an attribute."""
+    for store, each in (("disk", 12), ("bucket", 3)):
+        array = make(replicas[0], f"{store}/changed")
+
+        def change(number: int, store: str = store, each: int = each) -> None:
+            server = replicas[number % len(replicas)]
+            with RemoteArray(f"{server.url}/v1/metadata/{store}/changed") as mine:
+                for _ in range(each):
+                    mine.change(np.s_[10:20, 10:20], lambda values: values + 1)
+                    mine.attrs.change(lambda now: {"n": now.get("n", 0) + 1})
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(change, range(4)))
+
+        assert np.unique(array[10:20, 10:20]).tolist() == [4 * each]
+        assert array.refresh().attrs == {"n": 4 * each}
+
+
 def test_appenders_on_both_replicas_get_disjoint_regions(replicas: list[Server]) -> None:
     for store, each in (("disk", 10), ("bucket", 2)):
         array = make(replicas[0], f"{store}/log")
