@@ -69,6 +69,10 @@ def select(key: Any, shape: Sequence[int]) -> Selection:
 
     Raises `IndexOutOfRange`, `TooManyIndices` and, for what numpy does not take either, `IndexError`.
     """
+    axes = _plain_axes(key, shape)
+    if axes is not None:
+        counts = _counts(axes)
+        return Selection(axes, False, Layout.plain(counts), not counts)
     items = read_key(key, shape)
     return _combine(items, len(shape), first=False, scalar=_is_scalar(items))
 
@@ -113,6 +117,23 @@ def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Sele
 
 
 # --- from a key to items -----------------------------------------------------------------------------------------
+
+
+def _plain_axes(key: Any, shape: Sequence[int]) -> tuple[int | range, ...] | None:
+    """What most keys say, the short way: integers and slices, one for each axis; None for any other key."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) != len(shape):
+        return None
+    axes: list[int | range] = []
+    for part, size in zip(parts, shape, strict=True):
+        if type(part) is int and -size <= part < size:
+            axes.append(part % size)
+        elif type(part) is slice:
+            axes.append(range(*part.indices(size)))
+        else:
+            return None
+    return tuple(axes)
+
 
 _NOTHING = range(0)
 _NEW = range(1)

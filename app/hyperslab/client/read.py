@@ -42,7 +42,7 @@ def _fill(source: Source, selection: Selection, raw: AnyArray, on_bytes: OnBytes
     """Read a selection into ``raw``, which has its raw shape."""
     rank = len(source.document.grid_shape)
     axes, item_axes = selection.axes[:rank], selection.axes[rank:]
-    if takes_whole(item_axes, source.document.item_shape):
+    if not item_axes or takes_whole(item_axes, source.document.item_shape):
         _fill_items(source, axes, raw, on_bytes, pointwise=selection.pointwise)
         return
     per_point = selection.pointwise and any(isinstance(axis, np.ndarray) for axis in axes)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
-from urllib.parse import quote
 
 from hyperslab import wire
 from hyperslab.client.address import Address
@@ -34,7 +33,7 @@ class Source:
         return Request("GET", self.slice_url(select), {"Accept": self.accept})
 
     def slice_url(self, select: str) -> str:
-        return f"{self._slice_url}{quote(select, safe=':,')}"
+        return f"{self._slice_url}{select.replace('[', '%5B').replace(']', '%5D')}"
 
     @cached_property
     def _slice_url(self) -> str:
