@@ -6,7 +6,7 @@ most 1 MiB. Objects are read whole before they are unpacked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,15 @@ from hyperslab import wire
 from hyperslab.client import objects
 from hyperslab.client.body import Body, BodyChanged, OnBytes
 from hyperslab.client.boxes import Box, relative
-from hyperslab.client.indexing import AnyArray, IntArray
+from hyperslab.client.indexing import AnyArray, Axis, IntArray
 from hyperslab.client.npy import encode_npy
 from hyperslab.client.session import Cancel, Request
 from hyperslab.client.source import Source
+from hyperslab.client.transport import BROKEN_CONNECTION, Response
 from hyperslab.errors import ArrayChanged, TooLarge
 
+SMALL = 64 << 10
+"""Bytes of an answer that is rather asked for again than resumed."""
 _SCRATCH = 1 << 20
 _DIRECT = 64 << 10  # a contiguous run of this size is worth a read of its own
 _RESTARTS = 5
@@ -97,6 +100,38 @@ class Fetch:
             self.on_bytes(region.nbytes)
             return
         raise self._changed()
+
+
+def fill_at_once(source: Source, axes: Sequence[Axis], region: AnyArray) -> bool:
+    """Fill a small region by one request, with nothing of what big ones need; whether it could be done so.
+
+    Raises what the server raised and, where it cannot be reached, what the transport raised.
+    """
+    if not region.flags.c_contiguous or region.dtype.hasobject or any(isinstance(axis, np.ndarray) for axis in axes):
+        return False
+    box = Box(tuple(axes), ())  # nothing will be cut from it
+    try:
+        response = source.session.open(source.get_slice(box.text))
+    except TooLarge:
+        return False
+    try:
+        source.check_answer(response, box.shape)
+        return _fill_from(response, _bytes_of(region))
+    finally:
+        response.close()
+
+
+def _fill_from(response: Response, buffer: memoryview) -> bool:
+    """Whether the body came whole."""
+    try:
+        while buffer:
+            count = response.readinto(buffer)
+            if not count:
+                return False
+            buffer = buffer[count:]
+    except BROKEN_CONNECTION:
+        return False
+    return True
 
 
 def read_into(body: Body, region: AnyArray) -> None:

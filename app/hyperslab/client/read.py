@@ -8,7 +8,7 @@ import numpy as np
 
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Cutter, whole_box
-from hyperslab.client.fetch import Fetch
+from hyperslab.client.fetch import SMALL, Fetch, fill_at_once
 from hyperslab.client.indexing import AnyArray, Axis, Selection
 from hyperslab.client.points import fill_points, points_shape
 from hyperslab.client.source import Source
@@ -58,6 +58,9 @@ def _fill_items(source: Source, axes: Sequence[Axis], raw: AnyArray, on_bytes: O
         return
     document, session = source.document, source.session
     cap = document.answer_limit
+    if raw.nbytes <= min(SMALL, cap or SMALL) and fill_at_once(source, axes, raw):
+        on_bytes(raw.nbytes)
+        return
     limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
     cutter = Cutter(document.grid_chunks, document.item_nbytes, limit, inside_chunks=cap is not None)
     boxes = cutter.cut(whole_box(axes))

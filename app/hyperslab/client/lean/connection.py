@@ -12,8 +12,8 @@ from urllib3.exceptions import ProtocolError
 from hyperslab.client.lean.head import Head, parse_head
 from hyperslab.client.lean.request import Origin
 
-_BUFFER: Final = 16 << 10
-_LARGEST_HEAD: Final = 64 << 10  # with the interim answers before it: no server is to fill our memory with them
+_BUFFER: Final = 64 << 10
+"""Bytes of the longest head, with the interim answers before it: no server is to fill our memory with them."""
 _BESIDE_HEAD: Final = 64 << 10  # of a body: worth a copy, to leave in one go with the head
 _NOTHING: Final = memoryview(b"")
 
@@ -137,18 +137,12 @@ class Connection:
         return self._view[begin : self._begin]
 
     def _receive_more(self) -> None:
-        if self._end == len(self._buffer):
-            self._grow()
+        if self._end == _BUFFER:
+            raise ProtocolError(f"the head of the answer is longer than {_BUFFER} bytes")
         count = self._receive(self._view[self._end :])
         if not count:
             raise ProtocolError("Connection aborted.", ConnectionResetError("the server closed it without an answer"))
         self._end += count
-
-    def _grow(self) -> None:
-        if len(self._buffer) >= _LARGEST_HEAD:
-            raise ProtocolError(f"the head of the answer is longer than {_LARGEST_HEAD} bytes")
-        self._buffer = self._buffer + bytes(len(self._buffer))
-        self._view = memoryview(self._buffer)
 
     def _receive(self, buffer: memoryview) -> int:
         try:

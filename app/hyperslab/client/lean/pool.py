@@ -15,15 +15,17 @@ class Pool:
     def __init__(self, connections: int, connect: Callable[[], Connection]) -> None:
         self._connect = connect
         self._free = connections
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._given = threading.Condition(self._lock)
+        self._waiting = 0
         self._idle: list[Connection] = []
         weakref.finalize(self, _close_all, self._idle)
 
     def take(self) -> Connection:
         """A connection for one exchange, the one used last if it is still good; raises what `connect` raises."""
-        with self._changed:
+        with self._lock:
             while not self._free:
-                self._changed.wait()
+                self._wait()
             self._free -= 1
         try:
             return self._idle_one() or self._connect()
@@ -33,15 +35,23 @@ class Pool:
 
     def give(self, connection: Connection | None) -> None:
         """Give a connection back, or None for one that is closed."""
-        with self._changed:
+        with self._lock:
             self._free += 1
             if connection is not None:
                 self._idle.append(connection)
-            self._changed.notify()
+            if self._waiting:
+                self._given.notify()
 
     def close(self) -> None:
         """Close what is idle."""
         _close_all(self._idle)
+
+    def _wait(self) -> None:
+        self._waiting += 1
+        try:
+            self._given.wait()
+        finally:
+            self._waiting -= 1
 
     def _idle_one(self) -> Connection | None:
         while self._idle:
