@@ -191,6 +191,9 @@ def test_a_broken_chunk_is_a_bad_gateway_that_names_the_key(
     with running(tmp_path) as found:
         for target in ("/v1/slice/data/a", "/v1/slice/data/a?format=json", "/v1/chunk/data/a/1"):
             assert check_problem(request(found.url, target), 502, "chunk-corrupt")["key"] == "a/1"
+        for parts in ("bytes=0-3", "bytes=0-0,2-2"):
+            answer = request(found.url, "/v1/chunk/data/a/1", headers={"Range": parts})
+            assert check_problem(answer, 502, "chunk-corrupt")["key"] == "a/1"
         assert request(found.url, "/v1/slice/data/a?select=:50").status == 200
 
 

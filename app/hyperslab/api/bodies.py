@@ -114,15 +114,18 @@ class Produced:
 
 
 def open_parts(body: Body, layout: Multipart, cancel: Cancel) -> Opened:
-    """Several parts of a body, each behind its own head."""
+    """Several parts of a body, each behind its own head, which waits for the first bytes of the part: where there are
+    none to be had, the answer is not begun."""
     first = body.open(layout.ranges[0], cancel)
 
     def pieces() -> Iterator[Buffer]:
         opened = first
         for number, (head, part) in enumerate(zip(layout.heads, layout.ranges, strict=True)):
-            yield head
             if number:
                 opened = body.open(part, cancel)
+            begun = next(opened.pieces)
+            yield head
+            yield begun
             yield from opened.pieces
         yield layout.end
 
