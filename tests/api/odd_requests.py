@@ -176,9 +176,9 @@ class Asked:
     body: bytes
 
     def sent(self) -> bytes:
-        """The bytes that go through the socket; the answer ends the connection."""
+        """The bytes that go through the socket."""
         lines = [f"{name}: {value}".encode("latin-1") for name, value in self.headers.items()]
-        head = [self.method.encode() + b" " + self.target + b" HTTP/1.1", b"Host: x", b"Connection: close", *lines]
+        head = [self.method.encode() + b" " + self.target + b" HTTP/1.1", b"Host: x", *lines]
         return b"\r\n".join([*head, b"Content-Length: %d" % len(self.body), b"", self.body])
 
 

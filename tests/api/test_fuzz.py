@@ -24,6 +24,7 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.server import PROTOCOL
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.odd_requests import Asked, reading, writing
 from tests.api.support import write_array
@@ -31,6 +32,8 @@ from tests.server import served
 
 HOW_MANY = int(os.environ.get("FUZZ", "0"))
 FIRST = SystemRandom().getrandbits(48) if HOW_MANY else 0
+INVALID = b"Invalid HTTP request received."
+"""The server's own answer to what is no HTTP at all."""
 BROKEN = ("broken", "nojson", "text")
 
 
@@ -62,7 +65,7 @@ def fill(folder: Path) -> None:
 def serving(folder: Path, *, writable: bool) -> Iterator[str]:
     config = StoreConfig(name="data", url=str(folder), writable=writable, durability="rename")
     service = build([MountedStore("data", open_store(config), writable=writable)])
-    with served(create_app(service, ApiOptions(max_upload_bytes=1 << 20))) as url:
+    with served(create_app(service, ApiOptions(max_upload_bytes=1 << 20)), http=PROTOCOL) as url:
         yield url
 
 
@@ -106,29 +109,38 @@ def writable(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def ask(url: str, asked: Asked) -> tuple[bytes, bytes]:
-    """Head and body of the answer, which ends with the connection."""
+    """Head and body of the answer, right behind which there is that to a second request on the same connection."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as connection:
-        connection.sendall(asked.sent())
+        connection.sendall(asked.sent() + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         received = b""
         while piece := connection.recv(1 << 16):
             received += piece
-    head, _, body = received.partition(b"\r\n\r\n")
+    head, _, rest = received.partition(b"\r\n\r\n")
+    body = rest[: body_size(asked, head)]
+    if INVALID not in body and b"\r\nconnection: close" not in head.lower():
+        assert rest[len(body) :].startswith(b"HTTP/1.1 200 OK\r\n"), (asked, received)
     return head, body
+
+
+def body_size(asked: Asked, head: bytes) -> int:
+    if asked.method == "HEAD" or head.startswith((b"HTTP/1.1 204", b"HTTP/1.1 304")):
+        return 0
+    size = re.search(rb"\r\ncontent-length: (\d+)", head.lower())
+    return int(size[1]) if size else 1 << 62
 
 
 def check(asked: Asked, head: bytes, body: bytes) -> int:
     """Demand what holds for every answer; returns its status."""
     assert head.startswith(b"HTTP/1.1 "), asked
     status = int(head.split(b" ")[1])
-    if body == b"Invalid HTTP request received.":  # the server's own, about what is no HTTP at all
+    if body == INVALID:
         return status
     lines = head.lower()
     assert status not in (301, 302, 307, 308, 500), (asked, body)
     assert b"access-control-allow-origin" in lines or b"vary: origin" in lines, (asked, head)
     if asked.method != "HEAD":
-        sizes = re.findall(rb"content-length: (\d+)", lines)
-        assert all(int(size) == len(body) for size in sizes), (asked, "cut")
+        assert len(body) == body_size(asked, head), (asked, "cut")
         if status >= 400:
             assert b"application/problem+json" in lines, (asked, head)
             check_problem(asked, status, body)
@@ -155,7 +167,11 @@ def seeds() -> Iterator[int]:
 def test_any_request_to_a_store_that_is_read_only_has_an_answer_of_its_own(read_only: str) -> None:
     for seed in seeds():
         asked = reading(Random(seed))
-        check(asked, *ask(read_only, asked))
+        head, body = ask(read_only, asked)
+        status = check(asked, head, body)
+        if status < 300:  # the second time it may be what was kept of the first
+            again, same = ask(read_only, asked)
+            assert (again.partition(b"\r\n")[0], same) == (head.partition(b"\r\n")[0], body), asked
 
 
 def test_any_request_to_a_store_that_can_be_written_has_an_answer_of_its_own(writable: Writable) -> None:
