@@ -19,8 +19,8 @@ from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage.base import FileStore
 
-_BATCH_BYTES: Final = 512 << 10
-"""Decoded bytes of a batch: as much as a processor keeps close together with what they are decoded from."""
+_BATCH_BYTES: Final = 1 << 20
+"""Decoded bytes of a batch."""
 _MOST: Final = 64
 
 

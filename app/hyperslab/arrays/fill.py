@@ -25,10 +25,12 @@ _LARGEST_SHARE = 4
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 LARGEST_SLAB = 4
-_WORTH_THREADS = 4 << 20
+_WORTH_THREADS = 2 << 20
+_SMALL_ITEM = 256 << 10
+"""Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
+LZ4 makes in the same time."""
 _SMALL_CHUNK = 256 << 10
-"""Fewer decoded bytes, in all or in each chunk, are not worth handing to other threads (where no network is waited
-for)."""
+"""Chunks of fewer bytes are read and decoded in batches."""
 
 Versions = Mapping[Coords, str | None] | None
 
@@ -61,7 +63,7 @@ class Task:
 class Work:
     """``count`` items to do one by one, each by ``each``, in any order and on any thread.
 
-    ``nbytes``: how much is decoded for one of them.
+    ``nbytes``: how much is decoded for one of several.
     """
 
     items: Iterable[Any]
@@ -120,7 +122,8 @@ class Filler:
             number = -(-count // batches.most)
             return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
         chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
-        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), _decoded(plan))
+        nbytes = _decoded(plan) if count > 1 else 0
+        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), nbytes)
 
     def _batch_reader(self, task: Task) -> BatchReader | None:
         """Where many small chunks are read around the cache."""
@@ -145,7 +148,8 @@ class Filler:
         """Whether one thread is slower: where a network is waited for, or much is decoded in large pieces."""
         if not array.mount.store.capabilities.cheap_stat:
             return True
-        return work.nbytes >= _SMALL_CHUNK and work.count * work.nbytes > _WORTH_THREADS
+        effort = work.nbytes * array.metadata.codec.effort
+        return effort >= _SMALL_ITEM and work.count * effort >= _WORTH_THREADS
 
     def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
         if self._cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):

@@ -39,6 +39,9 @@ __all__ = ["ChunkCodec", "check_codec_config", "make_codec"]
 
 NDArray = npt.NDArray[Any]
 
+_COPY: Final = 0.25
+_SLOW: Final = 4.0
+
 
 def make_codec(metadata: ArrayMetadata) -> ChunkCodec:
     """The codec of an array whose configurations have been checked by `check_codec_config`."""
@@ -47,7 +50,15 @@ def make_codec(metadata: ArrayMetadata) -> ChunkCodec:
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
     links = make_links((*filters, *([compressor] if compressor else ())), stage)
     partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
-    return ChunkCodec(chunks, dtype, order, stage, links, partial)
+    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(filters, compressor))
+
+
+def _effort(filters: Sequence[Config], compressor: Config | None) -> float:
+    if filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
+        return _SLOW
+    if compressor is None:
+        return _COPY
+    return _SLOW if compressor.get("cname") in ("zlib", "zstd") else 1.0
 
 
 def make_links(configs: Sequence[Config], stage: Stage) -> tuple[Link, ...]:
@@ -64,7 +75,7 @@ class ChunkCodec:
     """Encodes and decodes the chunks of one array: ``links`` in order of encoding, ``stage`` before the first.
 
     Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
-    ``partial``: where chunks can be entered midway.
+    ``partial``: where chunks can be entered midway. ``effort``: about how long decoding a byte takes, next to LZ4.
     """
 
     chunks: tuple[int, ...]
@@ -73,6 +84,7 @@ class ChunkCodec:
     stage: Stage
     links: tuple[Link, ...]
     partial: PartialDecoder | None
+    effort: float
 
     def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
         """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
