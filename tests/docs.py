@@ -216,6 +216,18 @@ the way raises `TypeError` or `OverflowError` before anything is sent. Several r
 of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a
 write on condition: `change` starts again where others came first, but not where an answer was lost.
 
+**Connections.** At most `connections` to a server, kept alive and shared by the nodes that are opened through one
+another; after a fork each process has its own. Plain `http://` goes from the socket straight into the result, https and
+proxies through urllib3. Proxies of the environment are not used, and redirects are not followed.
+`hyperslab.client.HTTPTransport` takes `connect_timeout` and `read_timeout` (seconds; the latter for the next bytes, not
+for all), `proxy`, and `pool_options` for urllib3 (`ca_certs`, `cert_file`, …):
+
+```python
+from hyperslab.client import HTTPTransport
+
+RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/brain", transport=HTTPTransport(read_timeout=5))
+```
+
 **Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
 `urllib3.exceptions` where the server cannot be reached; numpy's own (`IndexError`, `ValueError`) for what is wrong
 before anything is asked.

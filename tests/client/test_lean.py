@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,6 +128,21 @@ def test_small_packets_do_not_wait(lean: HTTPTransport, monkeypatch: pytest.Monk
         get(lean, server.url + "/")
 
         assert opened[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_without_httptools_everything_goes_through_urllib3() -> None:
+    program = """
+import sys
+sys.modules["httptools"] = None
+from hyperslab.client import HTTPTransport
+response = HTTPTransport().request("GET", sys.argv[1], headers={}, body=None)
+assert response.read() == b"hello"
+response.close()
+"""
+    with raw_server(answering(OK)) as server:
+        subprocess.run([sys.executable, "-c", program, server.url + "/"], check=True, timeout=60)
+
+        assert len(server.requests) == 1
 
 
 def test_a_server_that_limits_uploads_says_so_and_goes_on(lean: HTTPTransport, tmp_path: Path) -> None:
