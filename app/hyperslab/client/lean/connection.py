@@ -21,7 +21,7 @@ _NOTHING: Final = memoryview(b"")
 class Connection:
     """Not for several threads at once. What arrives beyond a head is kept, and handed out first."""
 
-    __slots__ = ("_begin", "_buffer", "_end", "_origin", "_poll", "_sent", "_socket", "_timeout", "_view")
+    __slots__ = ("_begin", "_buffer", "_end", "_origin", "_poll", "_socket", "_timeout", "_view")
 
     def __init__(self, origin: Origin, connected: socket.socket, timeout: float) -> None:
         self._origin = origin
@@ -32,7 +32,6 @@ class Connection:
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._begin = self._end = 0  # what is in the buffer and was not handed out
-        self._sent = True
 
     @classmethod
     def open(cls, origin: Origin, *, connect_timeout: float, read_timeout: float) -> Connection:
@@ -53,13 +52,14 @@ class Connection:
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may follow: all is sent, nothing came too much, and the server has not left."""
-        return self._sent and self._begin == self._end and not self._poll.poll(0)
+        """Whether another request may follow: nothing came too much, and the server has not left."""
+        return self._begin == self._end and not self._poll.poll(0)
 
     def exchange(self, method: str, head: bytes, body: memoryview) -> Head:
         """Send a request and receive the head of its answer.
 
-        Where the answer comes while the body is on its way, the rest stays here. Raises `ProtocolError` and urllib3's
+        Where the answer comes while the body is on its way, the rest stays here and the connection ends with the
+        answer. Raises `ProtocolError` and urllib3's
         `TimeoutError`.
         """
         self._begin = self._end = 0
@@ -69,7 +69,7 @@ class Connection:
                 rest = self._send(rest)
             answer = parse_head(self._receive_head(), method)
             if answer.status >= 200:  # those below announce another one (RFC 9110 §15.2)
-                self._sent = not rest
+                answer.keep_alive = answer.keep_alive and not rest
                 return answer
 
     def receive_into(self, buffer: memoryview) -> int:

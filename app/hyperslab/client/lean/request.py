@@ -18,6 +18,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+", re.ASCII)
 _BREAKS = re.compile("[\r\n\0]")
 _FRAMING = frozenset({"host", "content-length", "transfer-encoding", "connection", "keep-alive", "expect", "te"})
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_METHODS = _WITHOUT_BODY | {"PUT", "POST", "PATCH"}
 
 
 class Unusual(Exception):
@@ -58,8 +59,11 @@ def split_url(url: str) -> tuple[str, str]:
 def encode_head(method: str, target: str, authority: str, headers: Mapping[str, str], body: Body | None) -> bytes:
     """The head of a request.
 
-    Raises `Unusual` for headers that frame a message, and `ValueError` for what would break out of its line.
+    Raises `Unusual` for other methods and for headers that frame a message, and `ValueError` for what would break out
+    of its line.
     """
+    if method not in _METHODS:
+        raise Unusual
     lines = [f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n"]
     names = set()
     for name, value in headers.items():
