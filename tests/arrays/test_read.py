@@ -299,3 +299,28 @@ def test_a_chunk_that_slabs_cut_is_decoded_once(tmp_path: Path) -> None:
 
             assert body == values.tobytes()
             assert sorted(store.gets) == ["a/0.0", "a/0.1", "a/1.0", "a/1.1"]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "room", "slab"),
+    [
+        (None, 0, 1024),  # a full house: cut the rows of chunks, which can be entered midway
+        (None, 1 << 20, 4096),  # there is memory: do not cut them
+        ({"id": "zlib", "level": 1}, 0, 4096),  # a cut would decode each chunk four times
+        ({"id": "zlib", "level": 1}, 1 << 20, 4096),
+    ],
+)
+def test_slabs_are_as_large_as_the_memory_that_is_free_allows(
+    tmp_path: Path, compressor: Any, room: int, slab: int
+) -> None:
+    values = np.arange(64 * 64, dtype="<i2").reshape(64, 64)
+    zarr_array(tmp_path, values, (32, 32), compressors=compressor)
+    with service_on(tmp_path, slab_bytes=1024) as service:
+        reader, plan = service.reader, service.reader.plan_items(open_array(service), ())
+        chosen = reader.choose_slab(plan, room)
+        slabs = [bytes(each) for each in reader.stream(plan, 0, plan.nbytes, slab_bytes=chosen)]
+
+    assert chosen == slab
+    assert {len(each) for each in slabs} == {slab}
+    assert b"".join(slabs) == values.tobytes()
+    assert reader.stream_memory(plan, chosen) <= max(room // 2, 3 * slab + 2 * 1024)

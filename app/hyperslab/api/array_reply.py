@@ -163,7 +163,8 @@ def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, fl
         return Produced(objects.produce, memory=_text_memory(reader, plan), head=objects.head)
     if encode is None:
         prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
-        return SliceBody(reader, context.warm_keys, plan, prefix, timings)
+        slab_bytes = reader.choose_slab(plan, context.service.in_flight.room)
+        return SliceBody(reader, context.warm_keys, plan, prefix, slab_bytes, timings)
     return Produced(
         partial(produce_text, reader, plan, encode, timings),
         memory=_text_memory(reader, plan),

@@ -36,6 +36,7 @@ class SliceBody:
     warm: WarmKeys
     plan: ReadPlan
     prefix: bytes
+    slab_bytes: int
     timings: Timings
 
     @property
@@ -44,7 +45,7 @@ class SliceBody:
 
     @property
     def memory(self) -> int:
-        return self.reader.stream_memory(self.plan)
+        return self.reader.stream_memory(self.plan, self.slab_bytes)
 
     def head(self) -> Headers:
         plan = self.plan
@@ -93,7 +94,8 @@ class SliceBody:
         before = len(self.prefix)
         head = self.prefix[part.start : part.stop]
         cached = self.reader.count_cached(self.plan)
-        slabs = self.reader.stream(self.plan, max(part.start - before, 0), max(part.stop - before, 0), cancel)
+        start, stop = max(part.start - before, 0), max(part.stop - before, 0)
+        slabs = self.reader.stream(self.plan, start, stop, cancel, slab_bytes=self.slab_bytes)
         pieces: Iterator[Buffer] = _joined(head, slabs) if head else slabs
         return Opened(pieces, lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings))
 

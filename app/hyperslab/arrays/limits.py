@@ -40,6 +40,11 @@ class BytesInFlight:
     def held(self) -> int:
         return self._held
 
+    @property
+    def room(self) -> int:
+        """What is left at the moment."""
+        return max(0, self.limit - self._held)
+
 
 def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
     """Raise `TooLarge` for a selection whose bytes 63 bits do not count, and for an empty one that would be so without

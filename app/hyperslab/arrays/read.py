@@ -25,7 +25,7 @@ from hyperslab.wire import SelectionItem
 _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
 _SLABS_BESIDE = 2
-"""What fetching and decoding hold on to beside the slabs of a stream, in slabs: measured with 64 clients at once."""
+"""What fetching and decoding hold on to beside them, in slabs of the usual size: measured with 64 clients at once."""
 _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
@@ -123,26 +123,32 @@ class Reader:
         cost.add(touched=plan.touched)
         return out
 
-    def stream(self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None) -> SlabStream:
-        """Bytes ``[start, stop)`` of the C-order answer, a slab at a time; see `SlabStream`."""
-        return SlabStream(self, plan, (start, stop), cancel)
+    def stream(
+        self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
+    ) -> SlabStream:
+        """Bytes ``[start, stop)`` of the C-order answer, a slab of at most ``slab_bytes`` (default: what `choose_slab`
+        says for a full house) at a time; see `SlabStream`."""
+        return SlabStream(self, plan, (start, stop), slab_bytes or self.choose_slab(plan), cancel)
 
-    def slab_limit(self, plan: ReadPlan) -> int:
-        """The largest slab of a stream, in bytes.
+    def choose_slab(self, plan: ReadPlan, room: int = 0) -> int:
+        """The largest slab of a stream, in bytes, where answers may take ``room`` bytes more.
 
-        A chunk row that is cut decodes its chunks once for each cut, unless they can be entered midway: then slabs of
-        up to four times the usual size are worth their memory.
+        A chunk row that is cut reads its chunks once for each cut. Slabs of up to four times the usual size, which cut
+        it less often, are worth their memory where there is much of it; and in any case where they need not cut it and
+        a chunk cannot be entered midway.
         """
-        row = row_nbytes(plan)
-        fits = row <= LARGEST_SLAB * self.slab_bytes
-        if enters_midway(plan) or row <= self.slab_bytes or not fits:
+        row, largest = row_nbytes(plan), LARGEST_SLAB * self.slab_bytes
+        if row <= self.slab_bytes:
             return self.slab_bytes
-        return row
+        if not enters_midway(plan):
+            return row if row <= largest else self.slab_bytes
+        larger = min(row, largest)
+        return larger if self.stream_memory(plan, larger) <= room // 2 else self.slab_bytes
 
-    def stream_memory(self, plan: ReadPlan) -> int:
+    def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
         """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
-        slabs = _BUFFERS_PER_STREAM + _SLABS_BESIDE
-        return min(plan.nbytes, slabs * self.slab_limit(plan)) + self.working_memory(plan)
+        slabs = _BUFFERS_PER_STREAM * slab_bytes + _SLABS_BESIDE * self.slab_bytes
+        return min(plan.nbytes, slabs) + self.working_memory(plan)
 
     def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, encoded and decoded.
@@ -177,7 +183,9 @@ class SlabStream:
     use from one thread at a time.
     """
 
-    def __init__(self, reader: Reader, plan: ReadPlan, interval: tuple[int, int], cancel: Cancel | None) -> None:
+    def __init__(
+        self, reader: Reader, plan: ReadPlan, interval: tuple[int, int], slab_bytes: int, cancel: Cancel | None
+    ) -> None:
         self.cost = ReadCost()
         self._reader = reader
         self._plan = plan
@@ -189,7 +197,7 @@ class SlabStream:
                 plan.inner_shape,
                 itemsize=plan.dtype.itemsize,
                 grid=plan.array.metadata.grid,
-                limit_bytes=reader.slab_limit(plan),
+                limit_bytes=slab_bytes,
                 start=self._start,
                 stop=self._stop,
             )
