@@ -115,6 +115,18 @@ def test_the_connection_goes_on_where_the_body_ends(make: Make, answer: bytes, b
         assert server.connections == 1
 
 
+def test_what_follows_a_chunked_body_is_no_header(make: Make) -> None:
+    answer = (
+        CHUNKED.replace(b"\r\n\r\n", b'\r\nETag: "good"\r\n\r\n') + b'5\r\nhello\r\n0\r\nETag: "bad"\r\nX: y\r\n\r\n'
+    )
+    with raw_server(answering(answer)) as server:
+        response = ask(make(), server.url + "/")
+
+        assert response.read() == b"hello"
+        assert response.headers["ETag"] == '"good"'
+        assert "X" not in response.headers
+
+
 def test_an_answer_to_head_has_no_body(make: Make) -> None:
     with raw_server(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", OK)) as server:
         transport = make(connections=1)

@@ -64,28 +64,29 @@ def encode_head(method: str, target: str, authority: str, headers: Mapping[str, 
     """
     if method not in _METHODS:
         raise Unusual
-    lines = [f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n"]
+    length = ""
+    if body is not None:
+        length = f"Content-Length: {memoryview(body).nbytes}\r\n"
+    elif method not in _WITHOUT_BODY:
+        length = "Content-Length: 0\r\n"
+    lines = _header_lines(tuple(headers.items()))
+    return f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{lines}{length}\r\n".encode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _header_lines(headers: tuple[tuple[str, str], ...]) -> str:
+    """The lines of headers that, in most programs, are the same for all requests."""
     names = set()
-    for name, value in headers.items():
-        names.add(_normal_name(name))
+    lines = []
+    for name, value in headers:
+        if not _TOKEN.fullmatch(name):
+            raise ValueError(f"no name of a header: {name!r}")
         if _BREAKS.search(value):
             raise ValueError(f"header {name}: its value has a line break or a NUL")
+        names.add(name.lower())
         lines.append(f"{name}: {value}\r\n")
+    if not names.isdisjoint(_FRAMING):
+        raise Unusual
     if "accept-encoding" not in names:
         lines.append("Accept-Encoding: identity\r\n")
-    if body is not None:
-        lines.append(f"Content-Length: {memoryview(body).nbytes}\r\n")
-    elif method not in _WITHOUT_BODY:
-        lines.append("Content-Length: 0\r\n")
-    lines.append("\r\n")
-    return "".join(lines).encode("latin-1")
-
-
-@lru_cache(maxsize=256)
-def _normal_name(name: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"no name of a header: {name!r}")
-    normal = name.lower()
-    if normal in _FRAMING:
-        raise Unusual
-    return normal
+    return "".join(lines)
