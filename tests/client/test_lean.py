@@ -20,7 +20,7 @@ from hyperslab.client import HTTPTransport
 from hyperslab.client.transport import BROKEN_CONNECTION
 from hyperslab.settings import Settings, StoreSettings
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
-from tests.client.test_transports import OK, REFUSED, ask, get
+from tests.client.test_transports import CHUNKED, OK, REFUSED, ask, get
 from tests.server import served
 
 
@@ -57,6 +57,14 @@ def test_plain_http_needs_nothing_of_urllib3s_pools(lean: HTTPTransport, monkeyp
 def test_an_answer_that_can_be_read_in_two_ways_is_refused(lean: HTTPTransport, answer: bytes) -> None:
     with raw_server(once(answer)) as server, pytest.raises(BROKEN_CONNECTION):
         get(lean, server.url + "/")
+
+
+def test_a_server_cannot_go_on_for_ever_behind_a_body(lean: HTTPTransport) -> None:
+    with raw_server(once(CHUNKED + b"5\r\nhello\r\n0\r\n", *[b"X: " + bytes([120]) * 60_000] * 4)) as server:
+        response = ask(lean, server.url + "/")
+        with pytest.raises(BROKEN_CONNECTION, match="without any"):
+            response.read()
+        response.close()
 
 
 def test_interim_answers_are_passed_over(lean: HTTPTransport) -> None:

@@ -17,6 +17,8 @@ from hyperslab.client.lean.pool import Pool
 from hyperslab.client.transport import Response
 
 _PIECE: Final = 256 << 10  # of a body that is read whole: its length is what the server says, which is not allocated
+_MOST_BARREN: Final = 64 << 10
+"""What follows the last chunk, like a head, may not go on for ever."""
 
 
 class Answer(ABC):
@@ -105,13 +107,14 @@ class Unsized(Answer):
 class Chunked(Answer):
     """A body in chunks, which httptools takes apart."""
 
-    __slots__ = ("_events", "_parser", "_piece")
+    __slots__ = ("_barren", "_events", "_parser", "_piece")
 
     def __init__(self, head: Head, connection: Connection, pool: Pool) -> None:
         super().__init__(head, connection, pool)
         self._parser = head.parser
         self._events = head.events
         self._piece = memoryview(b"")
+        self._barren = 0  # bytes since the last ones of the body
 
     def readinto(self, buffer: memoryview) -> int:
         while not self._piece and self._connection is not None:
@@ -129,6 +132,9 @@ class Chunked(Answer):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise ProtocolError(f"the body is not in chunks: {error}", error) from error
+        self._barren = 0 if self._events.pieces else self._barren + len(data)
+        if self._barren > _MOST_BARREN:
+            raise ProtocolError(f"more than {_MOST_BARREN} bytes of a body in chunks without any of the body")
         self._piece = memoryview(b"".join(self._events.pieces))
         self._events.pieces.clear()
         if self._events.complete:

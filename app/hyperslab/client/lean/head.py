@@ -41,7 +41,7 @@ class Events:
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
-        """Headers, and later what follows a body in chunks."""
+        """Headers; those behind a body in chunks go into a table of their own, which nobody reads."""
         self.pieces: list[bytes] = []
         """Parts of the body that nobody has taken yet."""
         self.complete = False
@@ -90,8 +90,8 @@ def parse_head(data: memoryview, method: str) -> Head:
     values = events.values
     length, chunked = _framing(values, without_body=status < 200 or status in (204, 304) or method == "HEAD")
     keep_alive = (length is not None or chunked) and _stays_open(parser.get_http_version(), values)
-    if chunked:  # what follows the body is no header
-        values = values.copy()
+    if chunked:
+        events.values = {}
     return Head(status, Headers(values), length, chunked, keep_alive, parser, events)
 
 
