@@ -128,6 +128,14 @@ def test_objects_are_read_back_as_they_were_written(items: list[Any]) -> None:
     assert [type(item) for item in read] == [type(item) for item in items]
 
 
+@pytest.mark.parametrize("text", ["<M8[0s]", "m8[ 0s]", "M8[+0D]", "M8[s/0]", "<M8[1s/4294967296]", "i4,M8[0s]", "a5"])
+def test_a_unit_of_time_that_numpy_would_divide_by_zero_for_never_reaches_it(text: str) -> None:
+    """It ends the process: no exception, a signal."""
+    for value in (text, [["a", text]], [["a", [["b", text, [2]]]]]):
+        with pytest.raises(ValueError, match=r"unit of time|giving up"):
+            wire.dtype_from_json(value)
+
+
 @pytest.mark.parametrize("dtype", ["<i4", ">u2", "|b1", "<f2", "<c16", "<M8[10s]", "|S3", "<U2", "|V5", "bfloat16"])
 def test_arrays_among_objects_keep_dtype_and_bytes(dtype: str) -> None:
     values = np.frombuffer(bytes(240), wire.dtype_from_json(dtype))

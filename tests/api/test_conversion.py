@@ -93,6 +93,11 @@ def test_conversions_that_lose_the_meaning_are_refused(text: str, source: str) -
         "float4_nonsense",
         "[1]",
         "<",
+        "a5",
+        "M8[0s]",
+        "<m8[00ns]",
+        "M8[s/0]",
+        "M8[",
     ],
 )
 def test_an_unknown_dtype_is_refused(text: str) -> None:

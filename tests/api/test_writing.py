@@ -52,6 +52,12 @@ def make(client: httpx.Client, **members: Any) -> httpx.Response:
     return answer
 
 
+def npy_of(descr: str) -> bytes:
+    """An npy file whose header says ``descr``."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (6, 8), }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(1024)
+
+
 def npy(values: NDArray[Any]) -> bytes:
     out = io.BytesIO()
     np.save(out, values)
@@ -309,6 +315,13 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
         ("PUT", SLICE, npy(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("'<M8[0s]'"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("'<M8\\x5bs/0]'"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("[('a', ('<M8[s/0]', (2,)))]"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("{'names': ['a'], 'formats': ['<M8[s/0]']}"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("5"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, b"PK\x03\x04" + bytes(400), NPY, 400, "bad-body"),
+        ("PUT", SLICE, bytes(192), {"Array-Dtype": '"<M8[s/0]"'}, 400, "bad-body"),
         ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), np.nan)), NPY, 400, "bad-body"),
         ("PUT", SLICE, b"1.5", JSON, 400, "bad-body"),
         ("PUT", SLICE, b'"NaN"', JSON, 400, "bad-body"),

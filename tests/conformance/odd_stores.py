@@ -47,44 +47,15 @@ OBJECTS: dict[str, list[Any]] = {
     "msgpack2": ["a", [1]],
 }
 DEEP: Any = json.loads("[" * 90 + "]" * 90)
-VALUES: list[Any] = [
-    *[
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        1.5,
-        -0.0,
-        2**31,
-        2**62 - 1,
-        2**63,
-        2**64,
-        2**70,
-        float("nan"),
-        float("inf"),
-        1e300,
-        10**400,
-    ],
-    *["", "x", "0", "NaN", "é\0", "\ud800", "9" * 5000, "AAAA", "<i4", "|O", "<U1000000", "/", ".", "F"],
-    *[
-        [],
-        [0],
-        [-1],
-        [1],
-        [1, 2, 3, 4],
-        [2**40, 2**40],
-        [2**63],
-        [1] * 100,
-        ["a"],
-        [None],
-        [[]],
-        [[["a", "<i4"]]],
-        DEEP,
-    ],
-    *[{}, {"id": None}, {"id": "pickle"}, {"id": "blosc", "shuffle": 9}, {"id": "zlib"}, {"": {}}, {"id": "vlen-utf8"}],
+NUMBERS = [0, -1, 1, 1.5, -0.0, 2**31, 2**62 - 1, 2**63, 2**64, 2**70, 10**400, 1e300, float("nan"), float("inf")]
+TEXTS = ["", "x", "0", "NaN", "é\0", "\ud800", "9" * 5000, "AAAA", "/", ".", "F"]
+TYPES = ["<i4", "|O", "<U1000000", "<M8[0s]", "<M8[s/0]"]
+LISTS: list[Any] = [[], [0], [-1], [1], [1, 2, 3, 4], [2**40, 2**40], [2**63], [1] * 100, ["a"], [None], [[]], DEEP]
+CONFIGURATIONS: list[Any] = [
+    *[{}, {"": {}}, {"id": None}, {"id": "pickle"}, {"id": "blosc", "shuffle": 9}, {"id": "zlib"}, {"id": "vlen-utf8"}],
+    [["a", "<i4"]],
 ]
+VALUES: list[Any] = [None, True, False, *NUMBERS, *TEXTS, *TYPES, *LISTS, *CONFIGURATIONS]
 AXES = [{"name": name, "type": kind} for name, kind in (("c", "channel"), ("y", "space"), ("x", "space"))]
 SCALE = [{"type": "scale", "scale": [1, 0.5, 0.5]}]
 DATASETS = [{"path": path, "coordinateTransformations": SCALE} for path in ("a", "b")]

@@ -55,6 +55,8 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
     ({"id": "delta", "dtype": "(2,)<i4"}, "delta.dtype"),
     ({"id": "delta", "dtype": [["a", "<i4"]]}, "delta.dtype"),
     ({"id": "delta", "dtype": "<i3"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "<M8[0s]"}, "delta.dtype"),
+    ({"id": "delta", "dtype": "<M8[s/0]"}, "delta.dtype"),
     ({"id": "delta", "dtype": "<i4", "astype": "|S4"}, "delta.astype"),
     ({"id": "quantize", "digits": 3, "dtype": "<i4"}, "quantize.dtype"),
     ({"id": "quantize", "digits": "3", "dtype": "<f4"}, "quantize.digits"),

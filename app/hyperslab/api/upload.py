@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from tokenize import TokenError
@@ -15,6 +16,7 @@ from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge, UnsupportedMediaType
+from hyperslab.wire import numpy_dtype
 
 
 async def read_body(request: Request, limit: int) -> bytearray:
@@ -73,18 +75,46 @@ def media_type(request: Request) -> str | None:
     return None if kind == _CURLS_DEFAULT else kind
 
 
-_NOT_NPY: Final = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, EOFError, MemoryError)
+_NOT_NPY: Final = (ValueError, TypeError, LookupError, SyntaxError, TokenError, RecursionError, EOFError, MemoryError)
 """What numpy's parser of headers, which is Python's own, may end with."""
+_LONGEST_HEADER: Final = 10_000
+"""In bytes, as numpy has it: more is dangerous to parse."""
 
 
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
     """The array of an npy file from where the stream stands; raises `BadBody`, also for objects, which would be
     code."""
+    start = stream.tell()
     try:
+        _check_descr(_npy_header(stream)["descr"])
+        stream.seek(start)
         array: NDArray[Any] = np.load(stream, allow_pickle=False)
     except _NOT_NPY as error:
         raise BadBody(f"the body is not npy: {error}") from error
     return array
+
+
+def _npy_header(stream: BinaryIO) -> dict[str, Any]:
+    """What the header of an npy file says (NEP 1), as numpy is about to read it."""
+    major, _ = np.lib.format.read_magic(stream)
+    size = int.from_bytes(stream.read(2 if major == 1 else 4), "little")
+    if size > _LONGEST_HEADER:
+        raise ValueError(f"its header has {size} bytes")
+    header: dict[str, Any] = literal_eval(str(stream.read(size), "utf8" if major == 3 else "latin1"))
+    return header
+
+
+def _check_descr(descr: Any) -> None:
+    """Raise `ValueError` for type strings that numpy itself must not see."""
+    if isinstance(descr, str):
+        numpy_dtype(descr)
+    elif isinstance(descr, tuple):  # the items of a subarray
+        _check_descr(descr[0])
+    elif isinstance(descr, list):
+        for field in descr:
+            _check_descr(field[1])
+    else:
+        raise ValueError(f"{descr!r:.80} is no dtype")  # noqa: TRY004 - about the header, not about Python
 
 
 def parse_json_body(body: bytes | bytearray, limit: int) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused
+from hyperslab.wire import numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = 
 
 def dtype_of(text: str) -> np.dtype[Any]:
     """The dtype that a codec's configuration names; numpy's spellings are allowed here, as in old data."""
-    return np.dtype(text)
+    return numpy_dtype(text)
 
 
 def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[str, Parameter], key: str) -> None:
@@ -117,7 +118,7 @@ def _is_dtype(value: Any, kinds: str) -> bool:
     if not isinstance(value, str) or len(value) > 32 or "," in value or "(" in value:
         return False
     try:
-        dtype = np.dtype(value)
+        dtype = numpy_dtype(value)
     except (TypeError, ValueError, SyntaxError):
         return False
     return dtype.kind in kinds and (dtype.itemsize > 0 or dtype.kind == "O")

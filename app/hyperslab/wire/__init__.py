@@ -6,7 +6,14 @@ text is numpy's view of a Zarr v2 dtype (the strict rules are in `engine.dtypes`
 
 from __future__ import annotations
 
-from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json, format_dtype, npy_dtype, parse_dtype
+from hyperslab.wire.dtypes import (
+    dtype_from_json,
+    dtype_to_json,
+    format_dtype,
+    npy_dtype,
+    numpy_dtype,
+    parse_dtype,
+)
 from hyperslab.wire.headers import (
     ARRAY_CHUNKS,
     ARRAY_DTYPE,
@@ -50,6 +57,7 @@ __all__ = [
     "format_dtype",
     "format_selection",
     "npy_dtype",
+    "numpy_dtype",
     "pack_objects",
     "parse_dtype",
     "parse_selection",

@@ -10,6 +10,21 @@ from typing import Any
 import numpy as np
 
 _EXTENSION = re.compile(r"bfloat16|float8_\w+|float4_\w+|int[24]|uint[24]")
+_OLD_ALIAS = re.compile(r"[<>|=]?a[0-9]*")
+_TIME = re.compile(r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]")
+
+
+def numpy_dtype(text: str) -> np.dtype[Any]:
+    """What numpy calls ``text``, which may come from anybody; raises `ValueError` and `TypeError`.
+
+    numpy divides by the multiple and the divisor of a unit of time whatever they are: ``M8[0s]`` and ``M8[s/0]`` would
+    end the process. So there is no divisor here, and no multiple of zero.
+    """
+    if "[" in text and not _TIME.fullmatch(text):
+        raise ValueError(f"{text[:80]!r}: expected a unit of time, such as [ns] or [10s]")
+    if _OLD_ALIAS.fullmatch(text):
+        raise ValueError(f"{text!r}: numpy is giving up this name of 'S', and Zarr never had it")
+    return np.dtype(text)
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
@@ -19,7 +34,7 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
     what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
     """
     if isinstance(value, str):
-        return _extension_dtype(value) if _EXTENSION.fullmatch(value) else np.dtype(value)
+        return _extension_dtype(value) if _EXTENSION.fullmatch(value) else numpy_dtype(value)
     packed = [_field_from_json(field) for field in value]
     if all(name for name, _ in packed):
         return np.dtype(packed)
