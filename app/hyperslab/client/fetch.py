@@ -22,7 +22,7 @@ from hyperslab.client.source import Source
 from hyperslab.client.transport import BROKEN_CONNECTION, Response
 from hyperslab.errors import ArrayChanged, TooLarge
 
-SMALL = 64 << 10
+SMALL = 256 << 10
 """Bytes of an answer that is rather asked for again than resumed."""
 _SCRATCH = 1 << 20
 _DIRECT = 64 << 10  # a contiguous run of this size is worth a read of its own
