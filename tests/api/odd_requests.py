@@ -47,7 +47,7 @@ SELECTIONS = words(
 )
 DTYPES = words(
     "safe <f4 float32 |u1 |O <U5 M8[ns] object bfloat16 int4 x <f4,<i4 V8 f <i3 (2,)f4 %00 <c16 m8 datetime64[h] p "
-    "<f16 a5 M8[0s] M8[s/0]"
+    "<f16 a5 M8[0s] M8[s/0] M8[as]"
 )
 TILE_VALUES = words(
     "0 1 -1 10 true auto minmax dtype 0,1 1,0 nan inf,-inf 1e400 FF0000 viridis viridis_r [] {} [[1,2]] x,y z,y 0,2 "

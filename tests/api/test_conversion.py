@@ -103,3 +103,11 @@ def test_conversions_that_lose_the_meaning_are_refused(text: str, source: str) -
 def test_an_unknown_dtype_is_refused(text: str) -> None:
     with pytest.raises(BadParameter):
         converted(text, np.dtype("<i4"))
+
+
+@pytest.mark.parametrize(
+    ("text", "source"), [("M8[as]", "<M8[s]"), ("M8[2147483647as]", "<M8[s]"), ("M8[2147483647Y]", "<M8[as]")]
+)
+def test_units_of_time_that_are_too_far_apart_are_refused(text: str, source: str) -> None:
+    with pytest.raises(NotRepresentable):
+        converted(text, np.dtype(source))

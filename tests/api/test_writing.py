@@ -294,6 +294,20 @@ def test_a_time_that_its_unit_cannot_count_is_refused(client: httpx.Client) -> N
     problem(client.put(SLICE, content=b'"-0001-01-01"', headers=JSON), 400, "bad-body")
 
 
+@pytest.mark.parametrize("casting", ["safe", "same_kind", "unsafe"])
+@pytest.mark.parametrize(
+    ("dtype", "sent"), [("<M8[s]", "<M8[as]"), ("<M8[as]", "<M8[2147483647Y]"), ("<m8[Y]", "<m8[as]")]
+)
+def test_times_whose_units_are_too_far_apart_are_refused(
+    client: httpx.Client, dtype: str, sent: str, casting: str
+) -> None:
+    make(client, dtype=dtype)
+
+    answer = client.put(SLICE, params={"casting": casting}, content=npy(np.zeros((6, 8), sent)), headers=NPY)
+
+    problem(answer, 400, "bad-body")
+
+
 def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp_path: Path) -> None:
     make(client)
     body = np.ones((6, 8), "<i4").tobytes()

@@ -15,6 +15,7 @@ DType = np.dtype[Any]
 
 _SAFE: Final = "safe"
 _SPELLING = re.compile(r"[<>|=]?[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?", re.ASCII)
+_TOO_FAR_APART = "between the two units of time lies a factor that 64 bits do not hold"
 _EXPECTED = "'safe' or the dtype of a number, such as '<f4', '|u1' or 'float32'"
 
 
@@ -31,7 +32,11 @@ def converted(text: str | None, source: DType) -> DType | None:
     target = _safe(source) if text == _SAFE else _parse(text)
     if target == source:
         return None
-    if text != _SAFE and not _may_become(source, target):
+    try:
+        allowed = text == _SAFE or _may_become(source, target)
+    except OverflowError as error:
+        raise NotRepresentable(str(source), str(target), _TOO_FAR_APART) from error
+    if not allowed:
         raise NotRepresentable(str(source), str(target), "numpy's same_kind rule does not allow this conversion")
     return target
 
@@ -59,7 +64,10 @@ def _may_become(source: DType, target: DType) -> bool:
         return is_extension(target) or np.can_cast(np.float32, target, "same_kind")
     if is_extension(target):
         return source.kind in "biuf"
-    return bool(np.can_cast(source, target, "same_kind"))
+    allowed = bool(np.can_cast(source, target, "same_kind"))
+    if allowed and source.kind in "mM":
+        np.zeros(1, source).astype(target)  # numpy allows more than it can do, and says so by an OverflowError
+    return allowed
 
 
 def _safe(source: DType) -> DType:

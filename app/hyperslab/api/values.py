@@ -78,12 +78,19 @@ def parse_raw(body: bytes | bytearray | memoryview, dtype: np.dtype[Any], shape:
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[Any]:
-    """Values as ``dtype``; raises `BadBody` where numpy's rule ``casting`` forbids it or NaN would become an
-    integer."""
+    """Values as ``dtype``; raises `BadBody` where numpy's rule ``casting`` forbids it, NaN would become an integer, or
+    units of time are too far apart."""
     if values.dtype == dtype:
         return values
     if values.dtype == npy_dtype(dtype):
         return np.ascontiguousarray(values).view(dtype)
+    try:
+        return _converted(values, dtype, casting)
+    except OverflowError as error:
+        raise BadBody(f"dtype of the body: {error}", dtype_to_json(dtype), dtype_to_json(values.dtype)) from error
+
+
+def _converted(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[Any]:
     if not np.can_cast(values.dtype, dtype, casting=casting):  # type: ignore[arg-type]
         hint = f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)"
         raise BadBody(hint, dtype_to_json(dtype), dtype_to_json(values.dtype))
