@@ -9,12 +9,26 @@ from hyperslab.tiles.statistics import Sample, histogram
 
 
 @pytest.mark.parametrize(
-    "values", [[5.0, 5.0], [0.0, 0.0], [1.0, np.nextafter(1.0, 2.0)], [-1e300, np.nextafter(-1e300, 0)]]
+    ("dtype", "values"),
+    [
+        ("<f8", [5.0, 5.0]),
+        ("<f8", [0.0, 0.0]),
+        ("<f8", [1.0, np.nextafter(1.0, 2.0)]),
+        ("<f8", [-1e300, np.nextafter(-1e300, 0)]),
+        ("<f8", [0.0, 5e-324]),
+        ("<f8", [-1.7e308, 1.7e308]),
+        ("<f4", [0.0, 1.4e-45]),
+        (">f4", [1.0, np.nextafter(np.float32(1), np.float32(2))]),
+        ("<f2", [0.0, 6e-8]),
+        ("<u8", [0, 2**64 - 1]),
+        ("<i8", [2**62, 2**62 + 1]),
+        ("<i8", [-(2**63), 2**63 - 1]),
+    ],
 )
-def test_values_that_hardly_differ_have_a_histogram(values: list[float]) -> None:
-    array = np.array(values)
+def test_values_that_hardly_differ_or_differ_greatly_have_a_histogram(dtype: str, values: list[float]) -> None:
+    array = np.array(values, dtype)
 
-    counts, edges = histogram(Sample(array, array.min(), array.max(), (), True, "tag"), 256)
+    counts, edges = histogram(Sample(array, float(array.min()), float(array.max()), (), True, "tag"), 256)
 
     assert counts.sum() == 2
     assert (np.diff(edges) > 0).all()

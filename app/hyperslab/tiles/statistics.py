@@ -173,11 +173,12 @@ def one_component(values: NDArray, component: Component | None) -> NDArray:
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
     """Counts ``(bins,)`` and edges ``(bins + 1,)`` from the least to the largest value."""
-    low, high = sample.minmax
+    low, high = (bound / 2 for bound in sample.minmax)  # their distance may be more than the largest number
     if low + (high - low) / bins <= low:  # no bin can be that narrow: a number has only so many digits
         high = low + max(abs(low), 1.0) * 1e-6
-    counts, edges = np.histogram(sample.values, bins=bins, range=(low, high))
-    return counts, edges
+    # as float64: numpy makes edges of the values' own type, of which there may not be that many between the bounds
+    counts, edges = np.histogram(sample.values / np.float64(2), bins=bins, range=(low, high))
+    return counts, 2 * edges
 
 
 def _summary(values: NDArray, *, exact: bool, tag: str) -> Sample:
