@@ -16,7 +16,7 @@ from hyperslab.wire import dtype_from_json, unpack_objects
 Codecs = Sequence[Mapping[str, Any]]
 
 
-def parse_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...], codecs: Codecs) -> NDArray[Any]:
+def parse_objects(body: bytes | memoryview, shape: tuple[int, ...], codecs: Codecs) -> NDArray[Any]:
     """Objects of ``shape``, or one alone (0-d) for all of it, from the layout of `wire.objects`; raises `BadBody`."""
     items = unpack(body)
     count = prod(shape)
@@ -25,7 +25,7 @@ def parse_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...], 
     return as_objects(items, codecs).reshape(shape if len(items) == count else ())
 
 
-def unpack(body: bytes | bytearray | memoryview) -> list[Any]:
+def unpack(body: bytes | memoryview) -> list[Any]:
     """The items of a body; raises `BadBody`."""
     try:
         return unpack_objects(body)

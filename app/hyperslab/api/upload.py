@@ -19,29 +19,54 @@ from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge, Unsuppo
 from hyperslab.wire import numpy_dtype
 
 
-async def read_body(request: Request, limit: int) -> bytearray:
-    """The whole body.
+async def read_body(request: Request, limit: int) -> memoryview:
+    """The whole body, as bytes that may be written to.
 
     Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, `Cancelled` where the client leaves
     before its end, and what `check_whole` raises.
     """
     check_whole(request)
-    _check_length(request.header(b"content-length"), limit)
+    body = _Received(_check_length(request.header(b"content-length"), limit), limit)
     digest = ContentDigest.parse(request.header(b"content-digest"))
-    body = bytearray()
     more = True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise Cancelled
         piece = message.get("body", b"")
-        if len(body) + len(piece) > limit:
-            raise TooLarge("the body of a request", len(body) + len(piece), limit)
         digest.update(piece)
-        body += piece
+        body.add(piece)
         more = message.get("more_body", False)
     digest.check()
-    return body
+    return body.data
+
+
+class _Received:
+    """What has come of a body; memory for all of it at once where its length was told, and touched as it fills."""
+
+    def __init__(self, length: int | None, limit: int) -> None:
+        self._limit = limit
+        self._length = 0
+        self._buffer = np.empty(length or 0, np.uint8)
+
+    @property
+    def data(self) -> memoryview:
+        return memoryview(self._buffer)[: self._length]  # type: ignore[arg-type]
+
+    def add(self, piece: bytes) -> None:
+        """Raises `TooLarge`."""
+        start, stop = self._length, self._length + len(piece)
+        if stop > self._limit:
+            raise TooLarge("the body of a request", stop, self._limit)
+        if stop > len(self._buffer):
+            self._grow(stop)
+        self._buffer[start:stop] = np.frombuffer(piece, np.uint8)
+        self._length = stop
+
+    def _grow(self, least: int) -> None:
+        buffer = np.empty(min(max(least, 2 * len(self._buffer)), self._limit), np.uint8)
+        buffer[: self._length] = self._buffer[: self._length]
+        self._buffer = buffer
 
 
 def check_whole(request: Request) -> None:
@@ -60,7 +85,7 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 
 
 @asynccontextmanager
-async def received_body(context: Context, request: Request) -> AsyncIterator[bytearray]:
+async def received_body(context: Context, request: Request) -> AsyncIterator[memoryview]:
     """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`."""
     limit = context.options.max_upload_bytes
     length = _check_length(request.header(b"content-length"), limit)
@@ -117,7 +142,7 @@ def _check_descr(descr: Any) -> None:
         raise ValueError(f"{descr!r:.80} is no dtype")  # noqa: TRY004 - about the header, not about Python
 
 
-def parse_json_body(body: bytes | bytearray, limit: int) -> Any:
+def parse_json_body(body: bytes | memoryview, limit: int) -> Any:
     """The value of a JSON body; raises `BadBody`."""
     try:
         return parse_json(bytes(body), limit=limit)

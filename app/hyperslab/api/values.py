@@ -47,7 +47,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     return Target(parse_dtype(field.json), shape + field.shape, field.shape, codecs)
 
 
-def parse_values(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     """The values of a body, of ``wanted.shape``, or one item to be broadcast.
 
     Without a Content-Type a body is raw. Raises `BadBody` (which names what was expected and found) and
@@ -61,13 +61,13 @@ def parse_values(request: Request, body: bytearray, wanted: Target) -> NDArray[A
     return parse(request, body, wanted)
 
 
-def _from_objects(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def _from_objects(_: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     if not wanted.dtype.is_object:
         raise BadBody("objects for an array of fixed-size items", wanted.dtype.json, "|O")
     return parse_objects(body, wanted.shape, wanted.codecs)
 
 
-def parse_raw(body: bytes | bytearray | memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def parse_raw(body: bytes | memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """C-order items of a fixed size as they are stored; raises `BadBody` where their number is another."""
     expected = prod(shape) * dtype.itemsize
     if len(body) != expected:
@@ -99,13 +99,13 @@ def _converted(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDAr
     return values.astype(dtype)
 
 
-def _from_raw(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def _from_raw(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     if wanted.dtype.is_object:
         return _from_objects(request, body, wanted)
     return parse_raw(body, wanted.dtype.numpy, wanted.shape)
 
 
-def _from_npy(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def _from_npy(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     values = parse_npy(io.BytesIO(body))
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody("the shape of the npy body", list(wanted.shape), list(values.shape))
@@ -113,7 +113,7 @@ def _from_npy(request: Request, body: bytearray, wanted: Target) -> NDArray[Any]
     return cast(values, wanted.dtype.numpy, casting)
 
 
-def _from_json(_: Request, body: bytearray, wanted: Target) -> NDArray[Any]:
+def _from_json(_: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     document = parse_json_body(body, len(body) + 1)
     return values_from_json(document, wanted.dtype, wanted.shape, wanted.codecs)
 
@@ -140,7 +140,7 @@ def _json_header(name: str, text: str) -> Any:
         raise BadBody(f"{name} is not JSON", "a list of sizes", text) from error
 
 
-_PARSERS: Final[Mapping[str, Callable[[Request, bytearray, Target], NDArray[Any]]]] = {
+_PARSERS: Final[Mapping[str, Callable[[Request, memoryview, Target], NDArray[Any]]]] = {
     RAW: _from_raw,
     NPY: _from_npy,
     JSON: _from_json,

@@ -115,7 +115,7 @@ async def scatter(context: Context, request: Request) -> Answer:
 
 
 def _scattered(
-    context: Context, request: Request, array: ArrayNode, body: bytearray, *, field: Field | None
+    context: Context, request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
     if _kind(request, body) == JSON:
@@ -133,7 +133,7 @@ def _scattered(
 
 
 def _scattered_json(
-    context: Context, array: ArrayNode, body: bytearray, *, field: Field | None
+    context: Context, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     document = parse_json_body(body, len(body) + 1)
     points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
@@ -151,12 +151,12 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
-def _kind(request: Request, body: bytearray) -> str:
+def _kind(request: Request, body: memoryview) -> str:
     """The media type of a body, told by its first bytes where the client has not said it."""
-    return media_type(request) or (NPY if body.startswith(_NPY_MAGIC) else JSON)
+    return media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
 
 
-def _parse(body: bytearray, kind: str, limit: int) -> NDArray[Any]:
+def _parse(body: memoryview, kind: str, limit: int) -> NDArray[Any]:
     if kind == NPY:
         return parse_npy(io.BytesIO(body))
     if kind == JSON:

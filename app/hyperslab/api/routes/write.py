@@ -153,7 +153,7 @@ async def _put(
     return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
 
 
-def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: int) -> NDArray[Any]:
+def _appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
     """The values to append: npy says its shape, raw bytes have as many rows as their number makes."""
     metadata = array.metadata
     kind = media_type(request) or RAW
@@ -177,7 +177,7 @@ def _appended_values(request: Request, body: bytearray, array: ArrayNode, axis: 
     raise UnsupportedMediaType(kind, [RAW, NPY, JSON, OBJECTS])
 
 
-def _appended_objects(body: bytearray, array: ArrayNode, axis: int) -> NDArray[Any]:
+def _appended_objects(body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
     """Whole rows of objects, as many as there are."""
     items = unpack(body)
     shape = array.metadata.shape
@@ -188,7 +188,7 @@ def _appended_objects(body: bytearray, array: ArrayNode, axis: int) -> NDArray[A
     return as_objects(items, target(array, whole, None).codecs).reshape(whole)
 
 
-def _json_rows(body: bytearray, array: ArrayNode, axis: int) -> int:
+def _json_rows(body: memoryview, array: ArrayNode, axis: int) -> int:
     """How long nested lists are along ``axis``."""
     part = parse_json_body(body, len(body) + 1)
     for _ in range(axis):
