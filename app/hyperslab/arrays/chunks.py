@@ -13,12 +13,13 @@ import numpy as np
 
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import Coords, Projection
+from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.scratch import Bytes, Scratch
-from hyperslab.arrays.sources import UNKNOWN, Fetched, make_source
+from hyperslab.arrays.sources import UNKNOWN, Fetched, Source, make_source
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkNotFound
@@ -76,7 +77,7 @@ class ChunkReader:
         self._cost = cost
         self._store = array.mount.store
         self._codec = array.metadata.codec
-        self._source = make_source(array)
+        self._source: Source | None = None
         self._scratch = memory.scratch
         nbytes = array.metadata.chunk_nbytes
         self._decoded_room = nbytes if array.metadata.codec.links else 0
@@ -158,7 +159,8 @@ class ChunkReader:
     ) -> None:
         memory = self._scratch.take(self._decoded_room + self._stored_room)
         start = perf_counter()
-        fetched = self._source.fetch(key, version, runs, memory[self._decoded_room :])
+        source = self._source = self._source or make_source(self._array)
+        fetched = source.fetch(key, version, runs, memory[self._decoded_room :])
         began = perf_counter()
         if fetched is None:
             self._absent(projection, out, key)

@@ -8,10 +8,9 @@ from math import prod
 
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import Coords
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
-from hyperslab.engine.grid import ChunkGrid
+from hyperslab.engine.grid import ChunkGrid, Coords
 
 _MOST_ASKED = 10_000
 """Above so many candidates a listing of what is there costs less than asking for each."""

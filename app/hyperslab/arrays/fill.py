@@ -11,13 +11,13 @@ from hyperslab.arrays.batches import BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import MOST_KEPT, Coords, PointsPlan, Projection, ReadPlan
+from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
 from hyperslab.cache import Recent
-from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
-from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.indexing import Selection, SliceAxis, project, touched
+from hyperslab.engine.chunk_rows import project_rows, single_row
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import ChunkProjection, Selection, SliceAxis, project, touched
 from hyperslab.storage.base import file_store
 
 _LARGEST_SHARE = 4
@@ -85,8 +85,14 @@ class Filler:
 
     def fill(self, task: Task) -> None:
         """Read what the task says. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` and `Cancelled`."""
-        task.cost.add(touched=task.count)
-        work, cancel = self._work(task), task.cancel
+        count, cancel = task.count, task.cancel
+        task.cost.add(touched=count)
+        if cancel is not None:
+            cancel.check()
+        if count <= 1:
+            self._fill_few(task)
+            return
+        work = self._work(task, count)
         if work.count > 1 and self._worth_threads(task.plan.array, work):
             self.pool(task.plan.array).each(work.items, work.count, work.each, cancel)
             return
@@ -94,6 +100,15 @@ class Filler:
             if cancel is not None:
                 cancel.check()
             work.each(item)
+
+    def _fill_few(self, task: Task) -> None:
+        """Without further ado: reading one small chunk takes less time than thinking about it."""
+        batches = self._batch_reader(task)
+        for projection in task.projections():
+            if batches is not None and isinstance(projection, ChunkProjection):
+                batches.read((single_row(projection),), task.out)
+            else:
+                self.chunk_reader(task.plan, self._versions(task.plan), task.cost).read(projection, task.out)
 
     def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
         """A reader of single chunks."""
@@ -113,17 +128,17 @@ class Filler:
         for pool in self._pools.values():
             pool.close()
 
-    def _work(self, task: Task) -> Work:
-        plan, out, count = task.plan, task.out, task.count
+    def _work(self, task: Task, count: int) -> Work:
+        plan, out = task.plan, task.out
         batches = self._batch_reader(task)
-        if batches is not None and task.selection is not None:
-            rows = _rows(task.selection, plan.array.metadata.grid, count=count, most=batches.most)
+        if batches is not None:
+            assert task.selection is not None
+            rows = project_rows(task.selection, plan.array.metadata.grid, batches.most)
             nbytes = plan.array.metadata.chunk_nbytes * min(count, batches.most)
             number = -(-count // batches.most)
             return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
         chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
-        nbytes = _decoded(plan) if count > 1 else 0
-        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), nbytes)
+        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), _decoded(plan))
 
     def _batch_reader(self, task: Task) -> BatchReader | None:
         """Where many small chunks are read around the cache."""
@@ -131,7 +146,7 @@ class Filler:
         if array.metadata.chunk_nbytes >= _SMALL_CHUNK or self._caching(plan) is not Caching.NEVER:
             return None
         store, decoder = file_store(array.mount.store), array.metadata.batch
-        if decoder is None or store is None:
+        if decoder is None or store is None or isinstance(plan, PointsPlan):
             return None
         if not plan.lookup.done:
             plan.lookup.forgo()
@@ -165,10 +180,6 @@ class Filler:
         row = row_nbytes(plan)
         cut = row > LARGEST_SLAB * self._slab_bytes and not enters_midway(plan)
         return cut and row <= self._cache.limit // 2
-
-
-def _rows(selection: Selection, grid: ChunkGrid, *, count: int, most: int) -> Iterable[ChunkRow]:
-    return map(single_row, project(selection, grid)) if count == 1 else project_rows(selection, grid, most)
 
 
 def _decoded(plan: ReadPlan | PointsPlan) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import numpy as np
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.touched import Chunks, Found, Lookup
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
     ChunkProjection,
     IndexAxis,
@@ -25,55 +26,15 @@ from hyperslab.engine.indexing import (
     Selection,
     SliceAxis,
     broadcast_points,
-    project,
     project_points,
-    touched,
-    touched_coords,
 )
 from hyperslab.errors import FieldRequired, FieldUnknown
 
-Coords = tuple[int, ...]
 Projection = ChunkProjection | PointProjection
-Found = tuple[Mapping[Coords, str | None] | None, str]
-"""Versions by chunk, and the tag."""
 
 MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
 _BATCH = 8_192
-
-
-class Lookup:
-    """The versions of the chunks that a plan touches, asked for at first use, and the tag made of them.
-
-    What is read before that could be older than the tag. So who reads without them says so with `forgo`, and asking
-    for them later is an error. Safe to call from many threads.
-    """
-
-    __slots__ = ("_find", "_found", "_lock", "forgone")
-
-    def __init__(self, find: Callable[[], Found]) -> None:
-        self._find = find
-        self._found: Found | None = None
-        self._lock = Lock()
-        self.forgone = False
-
-    @property
-    def done(self) -> bool:
-        """Whether the store was asked already."""
-        return self._found is not None
-
-    def forgo(self) -> None:
-        """Do without: data are about to be read."""
-        with self._lock:
-            self.forgone = self._found is None
-
-    def __call__(self) -> Found:
-        with self._lock:
-            if self.forgone:
-                raise RuntimeError("data were read before anyone asked for their versions")
-            if self._found is None:
-                self._found = self._find()
-            return self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +50,13 @@ class ReadPlan:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     nbytes: int
-    touched: int
+    chunks: Chunks
     lookup: Lookup
+
+    @property
+    def touched(self) -> int:
+        """How many chunks there are."""
+        return self.chunks.count
 
     @property
     def versions(self) -> Mapping[Coords, str | None] | None:
@@ -104,7 +70,7 @@ class ReadPlan:
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer."""
-        return project(self.selection, self.array.metadata.grid)
+        return self.chunks.projections()
 
     @property
     def item_bytes(self) -> int:
@@ -188,17 +154,15 @@ def make_plan(
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
     check_countable(shape, out_dtype.itemsize)
-    grid = array.metadata.grid
-    count = touched(selection, grid)
+    chunks = Chunks(selection, array.metadata.grid)
 
     def find() -> Found:
         digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
-        coords = touched_coords(selection, grid)
-        kept = _look_up(versions, array, coords, digest, keep=count <= MOST_KEPT, cancel=cancel)
+        kept = _look_up(versions, array, chunks.coords(), digest, keep=chunks.count <= MOST_KEPT, cancel=cancel)
         return kept, digest.hexdigest()
 
     nbytes = prod(shape) * out_dtype.itemsize
-    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, Lookup(find))
+    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, chunks, Lookup(find))
 
 
 def make_points_plan(

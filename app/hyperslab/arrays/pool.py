@@ -27,7 +27,7 @@ class WorkerPool:
 
         The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
         """
-        run = _Run(iter(items), work, cancel, batch=max(1, min(_LARGEST_BATCH, count // (4 * self.width))))
+        run = _Run(iter(items), work, cancel=cancel, count=count, share=4 * self.width)
         helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
         run.drain()
         for helper in helpers:
@@ -46,9 +46,12 @@ class WorkerPool:
 class _Run(Generic[T]):
     """Items that several threads take turns to fetch."""
 
-    def __init__(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None, *, batch: int) -> None:
+    def __init__(
+        self, items: Iterable[T], work: Callable[[T], None], *, cancel: Cancel | None, count: int, share: int
+    ) -> None:
         self._items = iter(items)
-        self._batch = batch
+        self._left = count
+        self._share = share
         self._work = work
         self._cancel = cancel
         self._lock = Lock()
@@ -71,9 +74,12 @@ class _Run(Generic[T]):
             self.errors.append(error)
 
     def _next_batch(self) -> list[T]:
-        """Some items that follow each other: taking turns for each of them costs more than a small chunk."""
+        """Some items that follow each other: taking turns for each of them costs more than a small chunk. Towards the
+        end they are fewer, so that all threads end together."""
         with self._lock:
-            return list(islice(self._items, self._batch))
+            batch = list(islice(self._items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
+            self._left -= len(batch)
+            return batch
 
 
 def _nothing(_: object) -> None:

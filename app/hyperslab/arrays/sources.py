@@ -27,7 +27,7 @@ UNKNOWN = "?"
 class Fetched:
     """A stored chunk as ``whole``; or its beginning as ``head`` and the ``parts`` that `PartialDecoder.ranges` named.
 
-    ``in_memory``: the parts lie in the memory that was lent, where they lie in the stored chunk.
+    ``in_memory``: all parts lie in the memory that was lent, where they lie in the stored chunk.
     """
 
     whole: Buffer | None
@@ -120,11 +120,13 @@ class NearSource:
         if size is None:
             return None
         if size > len(buffer):
-            stored = self.store.get(key)
-            return None if stored is None else Fetched(stored.data)
+            found = self.store.get(key)
+            return None if found is None else Fetched(found.data)
+        stored = buffer[:size]  # behind it lies what somebody else has left there
         if ranges is None:
-            return Fetched(buffer[:size])
-        return Fetched(None, buffer[:head], [(start, buffer[start:stop]) for start, stop in ranges], True)
+            return Fetched(stored)
+        parts = [(start, stored[start:stop]) for start, stop in ranges]
+        return Fetched(None, stored[:head], parts, in_memory=all(stop <= size for _, stop in ranges))
 
 
 def _ranges(

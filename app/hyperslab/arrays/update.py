@@ -12,8 +12,8 @@ import numpy as np
 
 from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key, chunk_nbytes
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import Coords
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict

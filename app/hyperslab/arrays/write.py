@@ -17,10 +17,11 @@ from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import Coords, PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
+from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import Field
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
 from hyperslab.storage.base import VersionConflict, WritersSafe

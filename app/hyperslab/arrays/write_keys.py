@@ -12,9 +12,9 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import Coords
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.write import Writer, node_lock
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     parse_attributes,

@@ -113,7 +113,7 @@ class _BloscBatch(BatchDecoder):
         data = memory.data
         for first, last in _present(extents):
             frames = [extent for extent in extents[first:last] if extent is not None]
-            if len(frames) < 2 or not self._decode_joined(data, frames, stack[first:last]):
+            if not self._decode_joined(data, frames, stack[first:last]):
                 places = self._shaped(stack[first:last])
                 for (start, stop), place, key in zip(frames, places, keys[first:last], strict=True):
                     self.codec.decode_into(data[start:stop], place, key)
@@ -121,7 +121,8 @@ class _BloscBatch(BatchDecoder):
     def _decode_joined(self, data: memoryview, frames: Sequence[Run], rows: NDArray) -> bool:
         """False where the frames differ, or one is broken: decoding them one by one tells which."""
         try:
-            decompress(join_frames(data, frames, self.nbytes), rows.reshape(-1), rows.nbytes)
+            frame = join_frames(data, frames, self.nbytes) if len(frames) > 1 else data[slice(*frames[0])]
+            decompress(frame, rows.reshape(-1), rows.nbytes)
         except (ValueError, RuntimeError):
             return False
         return True
@@ -129,4 +130,6 @@ class _BloscBatch(BatchDecoder):
 
 def _present(extents: Sequence[Run | None]) -> list[Run]:
     """The stretches of chunks that are there."""
+    if None not in extents:
+        return [(0, len(extents))]
     return merge_runs([(i, i + 1) for i, extent in enumerate(extents) if extent is not None], 0)

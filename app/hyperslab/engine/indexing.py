@@ -141,7 +141,7 @@ def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
 
 def is_plain(selection: Selection) -> bool:
     """Whether there are no lists of indices."""
-    return not any(isinstance(axis, ListAxis) for axis in selection.axes)
+    return ListAxis not in map(type, selection.axes)
 
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
@@ -185,9 +185,10 @@ def _axis_source(axis: Axis, chunk: int, size: int) -> Source:
 def product(sources: list[Source]) -> Iterator[tuple[AxisPart, ...]]:
     """All combinations, one part of each axis, the last axis fastest; lazy."""
     kept = [source for source in sources if isinstance(source, tuple)]
-    if len(kept) == len(sources):
-        yield from itertools.product(*kept)
-        return
+    return itertools.product(*kept) if len(kept) == len(sources) else _lazy_product(sources)
+
+
+def _lazy_product(sources: list[Source]) -> Iterator[tuple[AxisPart, ...]]:
     first, rest = sources[0], sources[1:]
     for part in axis_parts(first):
         for others in product(rest):

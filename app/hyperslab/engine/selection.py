@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -50,14 +50,17 @@ Axis: TypeAlias = IndexAxis | SliceAxis | ListAxis
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One `Axis` per axis of the array. Output axes are the slices and lists, in place."""
+    """One `Axis` per axis of the array. Output axes are the slices and lists, in place.
+
+    ``shape`` is that of the output: indices dropped.
+    """
 
     axes: tuple[Axis, ...]
+    shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the output: indices dropped."""
-        return tuple([_length(axis) for axis in self.axes if not isinstance(axis, IndexAxis)])
+    def __post_init__(self) -> None:
+        shape = tuple([_length(axis) for axis in self.axes if not isinstance(axis, IndexAxis)])
+        object.__setattr__(self, "shape", shape)
 
     @property
     def size(self) -> int:

@@ -1,0 +1,375 @@
+"""How reads go about it: what they ask the store for, which threads they use, and that the values are numpy's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numcodecs import Blosc, Zstd
+
+from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.scratch import Scratch
+from hyperslab.arrays.service import Service, build
+from hyperslab.errors import ChunkCorrupt, ChunkNotFound
+from hyperslab.storage import StoreConfig
+from hyperslab.storage.local import LocalStore
+from tests.arrays.support import MIB, open_array, service_on, zarr_array
+
+Array = np.ndarray[Any, Any]
+
+LONG_AGO = 1_000_000_000
+
+
+def age(folder: Path) -> None:
+    """Make files look as if they had been written long ago, as most are that anybody reads."""
+    for path in folder.rglob("*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+class AskedStore(LocalStore):
+    """Counts the keys whose versions are asked for, and the values that are read on their own."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(StoreConfig("data", str(root)), str(root))
+        self.versions_asked = 0
+        self.gets: list[str] = []
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.versions_asked += sum("/.z" not in key for key in keys)
+        return super().versions(prefix, keys)
+
+    def get(self, key: str) -> Any:
+        self.gets.append(key)
+        return super().get(key)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> AskedStore:
+    zarr_array(tmp_path, np.arange(400, dtype="<i4").reshape(20, 20), (5, 5))
+    age(tmp_path)
+    return AskedStore(tmp_path)
+
+
+def service_of(store: AskedStore, cache_bytes: int) -> Service:
+    return build([MountedStore("data", store)], cache_bytes=cache_bytes)
+
+
+class TestVersions:
+    def test_nobody_asks_for_them_without_cache_and_tag(self, asked: AskedStore) -> None:
+        service = service_of(asked, 0)
+        array = open_array(service)
+
+        values = service.reader.read(service.reader.plan_items(array, (slice(3, 9), slice(2, 20))))
+
+        np.testing.assert_array_equal(values, np.arange(400).reshape(20, 20)[3:9, 2:20])
+        assert asked.versions_asked == 0
+
+    def test_the_cache_has_them_before_it_holds_anything(self, asked: AskedStore) -> None:
+        service = service_of(asked, MIB)
+
+        service.reader.read(service.reader.plan_items(open_array(service), ()))
+
+        assert asked.versions_asked == 16
+        assert service.cache.stats().entries == 16
+
+    def test_a_plan_of_a_selection_has_them_at_once(self, asked: AskedStore) -> None:
+        service = service_of(asked, 0)
+        array = open_array(service)
+        selection = service.reader.plan_items(array, ()).selection
+
+        service.reader.plan(array, selection)
+
+        assert asked.versions_asked == 16
+
+    def test_a_tag_is_the_same_whenever_it_is_asked_for(self, asked: AskedStore) -> None:
+        service = service_of(asked, 0)
+        late = service.reader.plan_items(open_array(service), (slice(0, 7),))
+        early = service.reader.plan(open_array(service), late.selection)
+
+        assert late.tag == early.tag
+        assert late.versions == early.versions
+
+    def test_a_tag_that_was_asked_for_stays_when_data_are_read(self, asked: AskedStore) -> None:
+        service = service_of(asked, 0)
+        plan = service.reader.plan_items(open_array(service), ())
+        tag = plan.tag
+        (Path(asked.url.removeprefix("file://")) / "a" / "0.0").write_bytes(b"other")
+
+        with pytest.raises(ChunkCorrupt):
+            service.reader.read(plan)
+
+        assert plan.tag == tag
+
+    def test_a_tag_that_may_be_newer_than_the_data_is_not_given(self, asked: AskedStore) -> None:
+        service = service_of(asked, 0)
+        plan = service.reader.plan_items(open_array(service), ())
+        service.reader.read(plan)
+
+        with pytest.raises(RuntimeError, match="before anyone asked"):
+            _ = plan.tag
+        assert service.reader.read(plan).shape == (20, 20)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> tuple[Array, tuple[int, ...], dict[str, Any], tuple[Any, ...]]:
+    """Values, chunks, options of the array, and a selection."""
+    shape = tuple(draw(st.lists(st.integers(1, 24), min_size=1, max_size=3)))
+    chunks = tuple(draw(st.integers(1, 9)) for _ in shape)
+    dtype = draw(st.sampled_from(("|u1", "<u2", ">f8", "|b1")))
+    values = (np.arange(np.prod(shape)) % 251 % 7).reshape(shape).astype(dtype)
+    options: dict[str, Any] = {"order": draw(st.sampled_from("CF")), "fill_value": 1}
+    options["compressors"] = draw(st.sampled_from((None, Blosc(), Blosc(shuffle=2, blocksize=64), Zstd())))
+    options["chunk_key_encoding"] = {"name": "v2", "separator": draw(st.sampled_from("./"))}
+    items = tuple(
+        draw(st.integers(0, n - 1) | st.builds(slice, st.integers(0, n), st.integers(0, n), st.integers(1, 3)))
+        for n in shape
+    )
+    return values, chunks, options, items
+
+
+@given(case=arrays(), gone=st.sets(st.integers(0, 40), max_size=4), old=st.booleans())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_small_chunks_around_the_cache_are_numpys(
+    tmp_path_factory: pytest.TempPathFactory, case: Any, gone: set[int], old: bool
+) -> None:
+    values, chunks, options, items = case
+    folder = tmp_path_factory.mktemp("small")
+    zarr_array(folder, values, chunks, **options)
+    expected = values.copy()
+    with service_on(folder, cache_bytes=0) as service:
+        array = open_array(service)
+        for number, coords in enumerate(np.ndindex(*array.metadata.grid.counts)):
+            if number in gone:
+                (folder / array.chunk_key(coords)).unlink(missing_ok=True)
+                expected[array.metadata.grid.bounds(coords)] = 1
+        if old:
+            age(folder)
+
+        found = service.reader.read(service.reader.plan_items(array, items))
+
+        np.testing.assert_array_equal(found, expected[items])
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with service_on(tmp_path, cache_bytes=0) as running:
+        yield running
+
+
+class TestBatches:
+    def test_fields_and_conversions(self, tmp_path: Path, service: Service) -> None:
+        records = np.zeros((8, 8), [("a", "<i2"), ("b", "<f8", (3,))])
+        records["b"] = np.arange(192).reshape(8, 8, 3)
+        (tmp_path / "a").mkdir()
+        v2_records(tmp_path / "a", records, (3, 5))
+        array = open_array(service)
+
+        plan = service.reader.plan_items(array, (slice(1, 7),), resolve_field(array, "b"))
+        np.testing.assert_array_equal(service.reader.read(plan), records["b"][1:7])
+
+    def test_numbers_too_large_for_a_narrower_dtype_become_infinite(self, tmp_path: Path, service: Service) -> None:
+        zarr_array(tmp_path, np.full((4, 4), 1e300), (2, 2))
+        array = open_array(service)
+        selection = service.reader.plan_items(array, ()).selection
+
+        found = service.reader.read(service.reader.plan(array, selection, None, np.dtype("<f4")))
+
+        assert np.isinf(found).all()
+
+    def test_an_answer_is_nobody_elses_memory(self, tmp_path: Path, service: Service) -> None:
+        zarr_array(tmp_path, np.arange(64).reshape(8, 8), (4, 4), compressors=None)
+        zarr_array(tmp_path, np.zeros((8, 8), int), (4, 4), name="b", compressors=None)
+        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 4), slice(0, 4))))
+
+        service.reader.read(service.reader.plan_items(open_array(service, "data/b"), ()))
+
+        np.testing.assert_array_equal(found, np.arange(64).reshape(8, 8)[:4, :4])
+
+    def test_a_broken_chunk_is_named(self, tmp_path: Path, service: Service) -> None:
+        for name, compressor in (("a", Blosc()), ("b", None)):
+            for data in (b"not a chunk, and too long for one" * 20, b"short", b""):
+                zarr_array(tmp_path, np.arange(64).reshape(8, 8), (2, 2), name=name, compressors=compressor)
+                (tmp_path / name / "1.2").write_bytes(data)
+
+                with pytest.raises(ChunkCorrupt) as caught:
+                    service.reader.read(service.reader.plan_items(open_array(service, f"data/{name}"), ()))
+
+                assert caught.value.key == f"{name}/1.2"
+                shutil.rmtree(tmp_path / name)
+
+    def test_a_missing_chunk_may_be_an_error(self, tmp_path: Path) -> None:
+        zarr_array(tmp_path, np.arange(1, 65).reshape(8, 8), (2, 2))
+        (tmp_path / "a" / "3.0").unlink()
+        with service_on(tmp_path, cache_bytes=0, mount={"fill_missing": False}) as service:
+            with pytest.raises(ChunkNotFound) as caught:
+                service.reader.read(service.reader.plan_items(open_array(service), ()))
+
+            assert caught.value.key == "a/3.0"
+
+    def test_the_cost_is_told(self, tmp_path: Path, service: Service) -> None:
+        zarr_array(tmp_path, np.arange(64, dtype="<i8").reshape(8, 8), (2, 2), compressors=None)
+        cost = ReadCost()
+
+        service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 4),)), cost=cost)
+
+        assert (cost.touched, cost.cached, cost.bytes_read) == (8, 0, 8 * 32)
+        assert set(cost.timings) >= {"fetch", "decode"}
+
+
+def v2_records(folder: Path, records: Array, chunks: tuple[int, int]) -> None:
+    """An uncompressed array of records, which zarr-python 3 does not write."""
+    rows, columns = records.shape
+    dtype = [["a", "<i2"], ["b", "<f8", [3]]]
+    document = {"zarr_format": 2, "shape": [rows, columns], "chunks": list(chunks), "dtype": dtype, "order": "C"}
+    document |= {"fill_value": None, "compressor": None, "filters": None}
+    (folder / ".zarray").write_text(json.dumps(document))
+    for i in range(0, rows, chunks[0]):
+        for j in range(0, columns, chunks[1]):
+            chunk = np.zeros(chunks, records.dtype)
+            part = records[i : i + chunks[0], j : j + chunks[1]]
+            chunk[: part.shape[0], : part.shape[1]] = part
+            (folder / f"{i // chunks[0]}.{j // chunks[1]}").write_bytes(chunk.tobytes())
+
+
+class TestLargeChunks:
+    """Chunks of 1 MiB, read in parts."""
+
+    @pytest.fixture(params=["blosc", None])
+    def values(self, request: pytest.FixtureRequest, tmp_path: Path) -> Array:
+        values = (np.arange(1 << 20) % 1000).astype("<u2").reshape(1024, 1024)
+        zarr_array(tmp_path, values, (512, 1024), compressors=Blosc() if request.param else None)
+        age(tmp_path)
+        return values
+
+    def test_a_few_rows_are_not_read_whole(self, values: Array, tmp_path: Path, service: Service) -> None:
+        cost, whole = ReadCost(), (tmp_path / "a" / "0.0").stat().st_size
+
+        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(10, 12),)), cost=cost)
+
+        np.testing.assert_array_equal(found, values[10:12])
+        assert cost.bytes_read < whole
+
+    @pytest.mark.parametrize(
+        "items", [(), (5,), (slice(None), 7), (slice(100, 700, 3), slice(3, 900, 2)), (slice(500, 530),), (511, 1023)]
+    )
+    def test_values_are_numpys(self, values: Array, service: Service, items: Any) -> None:
+        for _ in range(2):  # the second time in used memory
+            found = service.reader.read(service.reader.plan_items(open_array(service), items))
+            np.testing.assert_array_equal(found, values[items])
+
+    def test_a_chunk_that_is_gone_reads_as_fill(self, values: Array, tmp_path: Path, service: Service) -> None:
+        (tmp_path / "a" / "0.0").unlink()
+
+        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(510, 514),)))
+
+        np.testing.assert_array_equal(found, np.concatenate([np.zeros((2, 1024)), values[512:514]]))
+
+    @pytest.mark.usefixtures("values")
+    def test_a_broken_chunk_is_named(self, tmp_path: Path, service: Service) -> None:
+        (tmp_path / "a" / "1.0").write_bytes(b"short")
+
+        with pytest.raises(ChunkCorrupt) as caught:
+            service.reader.read(service.reader.plan_items(open_array(service), (slice(600, 602),)))
+
+        assert caught.value.key == "a/1.0"
+
+    def test_a_chunk_that_was_cut_shows_nothing_that_others_read(
+        self, values: Array, tmp_path: Path, service: Service
+    ) -> None:
+        stored = (tmp_path / "a" / "1.0").read_bytes()
+        service.reader.read(service.reader.plan_items(open_array(service), (slice(600, 602),)))
+        for size in (0, 10, 20, 40, len(stored) // 8, len(stored) - 1):
+            (tmp_path / "a" / "1.0").write_bytes(stored[:size])
+            age(tmp_path)
+
+            with pytest.raises(ChunkCorrupt):
+                service.reader.read(service.reader.plan_items(open_array(service), (slice(1020, 1024),)))
+        assert values.size
+
+    @pytest.mark.usefixtures("values")
+    def test_a_chunk_with_more_behind_it_is_refused_when_all_of_it_is_read(
+        self, tmp_path: Path, service: Service
+    ) -> None:
+        with (tmp_path / "a" / "0.0").open("ab") as file:
+            file.write(bytes(1 << 21))
+
+        with pytest.raises(ChunkCorrupt):
+            service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 512),)))
+
+
+class TestThreads:
+    """Values of 32 MiB, of which a row of each plane is read: 64 KiB of answer."""
+
+    ROWS = (slice(None), 5)
+
+    @pytest.fixture
+    def handed_out(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many pieces of work were given to the threads of a store, for each read that did."""
+        counts: list[int] = []
+        original = WorkerPool.each
+
+        def each(self: WorkerPool, items: Any, count: int, *rest: Any) -> None:
+            counts.append(count)
+            original(self, items, count, *rest)
+
+        monkeypatch.setattr(WorkerPool, "each", each)
+        return counts
+
+    def read(self, folder: Path, compressor: Any, items: Any, chunks: tuple[int, ...] = (4, 512, 512)) -> None:
+        values = (np.arange(1 << 23) % 5003).astype("<u4").reshape(16, 512, 1024)
+        zarr_array(folder, values, chunks, compressors=compressor)
+        with service_on(folder, cache_bytes=0) as service:
+            found = service.reader.read(service.reader.plan_items(open_array(service), items))
+        np.testing.assert_array_equal(found, values[items])
+
+    def test_whole_blocks_count_where_single_rows_are_wanted(self, tmp_path: Path, handed_out: list[int]) -> None:
+        self.read(tmp_path, Blosc(), self.ROWS)
+
+        assert handed_out == [8]
+
+    def test_a_stream_counts_up_to_where_it_is_needed(self, tmp_path: Path, handed_out: list[int]) -> None:
+        self.read(tmp_path, Zstd(), (slice(8, 9), slice(300, 310)))
+
+        assert handed_out == [2]
+
+    def test_a_few_rows_of_uncompressed_chunks_are_read_by_one(self, tmp_path: Path, handed_out: list[int]) -> None:
+        self.read(tmp_path, None, self.ROWS)
+
+        assert handed_out == []
+
+    def test_small_chunks_are_handed_out_in_batches(self, tmp_path: Path, handed_out: list[int]) -> None:
+        self.read(tmp_path, Blosc(), (), (1, 128, 128))
+
+        assert handed_out == [32]
+
+
+def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:
+    scratch = Scratch()
+    first, second = scratch.take(1000), scratch.take(1000)
+
+    assert first is not second
+    scratch.give_back(first)
+    assert scratch.take(500) is first
+
+
+def test_scratch_keeps_no_more_than_so_much() -> None:
+    scratch = Scratch()
+    buffers = [scratch.take(10 * MIB) for _ in range(5)]
+    large = scratch.take(100 * MIB)
+
+    for buffer in [large, *buffers]:
+        scratch.give_back(buffer)
+
+    again = [scratch.take(10 * MIB) for _ in range(5)]
+    assert sum(buffer is kept for buffer in again for kept in buffers) == 3
