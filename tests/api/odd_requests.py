@@ -19,8 +19,10 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-FIRST_CHUNKS = {"cube": "0.0.0", "group/f": "0.0", "empty": "0.0", "group": "f/0.0", "new/a": "0"} | dict.fromkeys(
-    words("scalar flags times table text void objects broken nojson"), "0"
+FIRST_CHUNKS = (
+    {"cube": "0.0.0", "group": "f/0.0", "new/a": "0"}
+    | dict.fromkeys(words("group/f empty extremes moments"), "0.0")
+    | dict.fromkeys(words("scalar flags times table text void objects broken nojson"), "0")
 )
 """The nodes of the store (but for ``new/a``), and a key below each."""
 BAD = words(

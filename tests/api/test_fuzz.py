@@ -45,6 +45,10 @@ def fill(folder: Path) -> None:
     write_array(folder, "empty", np.zeros((0, 5), "<f4"), (1, 5))
     write_array(folder, "flags", np.array([True, False]), (2,))
     write_array(folder, "times", np.array([1, 2, 3], "<M8[s]"), (2,))
+    largest = np.finfo("<f8").max
+    extremes = np.array([[np.nan, np.inf, -np.inf, 5e-324], [largest, -largest, 0, -0.0]])
+    write_array(folder, "extremes", extremes, (1, 4))
+    write_array(folder, "moments", np.array([[-(2**63), 2**63 - 1], [1 - 2**63, 0]]).view("<M8[s]"), (2, 2))
     for name, dtype, chunk, members in (
         ("table", [["id", "<i4"], ["pos", "<f8", [3]], ["n\xe4me", "|S4"]], bytes(128), {}),
         ("text", "<U2", b"\xff" * 32, {"fill_value": ""}),

@@ -113,3 +113,17 @@ def test_the_largest_integers_do_not_overflow() -> None:
 
     assert mean(values, None, edges, edges)[0].item() == float(np.iinfo(np.uint64).max)
     assert mean(small, None, wide, wide)[0].item() == 65535
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_what_has_no_mean_is_hidden_and_what_is_infinite_stays_so(dtype: str) -> None:
+    largest = np.finfo(dtype).max
+    values = np.array([[np.inf, -np.inf, np.inf, 1, largest, largest, 2, 4]], dtype)
+    edges = np.arange(0, 9, 2)
+
+    means, hidden = mean(values, None, np.array([0, 1]), edges)
+
+    assert hidden is not None
+    assert hidden.tolist() == [[True, False, False, False]]
+    assert means[0, 1] == np.inf
+    assert means[0, 3] == 3

@@ -31,8 +31,10 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite stays so, and is no reason to warn
 def mean(values: NDArray, hidden: Mask | None, rows: Edges, columns: Edges) -> tuple[NDArray, Mask | None]:
-    """The mean of the cells of each pixel that are not ``hidden``, and the pixels of which all cells are.
+    """The mean of the cells of each pixel that are not ``hidden``, and the pixels that have none: all their cells are
+    hidden, or both infinities are among them.
 
     ``values`` is ``(…, height, width)`` and starts at ``rows[0]``, ``columns[0]``. Where pixels are cells it comes back
     as it is, else in `work_dtype`.
@@ -44,10 +46,17 @@ def mean(values: NDArray, hidden: Mask | None, rows: Edges, columns: Edges) -> t
     if hidden is None:
         counts: NDArray = np.multiply.outer(_sizes(vertical), _sizes(horizontal))
         sums = _box_sums(values, vertical, horizontal, dtype)
-        return (sums / counts).astype(work_dtype(values.dtype)), None
+        return _with_holes((sums / counts).astype(work_dtype(values.dtype)), None)
     counts = _box_sums(~hidden, vertical, horizontal, np.dtype(np.int64))
     sums = _box_sums(np.where(hidden, values.dtype.type(0), values), vertical, horizontal, dtype)
-    return (sums / np.maximum(counts, 1)).astype(work_dtype(values.dtype)), counts == 0
+    return _with_holes((sums / np.maximum(counts, 1)).astype(work_dtype(values.dtype)), counts == 0)
+
+
+def _with_holes(means: NDArray, hidden: Mask | None) -> tuple[NDArray, Mask | None]:
+    holes: Mask = np.isnan(means)
+    if not holes.any():
+        return means, hidden
+    return means, holes if hidden is None else hidden | holes
 
 
 def nearest(values: NDArray, rows: Edges, columns: Edges) -> NDArray:
