@@ -123,9 +123,9 @@ class Answers:
         sources = kept.sources
         near = sources.mount.store.capabilities.cheap_stat
         found = _identity(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
-        if near and found is not None and len(sources.keys) <= MOST_KEYS and len(data) <= _LARGEST:
+        if near and found is not None and len(sources.keys) <= MOST_KEYS:
             self._kept.put(found[0], "", kept, kept.nbytes)
-            if self._bodies.limit:
+            if len(data) <= _LARGEST and self._bodies.limit:
                 self._bodies.put(found[0], kept.etag, data, len(data) + _OVERHEAD)
 
     def find(self, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
@@ -142,6 +142,9 @@ class Answers:
         if kept is None:
             return None
         began = perf_counter()
+        data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
+        if tags is None and data is None and not _is_quick(kept.sources.body):
+            return None
         if not (shared and self._turn.has_seen(identity, kept)):
             if not self._holds(kept.sources):
                 self._drop(identity)
@@ -149,20 +152,15 @@ class Answers:
             self._turn.note(identity, kept)
         if tags is not None:
             return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
-        ready = self._ready(identity, kept, began)
+        ready = self._read(identity, kept.sources, began) if data is None else _again(data, kept.sources, began)
         return None if ready is None else Given(kept, ready, perf_counter() - began)
 
-    def _ready(self, identity: Identity, kept: Kept, began: float) -> Ready | None:
-        """The body as it was kept, or read again where that takes no longer than the event loop can bear."""
-        data = self._bodies.get(identity, kept.etag) if self._bodies.limit else None
-        timings = {"plan": perf_counter() - began}
-        body, touched = kept.sources.body, kept.sources.touched
-        if data is not None:
-            return Ready(data, () if touched is None else cost_headers(touched, touched, None, timings))
-        if body is None or body.effort is not Effort.NONE:
+    def _read(self, identity: Identity, sources: Sources, began: float) -> Ready | None:
+        body = sources.body
+        if body is None:
             return None
         try:
-            return body.fetch(ByteRange(0, body.size), timings)
+            return body.fetch(ByteRange(0, body.size), {"plan": perf_counter() - began})
         except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
             self._drop(identity)
             return None
@@ -198,6 +196,19 @@ class _Turn:
             self._asked = 0
             asyncio.get_running_loop().call_soon(self._held.clear)
         self._held[identity] = kept
+
+
+def _is_quick(body: Body | None) -> bool:
+    """Whether the event loop can bear to read it."""
+    return body is not None and body.effort is Effort.NONE
+
+
+def _again(data: Buffer, sources: Sources, began: float) -> Ready:
+    """A body that was kept, and what it costs now."""
+    touched = sources.touched
+    if touched is None:
+        return Ready(data)
+    return Ready(data, cost_headers(touched, touched, None, {"plan": perf_counter() - began}))
 
 
 def header_lines(headers: Headers) -> bytes:

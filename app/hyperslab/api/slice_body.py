@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,26 @@ MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
 MOST_READY_CHUNKS = 64
 _SHORT = 4 << 20
-"""Decoded bytes that take some milliseconds at most."""
-_INSTANT = 256 << 10
-"""Decoded bytes that take a fraction of one."""
+"""Work that takes some milliseconds at most, in bytes that LZ4 makes in the same time."""
+_INSTANT = 512 << 10
+"""Work that takes a fraction of one."""
+_PER_CHUNK = 16 << 10
+"""What it takes to find and open a chunk, in the same measure."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceBody:
-    """``prefix`` (an npy header or nothing) and then the values in C order. ``timings`` in seconds by phase."""
+    """``prefix`` (an npy header or nothing) and then the values in C order.
+
+    ``slab_bytes``: of a stream. ``work``: what `work_of` says. ``timings`` in seconds by phase.
+    """
 
     reader: Reader
     warm: WarmKeys
     plan: ReadPlan
     prefix: bytes
     slab_bytes: int
+    work: float
     timings: Timings
 
     @property
@@ -55,12 +62,9 @@ class SliceBody:
     def effort(self) -> Effort:
         """Little of a store that is near is read in less time than it takes to watch for the client's leaving; and what
         was read a moment ago in less than a trip to another thread."""
-        plan = self.plan
-        decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        near = plan.array.mount.store.capabilities.cheap_stat
-        if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or decoded > _SHORT:
+        if self.work > _SHORT:
             return Effort.LONG
-        warm = decoded <= _INSTANT and self.warm.are_warm(plan.array.mount, self._keys())
+        warm = self.work <= _INSTANT and self.warm.are_warm(self.plan.array.mount, self._keys())
         return Effort.NONE if warm else Effort.SHORT
 
     def _keys(self) -> Iterator[tuple[str, str | None]]:
@@ -98,6 +102,17 @@ class SliceBody:
         slabs = self.reader.stream(self.plan, start, stop, cancel, slab_bytes=self.slab_bytes)
         pieces: Iterator[Buffer] = _joined(head, slabs) if head else slabs
         return Opened(pieces, lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings))
+
+
+def work_of(reader: Reader, plan: ReadPlan) -> float:
+    """What it takes to read all at once, in bytes that LZ4 makes in the same time.
+
+    Infinite for what is better streamed, takes memory that must be waited for, or comes over a network.
+    """
+    near = plan.array.mount.store.capabilities.cheap_stat
+    if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or reader.working_memory(plan):
+        return inf
+    return reader.effort(plan) + plan.touched * _PER_CHUNK
 
 
 def _joined(head: bytes, slabs: Iterator[memoryview]) -> Iterator[Buffer]:

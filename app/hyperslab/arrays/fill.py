@@ -110,6 +110,12 @@ class Filler:
             else:
                 self.chunk_reader(task.plan, self._versions(task.plan), task.cost).read(projection, task.out)
 
+    def effort(self, plan: ReadPlan) -> float:
+        """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
+        metadata = plan.array.metadata
+        whole = self._caching(plan) is not Caching.NEVER  # the second time that a part is asked for
+        return plan.touched * (metadata.chunk_nbytes if whole else _decoded(plan)) * metadata.codec.effort
+
     def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
         """A reader of single chunks."""
         memory, caching = ChunkMemory(self._cache, self._recent, self._scratch), self._caching(plan)

@@ -110,6 +110,10 @@ class Reader:
         self._filler.fill(Task(plan, None, out, cost or ReadCost(), cancel))
         return out
 
+    def effort(self, plan: ReadPlan) -> float:
+        """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""
+        return self._filler.effort(plan)
+
     def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
         """The whole answer where every chunk is cached or absent, without any I/O; else None."""
         if plan.versions is None:
