@@ -224,6 +224,8 @@ class LocalStore:
             for i, name in names:
                 try:
                     stat = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except FileNotFoundError:  # but its directory is there, and so the root is
+                    continue
                 except OSError as error:
                     self._absent(name, error)
                     continue
