@@ -52,7 +52,8 @@ def _parse(text: str) -> DType:
 
 
 def _is_plain(dtype: DType) -> bool:
-    return dtype.kind in "biufcmM" or is_extension(dtype)
+    """numpy's long doubles are none: their bytes are those of this machine, and some belong to no value."""
+    return (dtype.kind in "biufcmM" and dtype.char not in "gG") or is_extension(dtype)
 
 
 def _may_become(source: DType, target: DType) -> bool:
