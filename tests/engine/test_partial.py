@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine import partial as partial_module
+from hyperslab.engine import partial_blosc, partial_choice
 from hyperslab.engine.codecs_blosc import BloscFrame, BloscHeader
 from hyperslab.engine.indexing import normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
@@ -31,13 +31,13 @@ SHUFFLES = (0, 1, 2)
 def _parts_are_free() -> Iterator[None]:
     """Small chunks are decoded whole because that is faster; here the parts are what is tested."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, nbytes in (
-            ("SMALL_FAST", 0),
-            ("SMALL_SLOW", 0),
-            ("SURGERY_FAST", -(10**9)),
-            ("SURGERY_SLOW", -(10**9)),
+        for module, name, nbytes in (
+            (partial_choice, "SMALL_FAST", 0),
+            (partial_choice, "SMALL_SLOW", 0),
+            (partial_blosc, "SURGERY_FAST", -(10**9)),
+            (partial_blosc, "SURGERY_SLOW", -(10**9)),
         ):
-            patch.setattr(partial_module, name, nbytes)
+            patch.setattr(module, name, nbytes)
         yield
 
 
@@ -309,3 +309,37 @@ def test_what_is_not_asked_for_need_not_be_there() -> None:
 
     np.testing.assert_array_equal(part[100:200], chunk[100:200])
     assert math.prod(part.shape) == 1000
+
+
+def blocks_of_128_kib() -> tuple[PartialDecoder, bytes]:
+    array = array_of((16, 16384), "<u4", {"id": "blosc", "blocksize": 128 << 10})
+    stored = array.codec.encode(np.arange(16 * 16384, dtype="<u4").reshape(16, 16384))
+    assert BloscHeader.parse(stored, array.chunk_nbytes).blocksize == 128 << 10
+    return partial_of(array), stored
+
+
+def test_the_work_is_that_of_whole_blocks() -> None:
+    partial, stored = blocks_of_128_kib()
+    assert partial.work([(0, 1)]) == 256 << 10  # a guess, as nobody knows yet how large blocks are
+
+    partial.ranges(stored, [(0, 1)], "0")
+
+    assert partial.work([(0, 1)]) == 128 << 10
+    assert partial.work([(0, 1), (5, 6), (32767, 32769)]) == 2 * (128 << 10)
+
+
+def test_parts_of_all_blocks_are_not_worth_it_once_that_is_known() -> None:
+    partial, stored = blocks_of_128_kib()
+    column = [(16384 * row, 16384 * row + 1) for row in range(16)]
+    assert partial.worth_it(column)
+
+    partial.decode_runs(stored, column, key="0")
+
+    assert not partial.worth_it(column)
+    assert partial.worth_it(column[:9])
+
+
+def test_the_work_of_a_stream_is_all_up_to_where_it_is_needed() -> None:
+    partial = partial_of(array_of((1000,), "<u4", {"id": "zstd"}))
+
+    assert partial.work([(0, 1), (499, 500)]) == 2000

@@ -29,7 +29,8 @@ from hyperslab.engine.codecs_filters import (
 )
 from hyperslab.engine.codecs_objects import categorize_link, json2_link, msgpack2_link, vlen_link
 from hyperslab.engine.dtypes import DataType
-from hyperslab.engine.partial import PartialDecoder, make_partial
+from hyperslab.engine.partial import PartialDecoder
+from hyperslab.engine.partial_choice import make_partial
 from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
 if TYPE_CHECKING:
