@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -116,39 +115,26 @@ class Representation:
         return await self.context.threads.run(body.fetch, part) if effort is Effort.SHORT else None
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
-        """Send pieces as they are read. The status line waits for the first one."""
+        """Send pieces as they are read.
+
+        The status line waits for the first one. A server's ``send`` returns when it has queued a piece, so that the
+        next one is read while the network takes this one; it waits before it queues another, so memory stays bounded.
+        """
         run = self.context.threads.run
         async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(memory):
             opened, piece = await run(_open, stream.open, cancel)
             cancel.check()
             headers = (*stream.headers, *opened.headers())
             await send({"type": "http.response.start", "status": stream.status, "headers": headers})
-            await self._send_pieces(opened.pieces, piece, stream.nbytes, send=send, cancel=cancel)
-
-    async def _send_pieces(
-        self, pieces: Iterator[Buffer], piece: Buffer | None, left: int, *, send: Send, cancel: Cancel
-    ) -> None:
-        """Read each piece while the one before it is sent.
-
-        A server's ``send`` returns when it has queued a piece, and waits before it queues another, so memory stays
-        bounded: one piece is being read, one waits to be queued, one is on its way.
-        """
-        following: asyncio.Future[Buffer | None] | None = None
-        try:
+            left = stream.nbytes
             while piece is not None:
                 left -= len(piece)
-                if left > 0:
-                    following = asyncio.ensure_future(self.context.threads.run(next, pieces, None))
                 await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
-                if following is None or left <= 0:
+                if left <= 0:
                     return
                 cancel.check()
-                piece = await following
-        finally:
-            if following is not None and not following.done():
-                cancel.set()
-                await asyncio.wait([following])  # its memory must not be given back before
-        raise RuntimeError(f"a body ended {left} bytes short of its size")
+                piece = await run(next, opened.pieces, None)
+            raise RuntimeError(f"a body ended {left} bytes short of its size")
 
 
 @dataclass(frozen=True, slots=True)
