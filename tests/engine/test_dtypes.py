@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab import wire
 from hyperslab.engine.dtypes import (
     MAX_FIELDS,
     MAX_ITEMSIZE,
@@ -120,17 +121,21 @@ def test_structured_dtype_is_numpys_packed_struct(fields: list[Any]) -> None:
         assert dtype.numpy.fields[field.name][1] == field.offset
 
 
-def test_padding_of_an_aligned_struct_is_skipped() -> None:
+def test_padding_of_an_aligned_struct_is_no_field_and_is_copied() -> None:
     aligned = np.dtype([("a", "u1"), ("b", "<i4"), ("c", "u1")], align=True)
     spelled = [["a", "|u1"], ["", "|V3"], ["b", "<i4"], ["c", "|u1"], ["", "|V3"]]
 
     dtype = parse_dtype(spelled)
 
-    assert dtype.numpy == np.dtype(
+    assert wire.bare_dtype(dtype.numpy) == np.dtype(
         {"names": ["a", "b", "c"], "formats": ["u1", "<i4", "u1"], "offsets": [0, 4, 8], "itemsize": 12}
     )
+    assert wire.dtype_to_json(dtype.numpy) == spelled
     assert dtype.itemsize == aligned.itemsize
     assert [field.name for field in dtype.fields] == ["a", "b", "c"]
+    copied = np.zeros(2, dtype.numpy)
+    copied[...] = np.frombuffer(b"\x55" * 24, dtype.numpy)
+    assert copied.tobytes() == b"\x55" * 24
 
 
 def test_field_is_found_by_name() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hyperslab.api.text_forms import bytes_to_text, times_to_text
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
-from hyperslab.wire import Packer, dtype_to_json, npy_dtype
+from hyperslab.wire import Packer, dtype_to_json, field_names, npy_dtype
 
 _MAGIC = b"\x93NUMPY"
 _NOT_FINITE = b"null"
@@ -100,8 +100,8 @@ def json_items(values: NDArray[Any]) -> list[Any]:
 
 
 def _flat_items(flat: NDArray[Any]) -> list[Any]:
-    names = flat.dtype.names
-    if names is not None:
+    if flat.dtype.names is not None:
+        names = field_names(flat.dtype)
         columns = [json_items(flat[name]) for name in names]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return _extension_items(flat) if is_extension(flat.dtype) else _ITEMS[flat.dtype.kind](flat)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hyperslab.api.encoders import encode_numbers, is_numeric, json_items
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import NotRepresentable
-from hyperslab.wire import dtype_to_json
+from hyperslab.wire import dtype_to_json, field_names
 
 QUOTE: Final = '"'
 _SPECIAL = re.compile(r'[",\r\n]')
@@ -59,7 +59,7 @@ def _columns(title: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[An
         for index in np.ndindex(values.shape[1:]):
             yield from _columns(f"{title}[{','.join(map(str, index))}]", values[(slice(None), *index)])
     elif values.dtype.names is not None:
-        for name in values.dtype.names:
+        for name in field_names(values.dtype):
             yield from _columns(f"{title}.{name}" if title else name, values[name])
     else:
         yield title, values

@@ -20,7 +20,7 @@ from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.errors import BadBody, UnsupportedMediaType
-from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, dtype_to_json, npy_dtype
+from hyperslab.wire import ARRAY_DTYPE, ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW, bare_dtype, dtype_to_json, npy_dtype
 from hyperslab.wire import parse_dtype as parse_dtype_text
 
 CASTINGS: Final = ("safe", "same_kind", "unsafe")
@@ -91,12 +91,16 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
 
 
 def _converted(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[Any]:
-    if not np.can_cast(values.dtype, dtype, casting=casting):  # type: ignore[arg-type]
+    if not np.can_cast(values.dtype, bare_dtype(dtype), casting=casting):  # type: ignore[arg-type]
         hint = f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)"
         raise BadBody(hint, dtype_to_json(dtype), dtype_to_json(values.dtype))
     if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
         raise BadBody("NaN and infinity cannot become integers", dtype_to_json(dtype), dtype_to_json(values.dtype))
-    return values.astype(dtype)
+    if dtype.names is None:
+        return values.astype(dtype)
+    records = np.zeros(values.shape, dtype)
+    records.view(bare_dtype(dtype))[...] = values
+    return records
 
 
 def _from_raw(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
@@ -127,9 +131,9 @@ def _check_headers(request: Request, wanted: Target) -> None:
     if dtype is not None and (media_type(request) or RAW) == RAW:
         try:
             sent = parse_dtype_text(dtype)
-        except (ValueError, TypeError, ImportError) as error:
+        except (ValueError, TypeError, ImportError, SyntaxError) as error:
             raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype) from error
-        if sent != wanted.dtype.numpy:
+        if sent != bare_dtype(wanted.dtype.numpy):
             raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype)
 
 

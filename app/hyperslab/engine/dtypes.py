@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from hyperslab.engine.jsontext import shown
+from hyperslab.wire import PADDING
 
 MAX_RANK: Final = 64
 """The most dimensions that numpy's arrays have, subarray dimensions of a field included."""
@@ -160,12 +161,12 @@ def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, .
     for entry in entries:
         field = _parse_field(entry, offset)
         offset = _checked_itemsize(offset + field.numpy.itemsize * math.prod(field.shape))
-        if field.name:
-            fields.append(field)
-    if not fields:
+        fields.append(field if field.name else replace(field, name=f"{PADDING} {field.offset}"))
+    named = tuple(field for field in fields if not field.name.startswith(PADDING))
+    if not named:
         raise ValueError("expected at least one named field")
-    _check_unique([field.name for field in fields])
-    return _numpy_struct(fields, offset), tuple(fields)
+    _check_unique([field.name for field in named])
+    return _numpy_struct([field for field in fields if field.numpy.itemsize], offset), named
 
 
 def _parse_field(entry: Any, offset: int) -> Field:
@@ -182,6 +183,8 @@ def _parse_field(entry: Any, offset: int) -> Field:
         raise ValueError(f"field {shown(name)}: {error}") from None
     if numpy.hasobject:
         raise ValueError(f"field {shown(name)}: objects cannot be fields")
+    if name.startswith(PADDING):
+        raise ValueError(f"{shown(name)} is no name that a field may have")
     if not name and (numpy.type is not np.void or numpy.names is not None):
         raise ValueError("only padding, of kind 'V', has an empty name")
     return Field(name, numpy, shape, offset, base)

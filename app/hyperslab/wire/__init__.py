@@ -7,8 +7,11 @@ text is numpy's view of a Zarr v2 dtype (the strict rules are in `engine.dtypes`
 from __future__ import annotations
 
 from hyperslab.wire.dtypes import (
+    PADDING,
+    bare_dtype,
     dtype_from_json,
     dtype_to_json,
+    field_names,
     format_dtype,
     npy_dtype,
     numpy_dtype,
@@ -47,13 +50,16 @@ __all__ = [
     "MERGE_PATCH",
     "NPY",
     "OBJECTS",
+    "PADDING",
     "PROBLEM",
     "RAW",
     "SERVER_TIMING",
     "Packer",
     "SelectionItem",
+    "bare_dtype",
     "dtype_from_json",
     "dtype_to_json",
+    "field_names",
     "format_dtype",
     "format_selection",
     "npy_dtype",

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 _EXTENSION = re.compile(r"bfloat16|float8_\w+|float4_\w+|int[24]|uint[24]")
 _OLD_ALIAS = re.compile(r"[<>|=]?a[0-9]*")
 _TIME = re.compile(r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]")
+
+
+PADDING: Final = "\0padding"
+"""How the names begin that padding has while values are handled: numpy copies fields and nothing else, and what it
+leaves out would be whatever the memory held before. Nobody else sees these names."""
+
+
+def field_names(dtype: np.dtype[Any]) -> tuple[str, ...]:
+    """The names of the fields of a structured dtype, without padding; none for others."""
+    return tuple(name for name in dtype.names or () if not name.startswith(PADDING))
 
 
 def numpy_dtype(text: str) -> np.dtype[Any]:
@@ -62,16 +72,24 @@ def parse_dtype(text: str) -> np.dtype[Any]:
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """What an npy file has in place of ``dtype``, byte for byte the same: ``bfloat16`` and its like are raw bytes."""
+    return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if leaf.isbuiltin == 2 else leaf)
+
+
+def bare_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same without names for padding, byte for byte."""
+    return _rebuilt(dtype, lambda leaf: leaf)
+
+
+def _rebuilt(dtype: np.dtype[Any], change: Callable[[np.dtype[Any]], np.dtype[Any]]) -> np.dtype[Any]:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return np.dtype((npy_dtype(base), shape))
-    if dtype.names is not None:
-        fields = [(name, *dict(dtype.fields or {})[name][:2]) for name in dtype.names]
-        formats, offsets = [npy_dtype(field) for _, field, _ in fields], [offset for _, _, offset in fields]
-        return np.dtype(
-            {"names": list(dtype.names), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
-        )
-    return np.dtype(f"|V{dtype.itemsize}") if dtype.isbuiltin == 2 else dtype
+        return np.dtype((_rebuilt(base, change), shape))
+    if dtype.names is None:
+        return change(dtype)
+    names = field_names(dtype)
+    fields = [dict(dtype.fields or {})[name][:2] for name in names]
+    formats, offsets = [_rebuilt(field, change) for field, _ in fields], [offset for _, offset in fields]
+    return np.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize})
 
 
 def _extension_dtype(name: str) -> np.dtype[Any]:
@@ -101,7 +119,7 @@ def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
     found: list[list[Any]] = []
     end = 0
     fields = dict(dtype.fields or {})
-    for name in dtype.names or ():
+    for name in field_names(dtype):
         field, offset = fields[name][:2]
         found += [*_gap(offset - end), _field_to_json(name, field)]
         end = offset + field.itemsize
