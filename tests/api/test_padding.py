@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab import RemoteArray
 from hyperslab.api.app import create_app
 from tests.arrays.support import service_on
 from tests.server import served
@@ -96,6 +97,16 @@ def test_padding_of_a_body_is_stored_as_it_came(client: httpx.Client) -> None:
 
     assert client.put(SLICE, content=body).status_code == 204
     assert client.get(SLICE).content == body
+
+
+def test_the_client_sends_zeros_where_it_copies_records(client: httpx.Client) -> None:
+    array = RemoteArray(f"{client.base_url}/v1/metadata/data/a")
+    record = np.frombuffer(b"\xab" * 12, array.dtype)
+
+    array[...] = np.broadcast_to(record, (6, 40))
+
+    item = bytes([171, 0, 0, 0, 171, 171, 0, 0, 0, 0, 0, 0])
+    assert client.get(SLICE).content == item * 240
 
 
 def test_no_field_can_have_the_name_that_padding_has(client: httpx.Client) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +156,7 @@ def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview,
     }
     if document.dtype.hasobject:
         return objects.encode(values, document.members.get("filters")), headers
-    items = np.asarray(values, document.dtype, order="C")
+    items = _in_order(values, document.dtype)
     return items.reshape(-1).view(np.uint8).data, headers
 
 
@@ -200,7 +201,16 @@ def _encode_items(source: Source, items: AnyArray) -> bytes:
     document = source.document
     if document.dtype.hasobject:
         return objects.encode(items, document.members.get("filters"))
-    return encode_npy(np.asarray(items, document.dtype))
+    return encode_npy(_in_order(items, document.dtype))
+
+
+def _in_order(values: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """Values of ``dtype`` one behind the other; between the fields of copied records there are zeros."""
+    if dtype.names is None or (values.dtype == dtype and values.flags.c_contiguous):
+        return np.asarray(values, dtype, order="C")
+    records = np.zeros(values.shape, dtype)  # numpy copies fields only: else there would be what memory held before
+    records[...] = values
+    return records
 
 
 def _last_of_each(cells: AnyArray) -> AnyArray:
