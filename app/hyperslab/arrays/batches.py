@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from threading import Lock
 from time import perf_counter
 from typing import Final
 
@@ -23,10 +22,6 @@ from hyperslab.storage.base import FileStore
 _BATCH_BYTES: Final = 1 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
-_PATIENCE: Final = 0.002
-"""Seconds that a thread waits for its turn to read files. Opening and closing many of them takes the interpreter, which
-two threads would wrest from each other again and again; so one decodes while the other reads. Files that are not in
-the page cache take longer: those are waited for side by side."""
 
 
 class BatchReader:
@@ -49,7 +44,6 @@ class BatchReader:
         self._field = field.name if field is not None else None
         self._cost = cost
         self._scratch = scratch
-        self._turn = Lock()
 
     def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
         """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
@@ -72,13 +66,8 @@ class BatchReader:
         memory = self._scratch.take(decoded + decoder.room_for(len(keys)))
         stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
         stored = memory if decoder.in_place else memory[decoded:]
-        taken = self._turn.acquire(timeout=_PATIENCE)
         start = perf_counter()
-        try:
-            extents = self._fetch(keys, stored.data)
-        finally:
-            if taken:
-                self._turn.release()
+        extents = self._fetch(keys, stored.data)
         fetched = perf_counter()
         decoder.decode(stored, extents, stack, keys)
         self._place(rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
