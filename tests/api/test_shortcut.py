@@ -21,7 +21,7 @@ from hyperslab.arrays.service import build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import HookedStore, RawAnswer, Running, request, running, write_array
-from tests.server import served
+from tests.server import running_server, served
 
 SLICE = "/v1/slice/data/a?select=0:5,0:5"
 VALUES = np.arange(100, dtype="<i4").reshape(10, 10)
@@ -98,6 +98,16 @@ def test_metrics_count_what_takes_the_shortcut(server: Running) -> None:
     assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 3.0' in text
     assert 'hyperslab_requests_total{method="GET",route="slice",status="304"} 1.0' in text
     assert re.search(r'hyperslab_sent_bytes_total\{route="slice"\} 300.0', text)
+
+
+def test_the_access_log_has_a_line_for_each_answer_whichever_way_it_took(folder: Path) -> None:
+    with running_server({"data": folder}, access_log=True, log_level="info") as server:
+        for _ in range(3):
+            assert request(server.url, SLICE).status == 200
+        lines = [line for line in server.log.splitlines() if SLICE in line]
+
+    assert len(lines) == 3
+    assert all(line.endswith(f'"GET {SLICE} HTTP/1.1" 200 OK') for line in lines)
 
 
 def test_pipelined_requests_are_answered_in_order_whichever_way_each_takes(server: Running) -> None:
