@@ -80,8 +80,7 @@ class ChunkReader:
         self._source: Source | None = None
         self._scratch = memory.scratch
         nbytes = array.metadata.chunk_nbytes
-        self._decoded_room = nbytes if array.metadata.codec.links else 0
-        self._stored_room = nbytes + nbytes // _ROOM_SHARE + _ROOM
+        self._room = nbytes + nbytes // _ROOM_SHARE + _ROOM
         fill = array.metadata.fill
         self._fill: NDArray = fill if field is None else fill[field.name]
 
@@ -157,19 +156,38 @@ class ChunkReader:
     def _read_around(
         self, projection: Projection, out: NDArray, *, key: str, version: str, runs: Sequence[Run] | None
     ) -> None:
-        memory = self._scratch.take(self._decoded_room + self._stored_room)
+        memory = self._scratch.take(self._room)
         start = perf_counter()
         source = self._source = self._source or make_source(self._array)
-        fetched = source.fetch(key, version, runs, memory[self._decoded_room :])
+        fetched = source.fetch(key, version, runs, memory)
         began = perf_counter()
         if fetched is None:
             self._absent(projection, out, key)
         else:
             if fetched.whole is None or not self._decode_into_place(projection, fetched.whole, out, key):
-                self._place(projection, self._decoded(fetched, key, runs, memory), out)
+                self._decode_beside(projection, out, fetched, key=key, runs=runs, memory=memory)
             self._cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
         del fetched  # nothing refers to the memory any more
         self._scratch.give_back(memory)
+
+    def _decode_beside(
+        self,
+        projection: Projection,
+        out: NDArray,
+        fetched: Fetched,
+        *,
+        key: str,
+        runs: Sequence[Run] | None,
+        memory: Bytes,
+    ) -> None:
+        """Decode into other memory, and copy from there. What was fetched into ``memory`` and needs no decoding stays
+        there."""
+        if not self._codec.links:
+            self._place(projection, self._decoded(fetched, key, runs, memory), out)
+            return
+        other = self._scratch.take(self._metadata.chunk_nbytes)
+        self._place(projection, self._decoded(fetched, key, runs, other), out)
+        self._scratch.give_back(other)
 
     def _decode_into_place(self, projection: Projection, stored: Buffer, out: NDArray, key: str) -> bool:
         """Decode straight into the answer; False where its items do not lie there as they do in the chunk."""
@@ -193,7 +211,7 @@ class ChunkReader:
             assert whole is not None
             return self._codec.decode(whole, key, memory)
         if whole is None:
-            if fetched.in_memory and not self._decoded_room:
+            if fetched.in_memory and not self._codec.links:
                 return partial.decode_in_place(memory, runs)
             return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
         chunk = partial.decode_runs(whole, runs, key=key, memory=memory)
