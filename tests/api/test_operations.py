@@ -195,3 +195,63 @@ def test_where_only_writers_need_tokens_all_may_read(example_store: Path) -> Non
         for method, target in (("PUT", "/zarr/data/.zgroup"), ("POST", "/v1/append/data/cube")):
             unknown = request(found.url, target, method, {"Content-Length": "0", "Authorization": "Bearer guess"})
             assert (unknown.status, unknown.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_the_page_needs_no_token_and_nothing_else_becomes_public(example_store: Path) -> None:
+    with running(example_store, TOKENS) as found:
+        page = request(found.url, "/view/data/cube")
+        files = re.findall(r'(?:src|href)="(/viewer/static/[^"]+)"', page.body.decode())
+        public = ["/", "/view", "/view/data", "/favicon.ico", *files]
+        opened = {request(found.url, target, method).status for target in public for method in ("GET", "HEAD")}
+        written = {request(found.url, target, "PUT", {"Content-Length": "0"}).status for target in public}
+
+    assert len(files) > 30
+    assert opened == {200}
+    assert written == {401}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("/v1/metadata/", "/v1/metadata/data", "/v1/slice/data/cube", "/v1/chunk/data/cube/0.0.0", "/zarr/data/"),
+        *("/v1/tile/data/cube/info.json", "/v1/plan/data/cube", "/metrics", "/docs", "/openapi.json", "/problems/x"),
+        *("//v1/metadata/data", "/viewer", "/viewer/", "/viewer/other", "/views", "/%76iew/data", "/favicon.ico/"),
+    ],
+)
+def test_everything_else_needs_a_token(example_store: Path, target: str) -> None:
+    with running(example_store, TOKENS) as found:
+        assert request(found.url, target).status == 401
+
+
+@pytest.mark.parametrize("root_path", ["", "/view", "/lab"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "/view/../v1/metadata/data",
+        "/view/%2e%2e/v1/metadata/data",
+        "/view//v1/metadata/data",
+        "//view/../zarr/data/.zgroup",
+    ],
+)
+def test_no_path_leads_past_the_page_to_data(example_store: Path, tail: str, root_path: str) -> None:
+    with running(example_store, TOKENS, root_path=root_path) as found:
+        answers = [request(found.url, before + tail) for before in {"", root_path}]
+
+    for answer in answers:
+        assert answer.status in (200, 401, 404)
+        assert b"zarr_format" not in answer.body
+        assert answer.status != 200 or answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.parametrize(("tokens", "whose"), [(("r",), "private"), ((), "public")])
+def test_shared_caches_keep_nothing_that_needs_a_token(
+    example_store: Path, tokens: tuple[str, ...], whose: str
+) -> None:
+    options = ApiOptions(read_tokens=tokens)
+    with running(example_store, options, mount={"recheck": "never"}) as found:
+        headers = {"Authorization": "Bearer r"}
+        kept = request(found.url, "/v1/chunk/data/cube/0.0.0", headers=headers)
+        pinned = request(found.url, "/v1/tile/data/cube/0/0/0.png?v=1", headers=headers)
+
+    assert kept.headers["cache-control"] == f"{whose}, max-age=86400, immutable"
+    assert pinned.headers["cache-control"] == f"{whose}, max-age=31536000, immutable"

@@ -104,7 +104,9 @@ def _wrapped(
 ) -> Application:
     """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
     options = context.options
-    tokens = Tokens(Endpoints(app, endpoints), readers=options.read_tokens, writers=options.write_tokens)
+    served = Endpoints(app, endpoints)
+    readers, writers = options.read_tokens, options.write_tokens
+    tokens = Tokens(served, readers=readers, writers=writers, public=view.is_page)
     guarded = Guard(tokens, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=lambda: _methods(describe()))

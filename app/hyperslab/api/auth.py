@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hyperslab.api.params import raw_path
 from hyperslab.errors import Forbidden, Unauthorized
 
+_READING: Final = frozenset(("GET", "HEAD"))
 _WRITING: Final = frozenset(("PUT", "PATCH", "DELETE"))
 _OPEN: Final = frozenset((b"/healthz", b"/readyz"))
 _MAY_WRITE = "hyperslab.may_write"
@@ -25,17 +26,28 @@ class WriteForbidden(Forbidden):
 
 
 class Tokens:
-    """Lets through whoever carries a token that is good enough; probes of an orchestrator need none."""
+    """Lets through whoever carries a token that is good enough.
 
-    def __init__(self, app: ASGIApp, readers: Sequence[str], writers: Sequence[str]) -> None:
+    Probes of an orchestrator need none, and neither does reading what is ``public``, a test of the path as it was
+    sent: what holds nothing that is stored.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, readers: Sequence[str], writers: Sequence[str], public: Callable[[bytes], bool]
+    ) -> None:
         self._app = app
+        self._public = public
         self._readers = [token.encode() for token in readers]
         self._writers = [token.encode() for token in writers]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and raw_path(scope) not in _OPEN:
+        if scope["type"] == "http" and not self._is_open(scope):
             self._check(scope)
         await self._app(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        path = raw_path(scope)
+        return path in _OPEN or (scope["method"] in _READING and self._public(path))
 
     def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a request with these headers may read what is stored."""

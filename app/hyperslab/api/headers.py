@@ -26,8 +26,14 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
     """How caches may treat what lies in a store: keep it where it never changes, else ask each time."""
     kept = _REVALIDATE
     if mount is not None and mount.recheck == "never" and not mount.writable:
-        kept = ((b"cache-control", f"public, max-age={options.immutable_seconds}, immutable".encode()),)
+        kept = kept_for(options.immutable_seconds, options)
     return (*kept, *_VARY) if negotiated else kept
+
+
+def kept_for(seconds: int, options: ApiOptions) -> Headers:
+    """Caches need not ask again; where tokens are needed to read, only the reader's own cache may keep anything."""
+    whose = "private" if options.read_tokens else "public"
+    return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 
 
 @lru_cache(4096)

@@ -14,7 +14,7 @@ from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Bytes, Produced, Ready
 from hyperslab.api.conditional import Validators
 from hyperslab.api.context import Context
-from hyperslab.api.headers import array_headers, caching, cost_headers
+from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
 from hyperslab.api.reply import Answer, Headers, Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -29,7 +29,7 @@ from hyperslab.wire import JSON
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PINNED: Final[Headers] = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+_PINNED_SECONDS: Final = 31_536_000
 """For URLs with ``v=``: whoever puts a version into a URL changes it when the data changes."""
 _MOST_PARAMETERS: Final = 200
 
@@ -74,7 +74,8 @@ class TileRoutes:
 async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, rendering: Rendering) -> Reply:
     """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing."""
     etag = f'"{rendering.tag}"'
-    always = _PINNED if asked.v is not None else caching(rendering.mount, routes.context.options)
+    options = routes.context.options
+    always = caching(rendering.mount, options) if asked.v is None else kept_for(_PINNED_SECONDS, options)
     kept = rendering.kept()
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         kept = await routes.run(rendering.draw, None, ReadCost())

@@ -17,6 +17,8 @@ CONTENT_SECURITY_POLICY: Final = (
 )
 _FOREVER: Final = "public, max-age=31536000, immutable"
 _REVALIDATE: Final = "no-cache"
+_PAGES: Final = frozenset((b"/", b"/view", b"/favicon.ico"))
+_BELOW: Final = (b"/view/", b"/viewer/static/")
 
 
 def routes() -> list[Route]:
@@ -28,6 +30,11 @@ def routes() -> list[Route]:
         Route("/viewer/static/{digest}/{name:path}", static, name="viewer-static"),
         Route("/favicon.ico", favicon),
     ]
+
+
+def is_page(path: bytes) -> bool:
+    """Whether a path, as it was sent, leads to the page or its files: they are the same for all and hold no data."""
+    return path in _PAGES or path.startswith(_BELOW)
 
 
 async def page(request: Request) -> Response:
