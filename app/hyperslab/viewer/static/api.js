@@ -1,6 +1,8 @@
 /** Questions to the service. Every failure is a `Problem` that says what the problem document said. */
 
-import { ROOT } from "./dom.js";
+import { h, ROOT } from "./dom.js";
+import { signIn } from "./signin.js";
+import { authorization, heldToken } from "./token.js";
 
 /** A failed request, in the words of the service. */
 export class Problem extends Error {
@@ -27,11 +29,27 @@ export const url = (route, path, rest = "") => `${ROOT}/v1/${route}/${encodePath
 /** The same as an absolute address, for people to copy. */
 export const absolute = (address) => new URL(address, location.origin).href;
 
-/** @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>} */
-async function get(address, signal) {
-  let response;
+/**
+ * Any answer but a refusal; where the service asks for a token the user is asked, and then the service once more.
+ * @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>}
+ */
+export async function get(address, signal) {
+  const token = heldToken();
+  const response = await reach(address, token, signal);
+  if (response.status === 401) {
+    await signIn(token, accepts);
+    return get(address, signal);
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+/** Does a token let its bearer read? @param {string} token */
+const accepts = async (token) => (await reach(url("metadata", "", "?limit=1"), token)).status !== 401;
+
+async function reach(address, token, signal) {
   try {
-    response = await fetch(address, { signal });
+    return await fetch(address, { signal, headers: authorization(token) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
@@ -41,8 +59,6 @@ async function get(address, signal) {
       code: "unreachable",
     });
   }
-  if (!response.ok) throw await problemOf(response);
-  return response;
 }
 
 async function problemOf(response) {
@@ -55,6 +71,23 @@ async function problemOf(response) {
   });
 }
 
+/**
+ * The address under which an element can show a picture: its own, or where a token is held, one of a copy in memory,
+ * since elements send no headers. `URL.revokeObjectURL` lets the copy go.
+ * @param {string} address
+ */
+export async function pictureAddress(address) {
+  return heldToken() ? URL.createObjectURL(await (await get(address)).blob()) : address;
+}
+
+/** Save what lies at an address as a file. @param {string} address @param {string} name */
+export async function download(address, name) {
+  const href = await pictureAddress(address);
+  h("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), DOWNLOAD_STARTS);
+}
+
+const DOWNLOAD_STARTS = 10_000; // ms
 const getJson = async (address, signal) => (await get(address, signal)).json();
 
 /**

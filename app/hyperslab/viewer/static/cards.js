@@ -1,6 +1,6 @@
 /** The card of a node: a small picture of what it holds, its name, and one line about it. */
 
-import { numbers, url, values } from "./api.js";
+import { numbers, pictureAddress, url, values } from "./api.js";
 import { isComplex, unitOf } from "./arrays.js";
 import { h, icon, setIcon } from "./dom.js";
 import { formatValue } from "./format.js";
@@ -53,7 +53,7 @@ export function createCard(path, child, onopen) {
 
 async function show(picture, document) {
   const { kind, shape, dtype, children } = document;
-  if (hasThumbnail(document)) showThumbnail(picture, document.path);
+  if (hasThumbnail(document)) await showThumbnail(picture, document.path);
   else if (kind === "group") showMembers(picture, children, document.next_cursor !== null);
   else if (viewsOf(document)[0] === "plot" && !isComplex(document)) await showSpark(picture, document);
   else if (Array.isArray(dtype))
@@ -71,9 +71,10 @@ async function valueOf(document) {
   return `${formatValue(await values(document.path, ""))} ${unitOf(document, "")}`;
 }
 
-function showThumbnail(picture, path) {
-  const image = h("img", { alt: "", decoding: "async", src: url("tile", path, `/thumbnail.png?size=${THUMBNAIL}`) });
-  image.addEventListener("load", () => picture.replaceChildren(image), { once: true });
+async function showThumbnail(picture, path) {
+  const src = await pictureAddress(url("tile", path, `/thumbnail.png?size=${THUMBNAIL}`));
+  const image = h("img", { alt: "", decoding: "async", src });
+  image.addEventListener("load", () => (picture.replaceChildren(image), URL.revokeObjectURL(src)), { once: true });
 }
 
 function showMembers(picture, children, more) {

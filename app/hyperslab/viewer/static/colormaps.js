@@ -1,6 +1,6 @@
 /** Colour maps with swatches, gamma and invert. */
 
-import { url } from "./api.js";
+import { pictureAddress, url } from "./api.js";
 import { h, icon } from "./dom.js";
 import { activeIndices, channelsOf } from "./tilequery.js";
 
@@ -19,6 +19,15 @@ const FAVOURITES = [
 ];
 
 const SWATCH = 128; // pixels
+const GREY = "linear-gradient(to right, #000, #fff)";
+
+/** @type {Map<string, Promise<string>>} legends that were shown: few, small, and shown again and again */
+const pictures = new Map();
+
+function pictureOf(address) {
+  if (!pictures.has(address)) pictures.set(address, pictureAddress(address));
+  return pictures.get(address);
+}
 
 /**
  * @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store
@@ -151,9 +160,12 @@ function createChoice(onchoose) {
   }
 
   /** The picture of a colour map; grey where there is none. */
-  function paint(band, colormap) {
-    const image = colormap ? `url("${legend(colormap)}")` : "linear-gradient(to right, #000, #fff)";
-    if (band.style.backgroundImage !== image) band.style.backgroundImage = image;
+  async function paint(band, colormap) {
+    const wanted = colormap && legend(colormap);
+    if (band.dataset.legend === wanted) return;
+    band.dataset.legend = wanted;
+    const address = wanted && (await pictureOf(wanted).catch(() => "")); // its name stands beside it
+    if (band.dataset.legend === wanted) band.style.backgroundImage = address ? `url("${address}")` : GREY;
   }
 
   function legend(colormap) {

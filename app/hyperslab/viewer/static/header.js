@@ -3,6 +3,7 @@
 import { copyText, h, icon, iconButton } from "./dom.js";
 import { lastName } from "./nodes.js";
 import { pageAddress } from "./state.js";
+import { forgetToken, heldToken } from "./token.js";
 
 const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
 
@@ -20,7 +21,7 @@ const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Me
 export function createHeader(host, { onopen, onview, onfield, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
-  const fields = h("select", { "aria-label": "Field", onchange: () => onfield(fields.value) });
+  const fields = h("select", { hidden: true, "aria-label": "Field", onchange: () => onfield(fields.value) });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
     class: "icon-button not-phone",
@@ -28,7 +29,7 @@ export function createHeader(host, { onopen, onview, onfield, onhelp }) {
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
-  const buttons = h("div", { class: "header-buttons" }, share, theme, help, panels);
+  const buttons = h("div", { class: "header-buttons" }, share, theme, forget(), help, panels);
   host.append(sidebar, brand(onopen), crumbs, fields, views, buttons);
   let shown = "";
 
@@ -60,6 +61,15 @@ export function createHeader(host, { onopen, onview, onfield, onhelp }) {
     fields.replaceChildren(...names.map((name) => h("option", { value: name, selected: name === field }, name)));
   }
   return { update };
+}
+
+/** Shows while a token is held. */
+function forget() {
+  const button = iconButton("key", "Forget token", forgetToken);
+  const show = () => (button.hidden = !heldToken());
+  document.addEventListener("tokenchange", show);
+  show();
+  return button;
 }
 
 function brand(onopen) {

@@ -3,7 +3,7 @@
  * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
  */
 
-import { loaded, openViewer, tileSource } from "./osd.js";
+import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 /** @typedef {import("./osd.js").Frame} Frame */
 
@@ -105,6 +105,7 @@ export class Picture {
     return new Promise((resolve) => {
       this.viewer.addTiledImage({
         tileSource: tileSource(frame),
+        ...tileRequests(),
         index: 0,
         opacity: first && !frame.blank ? 1 : 0,
         preload: true,
@@ -153,6 +154,7 @@ export class Picture {
     if (!frame) return void (old && this.viewer.world.removeItem(old));
     this.viewer.addTiledImage({
       tileSource: tileSource(frame),
+      ...tileRequests(),
       opacity: 0,
       preload: true,
       success: ({ item }) => this.#showLabels(item, key, old),
@@ -253,7 +255,8 @@ export class Picture {
   }
 
   #failed({ tile, tiledImage, message }) {
-    if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || (/abort/i.test(message) && tile.exists)) return;
+    const givenUp = /abort/i.test(message) && !/XHR error/.test(message) && tile.exists;
+    if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || givenUp) return;
     this.element.dataset.failedTiles = String(Number(this.element.dataset.failedTiles) + 1);
     this.events.onFail(tile.getUrl());
   }

@@ -1,10 +1,10 @@
 /** The image view: the picture with what lies over it, the sliders below it, and its panels. */
 
-import { absolute, url } from "./api.js";
+import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
 import { createColormaps } from "./colormaps.js";
 import { createDock } from "./dock.js";
-import { debounce, h, iconButton, setIcon } from "./dom.js";
+import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
 import { createOverlay } from "./overlay.js";
 import { createPlanes } from "./planes.js";
@@ -13,6 +13,7 @@ import { createScaleBar } from "./scalebar.js";
 import { neuroglancerLink } from "./snippets.js";
 import { activeIndices, overlayQuery, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
+import { heldToken } from "./token.js";
 
 const SHOW_EVERY = 60; // ms between frames asked for while a slider moves
 
@@ -150,14 +151,19 @@ export function createImageView(store, events) {
     const box = picture.visible();
     const centre = { x: (box.x[0] + box.x[1]) >> 1, y: (box.y[0] + box.y[1]) >> 1 };
     const query = tileQuery(state, info);
-    return [
-      { title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) },
-      {
-        title: "Picture as PNG",
-        href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)),
-      },
-    ];
+    const png = {
+      title: "Picture as PNG",
+      href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)),
+    };
+    if (heldToken()) return [{ ...png, external: false, onclick: save(png.href, `${info.name}.png`) }];
+    return [{ title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) }, png];
   }
+
+  /** A browser that follows a link sends no token, so the page asks in its place. */
+  const save = (address, name) => (event) => {
+    event.preventDefault();
+    download(address, name).catch((problem) => toast(problem.message));
+  };
 
   function panels(info) {
     if (info.kind === "labels") return [];

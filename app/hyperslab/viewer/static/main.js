@@ -1,6 +1,6 @@
 /** The page: from the address to a node, from the node to a view, and from every change back to the address. */
 
-import { metadata, Problem, tileInfo } from "./api.js";
+import { get, metadata, Problem, tileInfo } from "./api.js";
 import { numericFields, plainInfo, unitOf } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
@@ -169,10 +169,11 @@ function fail(state, error) {
 
 /** A tile failed: ask for it once more to hear why. */
 async function explainTile(address) {
-  const answer = await fetch(address).catch(() => null);
-  if (answer?.ok) return;
-  const facts = await answer?.json().catch(() => null);
-  strip.show(facts?.detail ?? facts?.title ?? "A part of the picture could not be loaded.");
+  try {
+    await get(address);
+  } catch (problem) {
+    strip.show(problem.message);
+  }
 }
 
 function nextView() {

@@ -1,6 +1,7 @@
 /** OpenSeadragon as we use it: which options, how our tiles are addressed, when an image is complete. */
 
 import { url } from "./api.js";
+import { authorization, heldToken } from "./token.js";
 
 /**
  * @typedef {object} Frame
@@ -56,6 +57,9 @@ function hasGraphicsProcessor() {
   context.getExtension("WEBGL_lose_context")?.loseContext();
   return !/swiftshader|llvmpipe|softpipe|basic render/i.test(renderer);
 }
+
+/** How tiles are asked for: as plain pictures, unless a token must go with them. */
+export const tileRequests = () => ({ loadTilesWithAjax: Boolean(heldToken()), ajaxHeaders: authorization() });
 
 /** @param {HTMLElement} element */
 export function openViewer(element) {

@@ -5,6 +5,7 @@ import { copyText, h, icon, iconButton, ROOT } from "./dom.js";
 import { metresIn, secondsIn } from "./format.js";
 import { lastName } from "./nodes.js";
 import { channelsOf, planeOf, positionsOf } from "./tilequery.js";
+import { heldToken } from "./token.js";
 
 /**
  * @typedef {object} Sight what is visible
@@ -16,6 +17,21 @@ import { channelsOf, planeOf, positionsOf } from "./tilequery.js";
 const base = () => `${location.origin}${ROOT}`;
 const python = (select) => select || "...";
 
+/**
+ * What the lines say where a token is needed: they take it from the environment variable TOKEN, for copied lines get
+ * around.
+ */
+function tokenParts() {
+  if (!heldToken()) return { curl: "", imports: "", headers: "", python: "", fsspec: "" };
+  return {
+    curl: '-H "Authorization: Bearer $TOKEN" ',
+    imports: "import os\n",
+    headers: 'headers = {"Authorization": f"Bearer {os.environ[\'TOKEN\']}"}\n',
+    python: ", headers=headers",
+    fsspec: ', storage_options={"client_kwargs": {"headers": headers}}',
+  };
+}
+
 /** @param {Sight} sight @returns {Record<string, string>} title to text */
 export function snippetsFor({ path, select, field }) {
   const query = new URLSearchParams({ ...(select && { select }), ...(field && { field }), format: "npy" });
@@ -23,11 +39,13 @@ export function snippetsFor({ path, select, field }) {
   const picked = field ? `a[${JSON.stringify(field)}][${python(select)}]` : `a[${python(select)}]`;
   const outer = /\[/.test(select); // a list inside a selection is orthogonal indexing
   const zarrPicked = outer ? picked.replace(/^a(\[".*"\])?\[/, "a$1.oindex[") : picked;
+  const token = tokenParts();
+  const request = token.headers ? `urllib.request.Request("${slice}"${token.python})` : `"${slice}"`;
   return {
-    curl: `curl -o slab.npy '${slice.replaceAll("[", "%5B").replaceAll("]", "%5D")}'`,
-    Python: `from hyperslab import RemoteArray\n\na = RemoteArray("${absolute(url("metadata", path))}")\nslab = ${outer ? zarrPicked : picked}`,
-    zarr: `import zarr\n\na = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2)\nslab = ${zarrPicked}`,
-    numpy: `import io, urllib.request\nimport numpy as np\n\nbody = urllib.request.urlopen("${slice}").read()\nslab = np.load(io.BytesIO(body))`,
+    curl: `curl ${token.curl}-o slab.npy '${slice.replaceAll("[", "%5B").replaceAll("]", "%5D")}'`,
+    Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${token.python})\nslab = ${outer ? zarrPicked : picked}`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked}`,
+    numpy: `import io, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = np.load(io.BytesIO(body))`,
   };
 }
 
@@ -35,13 +53,15 @@ export function snippetsFor({ path, select, field }) {
 export function groupSnippets(path) {
   const address = absolute(url("metadata", path));
   const zarr = `${base()}/zarr/${encodePath(path)}`;
-  const remote = `from hyperslab import RemoteGroup\n\ng = RemoteGroup("${address}")\nprint(list(g))`;
-  if (!path) return { curl: `curl '${address}'`, Python: remote };
+  const token = tokenParts();
+  const curl = `curl ${token.curl}'${address}'`;
+  const remote = `${token.imports}from hyperslab import RemoteGroup\n\n${token.headers}g = RemoteGroup("${address}"${token.python})\nprint(list(g))`;
+  if (!path) return { curl, Python: remote };
   return {
-    curl: `curl '${address}'`,
+    curl,
     Python: remote,
-    zarr: `import zarr\n\ng = zarr.open_group("${zarr}", mode="r", zarr_format=2)`,
-    xarray: `import xarray\n\nd = xarray.open_zarr("${zarr}")`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}g = zarr.open_group("${zarr}", mode="r", zarr_format=2${token.fsspec})`,
+    xarray: `${token.imports}import xarray\n\n${token.headers}d = xarray.open_zarr("${zarr}"${token.fsspec})`,
   };
 }
 
@@ -105,7 +125,7 @@ export function createSnippets() {
     code.textContent = texts[name] ?? "";
   }
 
-  /** @param {Record<string, string>} newTexts @param {{title: string, href: string, external?: boolean}[]} [others] */
+  /** @param {Record<string, string>} newTexts @param {{title: string, href: string, external?: boolean, onclick?: (event: Event) => void}[]} [others] */
   function update(newTexts, others = []) {
     texts = newTexts;
     const names = Object.keys(texts);
@@ -116,10 +136,10 @@ export function createSnippets() {
     }
     choose(chosen in texts ? chosen : names[0]);
     links.replaceChildren(
-      ...others.map(({ title, href, external = true }) =>
+      ...others.map(({ title, href, external = true, onclick }) =>
         h(
           "a",
-          { href, class: "link", ...(external && { target: "_blank", rel: "noopener" }) },
+          { href, class: "link", onclick, ...(external && { target: "_blank", rel: "noopener" }) },
           title,
           icon(external ? "external" : "download"),
         ),

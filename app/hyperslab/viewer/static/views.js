@@ -9,6 +9,7 @@ import { createPlot } from "./plot.js";
 import { groupSnippets, snippetsFor } from "./snippets.js";
 import { createTable } from "./table.js";
 import { positionsOf } from "./tilequery.js";
+import { heldToken } from "./token.js";
 
 /**
  * @typedef {object} Shown
@@ -118,7 +119,7 @@ export function createViews(context) {
       elements: [createBrowse(group, context.open)],
       update: () => {},
       texts: () => groupSnippets(group.path),
-      links: () => [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }],
+      links: () => heldToken() ? [] : [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }],
       actions: {},
     };
   }
