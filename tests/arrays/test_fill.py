@@ -351,7 +351,7 @@ class TestThreads:
     def test_small_chunks_are_handed_out_in_batches(self, tmp_path: Path, handed_out: list[int]) -> None:
         self.read(tmp_path, Blosc(), (), (1, 128, 128))
 
-        assert handed_out == [32]
+        assert handed_out == [16]
 
 
 def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from threading import Lock
 from time import perf_counter
 from typing import Final
 
@@ -19,9 +20,13 @@ from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage.base import FileStore
 
-_BATCH_BYTES: Final = 1 << 20
+_BATCH_BYTES: Final = 2 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
+_PATIENCE: Final = 0.002
+"""Seconds that a thread waits for its turn to read files. Opening and closing many of them takes the interpreter, which
+two threads would wrest from each other again and again; so one decodes while the other reads. Files that are not in
+the page cache take longer: those are waited for side by side."""
 
 
 class BatchReader:
@@ -44,6 +49,7 @@ class BatchReader:
         self._field = field.name if field is not None else None
         self._cost = cost
         self._scratch = scratch
+        self._turn = Lock()
 
     def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
         """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
@@ -66,15 +72,23 @@ class BatchReader:
         memory = self._scratch.take(decoded + decoder.room_for(len(keys)))
         stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
         stored = memory if decoder.in_place else memory[decoded:]
-        start = perf_counter()
-        extents = self._fetch(keys, stored.data)
-        fetched = perf_counter()
+        extents, start, fetched = self._fetch_in_turn(keys, stored.data)
         decoder.decode(stored, extents, stack, keys)
         self._place(rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
         self._cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         del stack, stored
         self._scratch.give_back(memory)
+
+    def _fetch_in_turn(self, keys: Sequence[str], memory: memoryview) -> tuple[list[Run | None], float, float]:
+        """As `_fetch`, and when that began and ended."""
+        taken = self._turn.acquire(timeout=_PATIENCE)
+        start = perf_counter()
+        try:
+            return self._fetch(keys, memory), start, perf_counter()
+        finally:
+            if taken:
+                self._turn.release()
 
     def _fetch(self, keys: Sequence[str], memory: memoryview) -> list[Run | None]:
         """Where in ``memory`` each stored chunk is now; None for those that are absent."""

@@ -25,7 +25,7 @@ _LARGEST_SHARE = 4
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 LARGEST_SLAB = 4
-_WORTH_THREADS = 2 << 20
+_WORTH_THREADS = 4 << 20
 _SMALL_ITEM = 256 << 10
 """Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
 LZ4 makes in the same time."""
