@@ -4,6 +4,8 @@ import { h, ROOT } from "./dom.js";
 import { signIn } from "./signin.js";
 import { authorization, heldToken } from "./token.js";
 
+const DOWNLOAD_STARTS = 10_000; // ms after which a browser has begun to save what it was given
+
 /** A failed request, in the words of the service. */
 export class Problem extends Error {
   /** @param {{title: string, detail?: string, status: number, code: string}} facts */
@@ -87,7 +89,6 @@ export async function download(address, name) {
   setTimeout(() => URL.revokeObjectURL(href), DOWNLOAD_STARTS);
 }
 
-const DOWNLOAD_STARTS = 10_000; // ms
 const getJson = async (address, signal) => (await get(address, signal)).json();
 
 /**

@@ -55,7 +55,6 @@ function createForm() {
     id: "token",
     required: true,
     autocomplete: "off",
-    spellcheck: "false",
     "aria-describedby": "token-error token-hint",
   });
   const button = h("button", { type: "submit", class: "button" }, "Continue");

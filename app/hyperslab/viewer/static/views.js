@@ -119,7 +119,7 @@ export function createViews(context) {
       elements: [createBrowse(group, context.open)],
       update: () => {},
       texts: () => groupSnippets(group.path),
-      links: () => heldToken() ? [] : [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }],
+      links: () => (heldToken() ? [] : [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }]),
       actions: {},
     };
   }
