@@ -151,8 +151,9 @@ class Reader:
 
     def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
         """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
-        slabs = _BUFFERS_PER_STREAM * slab_bytes + _SLABS_BESIDE * self.slab_bytes
-        return min(plan.nbytes, slabs) + self.working_memory(plan)
+        slabs = min(plan.nbytes, _BUFFERS_PER_STREAM * slab_bytes)
+        beside = _SLABS_BESIDE * self.slab_bytes if plan.nbytes > slab_bytes else 0
+        return slabs + beside + self.working_memory(plan)
 
     def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, encoded and decoded.
