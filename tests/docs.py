@@ -160,7 +160,9 @@ def metrics_page() -> str:
 
 {NOTE}
 
-`GET /metrics` shows them in Prometheus's text format, for one worker.
+`GET /metrics` shows them in Prometheus's text format: the sum over all workers of one service, whichever of them
+answers. The numbers of the others may be a second old. Counters keep what workers have counted that have ended since;
+gauges, limits too, are those of the workers that live.
 
 | name | type | labels | |
 |---|---|---|---|

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import uvicorn
@@ -15,6 +19,7 @@ from hyperslab.settings import Settings, hand_down
 APPLICATION: Final = "hyperslab.asgi:create_app"
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
+MEMORY: Final = "/dev/shm"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -43,10 +48,22 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
     with listen(settings.host, settings.port) as listener:
         announce(base_url(listener))
         if settings.workers > 1:
-            hand_down(settings)
-            Multiprocess(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
+            with _metrics_folder(settings) as folder:
+                hand_down(settings.model_copy(update={"metrics_folder": folder}))
+                Multiprocess(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
             return True
         return _serve_here(settings, listener)
+
+
+@contextmanager
+def _metrics_folder(settings: Settings) -> Iterator[Path]:
+    """Where workers share their numbers, for as long as they run: in memory, where the system has a folder for that."""
+    if settings.metrics_folder is not None:
+        yield settings.metrics_folder
+        return
+    parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+    with TemporaryDirectory(prefix="hyperslab-", dir=parent, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 def _serve_here(settings: Settings, listener: socket.socket) -> bool:

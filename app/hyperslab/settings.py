@@ -192,6 +192,11 @@ class Settings(BaseSettings):
     shutdown_seconds: PositiveFloat = Field(
         default=10.0, description="How long running requests may take to end after SIGTERM."
     )
+    metrics_folder: Path | None = Field(
+        default=None,
+        description="A folder of this machine in which workers put their numbers, so that `/metrics` tells the sum.",
+        json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
+    )
     cors_origins: list[str] = Field(
         default=["*"], description="Web origins whose pages may use this service; `*` lets all."
     )

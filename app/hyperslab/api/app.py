@@ -21,6 +21,7 @@ from hyperslab.api import docs_page, openapi
 from hyperslab.api.admission import Admission
 from hyperslab.api.answers import Answers
 from hyperslab.api.auth import Tokens
+from hyperslab.api.board import shared
 from hyperslab.api.context import Context
 from hyperslab.api.cors import Cors
 from hyperslab.api.guard import Guard
@@ -116,7 +117,8 @@ def _wrapped(
 def _lifespan(context: Context) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with shared(context.metrics, context.options.metrics_folder):
+            yield
         context.threads.close()
         context.service.close()
 

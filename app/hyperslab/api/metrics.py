@@ -29,6 +29,8 @@ _BOUNDS = [*map(str, _SECONDS), "+Inf"]
 
 Labels = tuple[str, str, int]
 """Route, method and status."""
+Total = Callable[[Iterable[Metric]], list[Metric]]
+"""Makes the numbers of a service of those of one of its processes."""
 
 
 @dataclass(slots=True)
@@ -48,9 +50,9 @@ class Metrics:
         self._answered: dict[Labels, _Answered] = {}
         self._abandoned: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
-        self._registry = CollectorRegistry()
         self._caches: dict[str, Callable[[], CacheStats]] = {"chunk": service.cache.stats}
-        self._registry.register(_Numbers(service, self._caches, self._answered, self._abandoned, self._cut))
+        self._numbers = _Numbers(service, self._caches, self._answered, self._abandoned, self._cut)
+        self._total: Total | None = None
 
     def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
         """Tell the numbers of another cache too."""
@@ -72,9 +74,19 @@ class Metrics:
     def count_cut(self, route: str) -> None:
         self._cut[route] += 1
 
+    def share(self, total: Total) -> None:
+        """Tell from now on what ``total`` makes of the own numbers."""
+        self._total = total
+
+    def own(self) -> list[Metric]:
+        """The numbers of this process."""
+        return list(self._numbers.collect())
+
     def text(self) -> bytes:
-        """The text format that Prometheus reads."""
-        return generate_latest(self._registry)
+        """The text format that Prometheus reads. Raises `OSError` where shared numbers cannot be had."""
+        registry = CollectorRegistry()
+        registry.register(_Found(self.own() if self._total is None else self._total(self.own())))
+        return generate_latest(registry)
 
 
 class Observed:
@@ -105,6 +117,16 @@ class Observed:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             labels = (scope.get(ROUTE, "other"), method, status)
             self._metrics.count(labels, seconds=perf_counter() - began, nbytes=nbytes)
+
+
+class _Found(Collector):
+    """Numbers that are there already."""
+
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> list[Metric]:
+        return self._found
 
 
 class _Numbers(Collector):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 MIB = 1 << 20
 
@@ -12,7 +13,7 @@ class ApiOptions:
     """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
 
     ``request_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
-    its share of the memory before it is told to come back later. Tokens: see `auth`.
+    its share of the memory before it is told to come back later. Tokens: see `auth`; ``metrics_folder``: see `board`.
     """
 
     cors_origins: tuple[str, ...] = ("*",)
@@ -32,3 +33,4 @@ class ApiOptions:
     immutable_seconds: int = 86_400
     request_threads: int = 32
     queue_seconds: float = 10.0
+    metrics_folder: Path | None = None
