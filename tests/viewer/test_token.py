@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -39,6 +42,12 @@ def give(viewer: Viewer, token: str) -> None:
     viewer.page.keyboard.press("Enter")
 
 
+def give_anew(viewer: Viewer) -> None:
+    """Give the token in the place of one that was refused: the page begins again."""
+    with viewer.page.expect_event("load"):
+        give(viewer, TOKEN)
+
+
 def forget(viewer: Viewer) -> Locator:
     return viewer.page.get_by_role("button", name="Forget token")
 
@@ -46,6 +55,14 @@ def forget(viewer: Viewer) -> Locator:
 def withdraw(viewer: Viewer, script: str) -> None:
     """Put a token in the place of the page's that the service does not know, and run a script at once."""
     viewer.page.evaluate(f"sessionStorage.setItem('hyperslab-token', 'withdrawn'); {script}")
+
+
+def run(code: str) -> str:
+    """What lines of Python print, where the environment has the token."""
+    environment = {**os.environ, "TOKEN": TOKEN}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
 
 
 def trouble(viewer: Viewer) -> list[str]:
@@ -147,7 +164,7 @@ def test_token_that_is_no_longer_good_is_asked_for_again(guarded: Viewer) -> Non
 
     withdraw(guarded, "document.querySelector('.card[href$=brain]').click()")
     expect(form(guarded).get_by_role("alert")).to_have_text(REFUSED)
-    give(guarded, TOKEN)
+    give_anew(guarded)
 
     guarded.settle()
     assert guarded.page.url.endswith("/view/demo/brain")
@@ -161,11 +178,11 @@ def test_token_that_is_withdrawn_while_tiles_load_is_asked_for_again(guarded: Vi
 
     withdraw(guarded, "")
     guarded.slider("z").fill("50")
-    expect(form(guarded)).to_be_visible()
-    give(guarded, TOKEN)
-
     guarded.wait_for_query("brain\\?z=50$")
+    give_anew(guarded)
+
     guarded.settle()
+    guarded.wait_for_query("brain\\?z=50$")
     assert guarded.picture().std() > 5
 
 
@@ -179,7 +196,7 @@ def test_lines_to_copy_and_links_work_with_a_token_and_do_not_tell_it(guarded: V
     for language in ("Python", "zarr", "numpy"):
         guarded.page.get_by_role("tab", name=language).click()
         expect(code).to_contain_text("os.environ['TOKEN']")
-        compile(code.inner_text(), language, "exec")
+        assert run(f"{code.inner_text()}\nprint(slab.shape)") == "(512, 512)"
     assert TOKEN not in guarded.page.content()
     expect(guarded.page.get_by_role("link", name="neuroglancer")).to_have_count(0)
     with guarded.page.expect_download() as saved:
@@ -187,6 +204,17 @@ def test_lines_to_copy_and_links_work_with_a_token_and_do_not_tell_it(guarded: V
     assert saved.value.suggested_filename == "brain.png"
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     assert trouble(guarded) == []
+
+
+def test_lines_that_open_a_group_work_with_a_token(guarded: Viewer) -> None:
+    guarded.open("/view/demo/climate")
+    give(guarded, TOKEN)
+
+    code = guarded.page.get_by_label("Code")
+    for language, end in (("Python", ""), ("zarr", "print(sorted(g))"), ("xarray", "print(sorted(d.variables))")):
+        guarded.page.get_by_role("tab", name=language).click()
+        expect(code).to_contain_text("os.environ['TOKEN']")
+        assert "sst" in run(f"{code.inner_text()}\n{end}")
 
 
 def test_form_fits_a_phone(browser: Browser, guarded_url: str) -> None:

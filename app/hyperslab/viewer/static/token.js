@@ -5,13 +5,13 @@
 
 const KEY = "hyperslab-token";
 
-/** The token where storage is forbidden: it then lasts as long as the page. */
+/** The token where storage is forbidden or full: it then lasts as long as the page. */
 let remembered = "";
 
 /** @returns {string} "" where there is none */
 export function heldToken() {
   try {
-    return sessionStorage.getItem(KEY) ?? "";
+    return sessionStorage.getItem(KEY) ?? remembered;
   } catch {
     return remembered;
   }
