@@ -205,7 +205,7 @@ Needs numpy, urllib3 and httptools. Nodes can be pickled, used from many threads
 | `a["x"]`, `a["x", 2:5]` | read; `a["x", 2:5] = v` writes | a field of a structured dtype |
 | `g["a/b"]`, `for name in g`, `"a" in g`, `del g["a"]` | | groups are mappings of names to nodes |
 | `a.attrs["unit"] = "K"`, `a.attrs.update(…)` | read and write | each change is one merge patch |
-| `a.change(np.s_[0:5], function)`, `a.attrs.change(function)` | read and write | loses nothing that others write meanwhile |
+| `a.change(np.s_[:5], fn)`, `a.attrs.change(fn)` | read and write | loses nothing that others write meanwhile |
 
 **Reading.** Big reads are cut on chunk edges over a few connections and read straight into the result. A broken body
 is resumed by `Range` under the tag that it began with; where the array has changed since, the read starts again, and
