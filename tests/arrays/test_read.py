@@ -18,6 +18,7 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.service import Service, build
+from hyperslab.engine.indexing import normalise
 from hyperslab.errors import (
     Cancelled,
     ChunkCorrupt,
@@ -326,3 +327,17 @@ def test_slabs_are_as_large_as_the_memory_that_is_free_allows(
     assert chosen == slab << 10
     assert {len(each) for each in slabs} == {chosen}
     assert b"".join(slabs) == values.tobytes()
+
+
+def test_a_slab_works_out_its_own_chunks_and_not_all_of_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the time for each slab would grow with the answer."""
+    values = np.arange(300 * 8, dtype="<i4").reshape(300, 8)
+    zarr_array(tmp_path, values, (1, 4))
+    with service_on(tmp_path, slab_bytes=128, cache_bytes=0) as service:
+        plan = service.reader.plan(open_array(service), normalise((), (300, 8)))
+        monkeypatch.setattr(type(plan), "projections", lambda _: pytest.fail("the chunks of the whole answer"))
+        body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, plan.nbytes))
+
+    assert body == values.tobytes()

@@ -18,6 +18,7 @@ from hyperslab.cache import Recent
 from hyperslab.engine.chunk_rows import project_rows, single_row
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, SliceAxis, project, touched
+from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.storage.base import file_store
 
 _LARGEST_SHARE = 4
@@ -114,7 +115,8 @@ class Filler:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
         metadata = plan.array.metadata
         whole = self._caching(plan) is not Caching.NEVER  # the second time that a part is asked for
-        return plan.touched * (metadata.chunk_nbytes if whole else _decoded(plan)) * metadata.codec.effort
+        nbytes = metadata.chunk_nbytes if whole else _decoded(metadata, plan.projections())
+        return plan.touched * nbytes * metadata.codec.effort
 
     def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
         """A reader of single chunks."""
@@ -144,7 +146,8 @@ class Filler:
             number = -(-count // batches.most)
             return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
         chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
-        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), _decoded(plan))
+        nbytes = _decoded(plan.array.metadata, task.projections())
+        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), nbytes)
 
     def _batch_reader(self, task: Task) -> BatchReader | None:
         """Where many small chunks are read around the cache."""
@@ -188,10 +191,9 @@ class Filler:
         return cut and row <= self._cache.limit // 2
 
 
-def _decoded(plan: ReadPlan | PointsPlan) -> int:
+def _decoded(metadata: ArrayMetadata, projections: Iterable[Projection]) -> int:
     """Bytes of a chunk that are decoded, judged by the first one: a part where that is worth it, else all."""
-    metadata = plan.array.metadata
-    partial, first = metadata.codec.partial, next(iter(plan.projections()), None)
+    partial, first = metadata.codec.partial, next(iter(projections), None)
     if partial is None or first is None or first.covers_chunk:
         return metadata.chunk_nbytes
     runs = first.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
