@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from hyperslab.api.shortcut import STATE, Shortcut, WireAnswer
+from hyperslab.api.shortcut import ASKED, STATE, Shortcut, WireAnswer
 
 _GET: Final = b"GET"
 
@@ -52,6 +52,7 @@ class Protocol(HttpToolsProtocol):
             return None
         if parser.should_upgrade() or self._is_busy():
             return None
+        self.scope[ASKED] = True  # type: ignore[typeddict-unknown-key]  # servers may add what they like
         return self._shortcut.answer(self.url, self.headers, shared=self._is_first)
 
     def _is_busy(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from hyperslab.api.answers import Answers, Kept, Sources
+from hyperslab.api.answers import GRACE, Answers, Kept, Sources
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
@@ -273,5 +274,25 @@ def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answe
         assert answers.find(b"/x", [], shared=True) is not None
         answers.keep(SCOPE, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
         assert answers.find(b"/x", [], shared=True) is None
+
+    in_turns(turn)
+
+
+def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_moment(store: HookedStore) -> None:
+    answers = Answers(1 << 20, VersionBook())
+    versions = store.versions("", ["a/0.0"])
+
+    def kept(age: float) -> Kept:
+        mount = MountedStore("data", store)
+        return Kept(Sources(mount, ("a/0.0",), versions, 1, until=time.monotonic() - age), '"tag"', (), (), "tile")
+
+    def turn() -> None:
+        answers.keep(SCOPE, kept(0.001), b"picture")
+        assert answers.find(b"/x", []) is None
+        assert [answers.find(b"/x", []) is not None for _ in range(3)] == [True, True, True]
+        answers.keep(SCOPE, kept(-60), b"newer picture")
+        assert answers.find(b"/x", []) is not None
+        answers.keep(SCOPE, kept(GRACE + 0.001), b"picture")
+        assert [answers.find(b"/x", []) for _ in range(3)] == [None, None, None]
 
     in_turns(turn)

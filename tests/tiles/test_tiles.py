@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
-from hyperslab.tiles.asked import parse_asked
+from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.colour import label_colours, named_lut
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.style import Style, Stylist
 from tests.tiles.support import (
     Array,
     draw,
@@ -704,3 +708,21 @@ def test_attributes_alone_can_change_a_picture(tmp_path: Path) -> None:
         write_attributes(tmp_path / "a", {**attributes, "omero": grey})
 
         assert tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png").tag != before
+
+
+def test_a_view_is_made_once_however_many_ask_for_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_array(tmp_path / "a", np.arange(4096, dtype="<u2").reshape(64, 64))
+    made: list[Frame] = []
+    style = Stylist.style
+
+    def counted(stylist: Stylist, frame: Frame, asked: Asked) -> Style:
+        made.append(frame)
+        time.sleep(0.02)
+        return style(stylist, frame, asked)
+
+    monkeypatch.setattr(Stylist, "style", counted)
+    with tiles_on(tmp_path) as tiles, ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png").tag, range(8)))
+
+    assert len(set(drawn)) == 1
+    assert len(made) == 1

@@ -31,6 +31,8 @@ from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
 MOST_KEYS: Final = 64
+GRACE: Final = 0.5
+"""Seconds for which an answer that is too old is still given while one request makes it anew."""
 _LARGEST: Final = 256 << 10
 _OVERHEAD: Final = 2048
 _PER_KEY: Final = 256
@@ -44,7 +46,7 @@ Identity = tuple[bytes, bytes]
 @dataclass(frozen=True, slots=True)
 class Sources:
     """All keys of one store that an answer was made of, and the versions that they had; ``touched`` chunks among
-    them. ``body`` reads it anew."""
+    them. ``body`` reads it anew. ``until``: the time of the monotonic clock up to which nothing else counts."""
 
     mount: MountedStore
     keys: tuple[str, ...]
@@ -54,15 +56,17 @@ class Sources:
     until: float = inf
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Kept:
-    """How a GET was answered with 200; ``always`` are the headers that a 304 has too."""
+    """How a GET was answered with 200; ``always`` are the headers that a 304 has too. ``renewing``: some request is
+    making it anew because of its age."""
 
     sources: Sources
     etag: str
     headers: Headers
     always: Headers
     route: str
+    renewing: bool = False
 
     @cached_property
     def tag(self) -> bytes:
@@ -145,15 +149,23 @@ class Answers:
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
         if tags is None and data is None and not _is_quick(kept.sources.body):
             return None
-        if not (shared and self._turn.has_seen(identity, kept)):
-            if not self._holds(kept.sources):
-                self._drop(identity)
-                return None
-            self._turn.note(identity, kept)
+        if not (shared and self._turn.has_seen(identity, kept)) and not self._still_holds(identity, kept):
+            return None
         if tags is not None:
             return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
         ready = self._read(identity, kept.sources, began) if data is None else _again(data, kept.sources, began)
         return None if ready is None else Given(kept, ready, perf_counter() - began)
+
+    def _still_holds(self, identity: Identity, kept: Kept) -> bool:
+        """Whether neither its sources have changed nor its age asks for a new one."""
+        if _is_due(kept):
+            return False
+        sources = kept.sources
+        if self._versions.versions(sources.mount, "", sources.keys) != sources.versions:
+            self._drop(identity)
+            return False
+        self._turn.note(identity, kept)
+        return True
 
     def _read(self, identity: Identity, sources: Sources, began: float) -> Ready | None:
         body = sources.body
@@ -168,11 +180,6 @@ class Answers:
     def _drop(self, identity: Identity) -> None:
         self._kept.drop(identity)
         self._bodies.drop(identity)
-
-    def _holds(self, sources: Sources) -> bool:
-        if monotonic() > sources.until:
-            return False
-        return self._versions.versions(sources.mount, "", sources.keys) == sources.versions
 
 
 class _Turn:
@@ -196,6 +203,16 @@ class _Turn:
             self._asked = 0
             asyncio.get_running_loop().call_soon(self._held.clear)
         self._held[identity] = kept
+
+
+def _is_due(kept: Kept) -> bool:
+    """Whether this request is to make the answer anew because of its age: the first one that comes too late, and all
+    that come after the grace in which that one should have been done."""
+    late = monotonic() - kept.sources.until
+    if late <= 0 or (kept.renewing and late <= GRACE):
+        return False
+    kept.renewing = True
+    return True
 
 
 def _is_quick(body: Body | None) -> bool:

@@ -15,6 +15,9 @@ from hyperslab.api.reply import Buffer
 STATE: Final = "hyperslab.shortcut"
 """Where a server finds the `Shortcut`: a member of the ASGI lifespan's state."""
 
+ASKED: Final = "hyperslab.asked"
+"""In the scope of a request for which the server has called `Shortcut.answer` in vain."""
+
 Pairs = Iterable[tuple[bytes, bytes]]
 """Headers, their names in lower case."""
 
@@ -52,7 +55,7 @@ class Shortcut:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             scope.get("state", {})[STATE] = self
-        given = self._find(target_of(scope), scope["headers"]) if _is_get(scope) else None
+        given = self._find(target_of(scope), scope["headers"]) if _may_be_kept(scope) else None
         if given is None:
             await self._app(scope, receive, send)
             return
@@ -79,5 +82,5 @@ class Shortcut:
         return given
 
 
-def _is_get(scope: Scope) -> bool:
-    return bool(scope["type"] == "http" and scope["method"] == "GET")
+def _may_be_kept(scope: Scope) -> bool:
+    return bool(scope["type"] == "http" and scope["method"] == "GET" and ASKED not in scope)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from hyperslab.storage.locks import KeyedLocks
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.style import Style, Stylist
 
 _MOST_KEPT: Final = 1024
-_SECONDS: Final = 1.0
+_SECONDS: Final = 0.5
 """For so long a window that was taken from the data is good without another look."""
 
 
@@ -36,13 +38,22 @@ class Views:
         self._stylist = stylist
         self._kept: OrderedDict[tuple[str, Asked], View] = OrderedDict()
         self._lock = Lock()
+        self._making = KeyedLocks()
 
     def open(self, path: str, asked: Asked) -> View:
-        """The view; raises what opening the picture, `make_frame` and `Stylist.style` raise. May read."""
+        """The view, made once however many ask for it; raises what opening the picture, `make_frame` and
+        `Stylist.style` raise. May read."""
         picture = self._pictures.open(path, asked.field)
         kept = self._get(path, asked)
         if kept is not None and kept.frame.picture is picture:
             return kept
+        with self._making.hold(f"{path}?{hash(asked)}"):
+            kept = self._get(path, asked)
+            if kept is not None and kept.frame.picture is picture:
+                return kept
+            return self._make(path, asked, picture)
+
+    def _make(self, path: str, asked: Asked, picture: Picture) -> View:
         frame = make_frame(picture, asked)
         style = self._stylist.style(frame, asked)
         view = View(frame, style, f"{frame.identity}|{style.identity}", time.monotonic() + _SECONDS)
