@@ -108,6 +108,9 @@ class Pictures:
 
     def _remember(self, path: str, field: str | None, picture: Picture, nodes: Sequence[Node]) -> Picture:
         with self._lock:
+            before = self._opened.get((path, field))
+            if before is not None and _are_same(before[1], nodes):
+                return before[0]  # two opened it at once, and one object stands for it
             self._opened[path, field] = (picture, nodes)
             self._opened.move_to_end((path, field))
             while len(self._opened) > _MOST_OPENED:
@@ -250,3 +253,8 @@ def _mosaic(ome: Ome, path: str) -> Mosaic:
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
     cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic(-(-len(images) // columns), columns, cells)
+
+
+def _are_same(nodes: Sequence[Node], others: Sequence[Node]) -> bool:
+    """Whether they are the same nodes in the same states."""
+    return [(node.path, node.version) for node in nodes] == [(node.path, node.version) for node in others]
