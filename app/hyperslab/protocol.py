@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from hyperslab.api.answers import header_lines
 from hyperslab.api.shortcut import ASKED, STATE, Shortcut, WireAnswer
 
 _GET: Final = b"GET"
@@ -71,7 +72,7 @@ class Protocol(HttpToolsProtocol):
         """The server's own headers, which it makes anew every second."""
         headers = self.server_state.default_headers
         if headers is not self._usual[0]:
-            self._usual = headers, b"".join([b"%s: %s\r\n" % pair for pair in headers])
+            self._usual = headers, header_lines(headers)
         return self._usual[1]
 
     def _log(self, status: int) -> None:

@@ -22,6 +22,7 @@ from starlette.types import Scope
 
 from hyperslab.api.bodies import Body, Effort, Ready
 from hyperslab.api.headers import cost_headers
+from hyperslab.api.params import raw_path
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.arrays.nodes import MountedStore
@@ -228,16 +229,14 @@ def _again(data: Buffer, sources: Sources, began: float) -> Ready:
     return Ready(data, cost_headers(touched, touched, None, {"plan": perf_counter() - began}))
 
 
-def header_lines(headers: Headers) -> bytes:
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Headers as they go over the wire; what comes from untrusted documents was encoded where they were made."""
     return b"".join([b"%s: %s\r\n" % pair for pair in headers])
 
 
 def target_of(scope: Scope) -> bytes:
-    """Path and query of a request as they were sent, without the ``root_path`` that the server has put before them."""
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    path = path.removeprefix(scope.get("root_path", "").encode())
-    query: bytes = scope["query_string"]
+    """Path (see `raw_path`) and query of a request as they were sent."""
+    path, query = raw_path(scope), scope["query_string"]
     return path + b"?" + query if query else path
 
 

@@ -24,7 +24,7 @@ from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_body import ObjectBody
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text, work_of
+from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.limits import boxes_that_fit
@@ -164,7 +164,7 @@ def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, fl
     if encode is None:
         prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
         slab_bytes = reader.choose_slab(plan, context.service.in_flight.room)
-        return SliceBody(reader, context.warm_keys, plan, prefix, slab_bytes, work_of(reader, plan), timings)
+        return SliceBody(reader, context.warm_keys, plan, prefix, slab_bytes, timings)
     return Produced(
         partial(produce_text, reader, plan, encode, timings),
         memory=_text_memory(reader, plan),

@@ -75,8 +75,8 @@ class Shortcut:
         return WireAnswer(given.status, lines + header_lines((*given.cost, *self._cors(headers))), given.body)
 
     def _find(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
-        given = self._answers.find(target, headers, shared=shared)
-        if given is None or not self._may_read(headers):
+        given = self._answers.find(target, headers, shared=shared) if self._may_read(headers) else None
+        if given is None:
             return None
         self._metrics.count((given.kept.route, "GET", given.status), seconds=given.seconds, nbytes=len(given.body))
         return given

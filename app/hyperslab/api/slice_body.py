@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from math import inf
 from typing import Any
@@ -31,11 +32,11 @@ _PER_CHUNK = 16 << 10
 """What it takes to find and open a chunk, in the same measure."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SliceBody:
     """``prefix`` (an npy header or nothing) and then the values in C order.
 
-    ``slab_bytes``: of a stream. ``work``: what `work_of` says. ``timings`` in seconds by phase.
+    ``slab_bytes``: of a stream. ``timings`` in seconds by phase.
     """
 
     reader: Reader
@@ -43,7 +44,6 @@ class SliceBody:
     plan: ReadPlan
     prefix: bytes
     slab_bytes: int
-    work: float
     timings: Timings
 
     @property
@@ -67,6 +67,18 @@ class SliceBody:
         warm = self.work <= _INSTANT and self.warm.are_warm(self.plan.array.mount, self._keys())
         return Effort.NONE if warm else Effort.SHORT
 
+    @cached_property
+    def work(self) -> float:
+        """What it takes to read all at once, in bytes that LZ4 makes in the same time.
+
+        Infinite for what is better streamed, takes memory that must be waited for, or comes over a network.
+        """
+        reader, plan = self.reader, self.plan
+        near = plan.array.mount.store.capabilities.cheap_stat
+        if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or reader.working_memory(plan):
+            return inf
+        return reader.effort(plan) + plan.touched * _PER_CHUNK
+
     def _keys(self) -> Iterator[tuple[str, str | None]]:
         array, versions = self.plan.array, self.plan.versions or {}
         return ((array.chunk_key(coords), version) for coords, version in versions.items())
@@ -82,7 +94,8 @@ class SliceBody:
     def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        self.warm.note(self.plan.array.mount, self._keys())
+        if self.work <= _INSTANT:
+            self.warm.note(self.plan.array.mount, self._keys())
         return self._part(values, part, cost.cached, cost, timings)
 
     def _part(
@@ -102,17 +115,6 @@ class SliceBody:
         slabs = self.reader.stream(self.plan, start, stop, cancel, slab_bytes=self.slab_bytes)
         pieces: Iterator[Buffer] = _joined(head, slabs) if head else slabs
         return Opened(pieces, lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings))
-
-
-def work_of(reader: Reader, plan: ReadPlan) -> float:
-    """What it takes to read all at once, in bytes that LZ4 makes in the same time.
-
-    Infinite for what is better streamed, takes memory that must be waited for, or comes over a network.
-    """
-    near = plan.array.mount.store.capabilities.cheap_stat
-    if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or reader.working_memory(plan):
-        return inf
-    return reader.effort(plan) + plan.touched * _PER_CHUNK
 
 
 def _joined(head: bytes, slabs: Iterator[memoryview]) -> Iterator[Buffer]:
