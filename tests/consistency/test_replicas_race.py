@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,20 @@ def in_background(
     return thread
 
 
+@contextmanager
+def late_write(replica: Replica, **request: Any) -> Iterator[list[httpx.Response]]:
+    """A write of sevens whose first chunk is put only when the block has ended; then the list holds the answer."""
+    came, go_on = replica.hold("PUT", "/a/0")
+    answers: list[httpx.Response] = []
+    late = in_background(answers, replica, "PUT", SLICE, content="7", headers=JSON, **request)
+    try:
+        assert came.wait(20)
+        yield answers
+    finally:
+        go_on.set()
+        late.join()
+
+
 def test_the_documents_of_two_creators_do_not_mix(pair: tuple[Replica, Replica]) -> None:
     """The first is held up between its attributes and its .zarray; the second must not put attributes of its own."""
     first, second = pair
@@ -92,13 +106,8 @@ def test_the_documents_of_two_creators_do_not_mix(pair: tuple[Replica, Replica])
 def test_a_late_chunk_does_not_end_up_in_the_array_that_replaced_its_own(pair: tuple[Replica, Replica]) -> None:
     first, second = pair
     first.client.put(A, json=DEFINITION)
-    came, go_on = second.hold("PUT", "/a/0")
-    answers: list[httpx.Response] = []
-    late = in_background(answers, second, "PUT", SLICE, content="7", headers=JSON)
-    assert came.wait(20)
-    replaced = first.client.put(A, params={"mode": "replace"}, json={**DEFINITION, "dtype": "<f8"})
-    go_on.set()
-    late.join()
+    with late_write(second) as answers:
+        replaced = first.client.put(A, params={"mode": "replace"}, json={**DEFINITION, "dtype": "<f8"})
 
     assert (replaced.status_code, answers[0].status_code) == (201, 204)
     for replica in pair:
@@ -145,13 +154,8 @@ def test_what_is_appended_does_not_outlive_its_array(pair: tuple[Replica, Replic
 def test_a_late_chunk_stays_where_the_array_was_only_appended_to(pair: tuple[Replica, Replica]) -> None:
     first, second = pair
     first.client.put(A, json=DEFINITION)
-    came, go_on = second.hold("PUT", "/a/0")
-    answers: list[httpx.Response] = []
-    late = in_background(answers, second, "PUT", SLICE, params={"select": ":4"}, content="7", headers=JSON)
-    assert came.wait(20)
-    assert first.client.post("/v1/append/data/a", content=np.full(2, 5, "<i4").tobytes()).status_code == 201
-    go_on.set()
-    late.join()
+    with late_write(second, params={"select": ":4"}) as answers:
+        assert first.client.post("/v1/append/data/a", content=np.full(2, 5, "<i4").tobytes()).status_code == 201
 
     assert answers[0].status_code == 204
     assert np.frombuffer(first.client.get(SLICE).content, "<i4").tolist() == [7, 7, 7, 7, 0, 0, 0, 0, 5, 5]
@@ -161,13 +165,8 @@ def test_a_late_chunk_does_not_outlive_its_array(pair: tuple[Replica, Replica]) 
     """Nor take with it what was created in the same place since."""
     first, second = pair
     first.client.put(A, json=DEFINITION)
-    came, go_on = second.hold("PUT", "/a/0")
-    answers: list[httpx.Response] = []
-    late = in_background(answers, second, "PUT", SLICE, content="7", headers=JSON)
-    assert came.wait(20)
-    assert first.client.delete(A).status_code == 204
-    go_on.set()
-    late.join()
+    with late_write(second):
+        assert first.client.delete(A).status_code == 204
     assert first.client.put(A, json=DEFINITION).status_code == 201
 
     np.testing.assert_array_equal(np.frombuffer(first.client.get(SLICE).content, "<i4"), np.zeros(8))
