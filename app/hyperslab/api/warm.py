@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
-from threading import Lock
 
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.cache import Recent
 
 _MOST = 65_536
 
@@ -22,23 +21,17 @@ class WarmKeys:
     """
 
     def __init__(self) -> None:
-        self._versions: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._lock = Lock()
+        self._read = Recent(_MOST)
 
     def are_warm(self, mount: MountedStore, versions: Versions) -> bool:
         """Whether all of them were read in these versions; what is absent need not be read."""
         name = mount.name
-        with self._lock:
-            return all(version is None or self._versions.get((name, key)) == version for key, version in versions)
+        return all(version is None or self._read.holds((name, key), version) for key, version in versions)
 
     def note(self, mount: MountedStore, versions: Versions) -> None:
         """Keys have been read."""
         if not mount.store.capabilities.cheap_stat:
             return
-        with self._lock:
-            for key, version in versions:
-                if version is not None:
-                    self._versions[mount.name, key] = version
-                    self._versions.move_to_end((mount.name, key))
-            while len(self._versions) > _MOST:
-                self._versions.popitem(last=False)
+        for key, version in versions:
+            if version is not None:
+                self._read.again((mount.name, key), version)

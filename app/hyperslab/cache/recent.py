@@ -16,6 +16,11 @@ class Recent:
         self._seen: OrderedDict[Hashable, str] = OrderedDict()
         self._lock = Lock()
 
+    def holds(self, key: Hashable, version: str) -> bool:
+        """Whether this version was asked for lately; changes nothing."""
+        with self._lock:
+            return self._seen.get(key) == version
+
     def again(self, key: Hashable, version: str) -> bool:
         """Whether this version was asked for before; from now on it was."""
         with self._lock:
