@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
+from hyperslab.arrays.batches import Batch, BatchReader
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
@@ -348,10 +350,35 @@ class TestThreads:
 
         assert handed_out == []
 
-    def test_small_chunks_are_handed_out_in_batches(self, tmp_path: Path, handed_out: list[int]) -> None:
+    def test_small_chunks_are_decoded_in_batches_while_one_thread_fetches(
+        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fetched_by, batches = set(), []
+        fetch, place = BatchReader.fetch, BatchReader.place
+
+        def fetch_noted(self: BatchReader, rows: Any) -> Batch:
+            fetched_by.add(threading.get_ident())
+            return fetch(self, rows)
+
+        def place_noted(self: BatchReader, batch: Batch, out: Any) -> None:
+            batches.append(batch)
+            place(self, batch, out)
+
+        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
+        monkeypatch.setattr(BatchReader, "place", place_noted)
         self.read(tmp_path, Blosc(), (), (1, 128, 128))
 
-        assert handed_out == [16]
+        assert fetched_by == {threading.get_ident()}
+        assert len(batches) == 16
+        assert handed_out == []
+
+    def test_small_chunks_that_are_slow_to_come_are_fetched_side_by_side(
+        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hyperslab.arrays.batches._PATIENCE", 0.0)
+        self.read(tmp_path, Blosc(), (), (1, 128, 128))
+
+        assert handed_out == [15]
 
 
 def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:

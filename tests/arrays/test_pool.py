@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -54,6 +57,120 @@ def test_a_cancelled_run_ends() -> None:
     pool.close()
 
     assert len(seen) <= 3
+
+
+class TestRelay:
+    """One thread makes what the others work on."""
+
+    @pytest.fixture
+    def pool(self) -> Iterator[WorkerPool]:
+        pool = WorkerPool(4, "test", near=True)
+        yield pool
+        pool.close()
+
+    def test_every_item_is_worked_on_once(self, pool: WorkerPool) -> None:
+        seen: list[int] = []
+
+        pool.relay(iter(range(1000)), seen.append)
+
+        assert sorted(seen) == list(range(1000))
+
+    def test_items_are_made_by_the_caller_and_worked_on_by_others_too(self, pool: WorkerPool) -> None:
+        makers, workers = set(), set()
+        meeting = threading.Barrier(4, timeout=30)
+
+        def make() -> Iterator[int]:
+            for item in range(13):
+                makers.add(threading.get_ident())
+                yield item
+
+        def work(item: int) -> None:
+            workers.add(threading.get_ident())
+            if item in (0, 1, 2, 12):  # three helpers begin, and have their fill while the caller makes the last one
+                meeting.wait()
+
+        pool.relay(make(), work)
+
+        assert makers == {threading.get_ident()}
+        assert len(workers) == 4
+
+    def test_an_error_is_raised_when_nobody_works_any_more(self, pool: WorkerPool) -> None:
+        working = [0]
+        lock = threading.Lock()
+
+        def work(item: int) -> None:
+            with lock:
+                working[0] += 1
+            try:
+                time.sleep(0.01)
+                if item == 5:
+                    raise ValueError(item)
+            finally:
+                with lock:
+                    working[0] -= 1
+
+        with pytest.raises(ValueError, match="5"):
+            pool.relay(iter(range(100)), work)
+
+        assert working == [0]
+
+    def test_an_error_in_making_is_raised_when_nobody_works_any_more(self, pool: WorkerPool) -> None:
+        begun, ended = [], []
+
+        def make() -> Iterator[int]:
+            yield from range(3)
+            raise ValueError("no more")
+
+        def work(item: int) -> None:
+            begun.append(item)
+            time.sleep(0.05)
+            ended.append(item)
+
+        with pytest.raises(ValueError, match="no more"):
+            pool.relay(make(), work)
+
+        assert sorted(begun) == sorted(ended)
+
+    def test_a_cancelled_relay_ends(self, pool: WorkerPool) -> None:
+        cancel = Cancel()
+        seen: list[int] = []
+
+        def work(item: int) -> None:
+            seen.append(item)
+            cancel.set()
+
+        with pytest.raises(Cancelled):
+            pool.relay(iter(range(10_000)), work, cancel)
+
+        assert len(seen) < 100
+
+    def test_a_pool_of_one_thread_does_everything_itself(self) -> None:
+        pool = WorkerPool(1, "test", near=True)
+        workers: set[int] = set()
+
+        pool.relay(iter(range(10)), lambda _: workers.add(threading.get_ident()))
+        pool.close()
+
+        assert workers == {threading.get_ident()}
+
+
+def test_the_caller_may_run_anywhere_afterwards() -> None:
+    pool = WorkerPool(4, "test", near=True)
+    allowed = _allowed()
+    masks: list[object] = []
+
+    pool.each(range(100), 100, lambda _: masks.append(_allowed()))
+    pool.relay(iter(range(100)), lambda _: masks.append(_allowed()))
+    with pytest.raises(ZeroDivisionError):
+        pool.each(range(100), 100, lambda item: masks.append(1 // item))
+    pool.close()
+
+    assert _allowed() == allowed
+
+
+def _allowed() -> object:
+    """The processors of the calling thread."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
 def fill(pool: WorkerPool) -> weakref.ref[NDArray[np.float64]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from threading import Lock
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
 import numpy as np
 
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.scratch import Scratch
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.scratch import Bytes, Scratch
 from hyperslab.engine.batch import BatchDecoder
 from hyperslab.engine.chunk_rows import ChunkRow
 from hyperslab.engine.dtypes import Field
@@ -24,9 +25,18 @@ _BATCH_BYTES: Final = 2 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
 _PATIENCE: Final = 0.002
-"""Seconds that a thread waits for its turn to read files. Opening and closing many of them takes the interpreter, which
-two threads would wrest from each other again and again; so one decodes while the other reads. Files that are not in
-the page cache take longer: those are waited for side by side."""
+"""Seconds: reading the files of a batch takes longer only where they are not in the page cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Chunks in ``memory``: behind the room for the decoded ones, at ``extents``; fetched in ``seconds``."""
+
+    rows: Sequence[ChunkRow]
+    keys: Sequence[str]
+    memory: Bytes
+    extents: Sequence[Run | None]
+    seconds: float
 
 
 class BatchReader:
@@ -49,7 +59,6 @@ class BatchReader:
         self._field = field.name if field is not None else None
         self._cost = cost
         self._scratch = scratch
-        self._turn = Lock()
 
     def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
         """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
@@ -66,29 +75,51 @@ class BatchReader:
 
     def read(self, rows: Sequence[ChunkRow], out: NDArray) -> None:
         """Place what ``rows`` select into ``out``; raises as `ChunkReader.read` does."""
+        self.place(self.fetch(rows), out)
+
+    def read_many(
+        self, batches: Iterator[list[ChunkRow]], out: NDArray, *, pool: WorkerPool, cancel: Cancel | None
+    ) -> None:
+        """`read` for many batches, on the threads of ``pool`` too; raises `Cancelled` as well.
+
+        Opening and closing files takes the interpreter, which two threads would wrest from each other again and again.
+        So one thread fetches and the others decode; until it turns out that files are not in the page cache: those are
+        waited for side by side.
+        """
+        pool.relay(self._fetched_quickly(batches), lambda batch: self.place(batch, out), cancel)
+        if rest := list(batches):
+            pool.each(rest, len(rest), lambda rows: self.read(rows, out), cancel)
+
+    def _fetched_quickly(self, batches: Iterator[list[ChunkRow]]) -> Iterator[Batch]:
+        """Batches as long as they are fetched in no time."""
+        for rows in batches:
+            batch = self.fetch(rows)
+            yield batch
+            if batch.seconds > _PATIENCE:
+                return
+
+    def fetch(self, rows: Sequence[ChunkRow]) -> Batch:
+        """Read what is stored of some chunks."""
         array, decoder = self._array, self._decoder
         keys = [key for row in rows for key in row.keys(array.prefix, array.metadata.grid)]
+        memory = self._scratch.take(len(keys) * decoder.nbytes + decoder.room_for(len(keys)))
+        stored = memory if decoder.in_place else memory[len(keys) * decoder.nbytes :]
+        began = perf_counter()
+        extents = self._fetch(keys, stored.data)
+        return Batch(rows, keys, memory, extents, perf_counter() - began)
+
+    def place(self, batch: Batch, out: NDArray) -> None:
+        """Decode a batch, and place what is wanted of it."""
+        began, decoder, keys, extents, memory = perf_counter(), self._decoder, batch.keys, batch.extents, batch.memory
         decoded = len(keys) * decoder.nbytes
-        memory = self._scratch.take(decoded + decoder.room_for(len(keys)))
         stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
         stored = memory if decoder.in_place else memory[decoded:]
-        extents, start, fetched = self._fetch_in_turn(keys, stored.data)
         decoder.decode(stored, extents, stack, keys)
-        self._place(rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
+        self._place(batch.rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
-        self._cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
+        self._cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
         del stack, stored
         self._scratch.give_back(memory)
-
-    def _fetch_in_turn(self, keys: Sequence[str], memory: memoryview) -> tuple[list[Run | None], float, float]:
-        """As `_fetch`, and when that began and ended."""
-        taken = self._turn.acquire(timeout=_PATIENCE)
-        start = perf_counter()
-        try:
-            return self._fetch(keys, memory), start, perf_counter()
-        finally:
-            if taken:
-                self._turn.release()
 
     def _fetch(self, keys: Sequence[str], memory: memoryview) -> list[Run | None]:
         """Where in ``memory`` each stored chunk is now; None for those that are absent."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 from hyperslab.arrays.batches import BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
@@ -26,10 +25,12 @@ _LARGEST_SHARE = 4
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 LARGEST_SLAB = 4
-_WORTH_THREADS = 4 << 20
+_WORTH_THREADS = 2 << 20
 _SMALL_ITEM = 256 << 10
 """Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
 LZ4 makes in the same time."""
+_WORTH_RELAY = 4 << 20
+"""The same for small chunks, all of which one thread fetches."""
 _SMALL_CHUNK = 256 << 10
 """Chunks of fewer bytes are read and decoded in batches."""
 
@@ -60,19 +61,6 @@ class Task:
         return self.plan.projections() if self.part is None else project(self.part, self.plan.array.metadata.grid)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """``count`` items to do one by one, each by ``each``, in any order and on any thread.
-
-    ``nbytes``: how much is decoded for one of several.
-    """
-
-    items: Iterable[Any]
-    count: int
-    each: Callable[[Any], None]
-    nbytes: int
-
-
 class Filler:
     """Reads what plans select. Safe to call from many threads; blocks on the store."""
 
@@ -93,14 +81,11 @@ class Filler:
         if count <= 1:
             self._fill_few(task)
             return
-        work = self._work(task, count)
-        if work.count > 1 and self._worth_threads(task.plan.array, work):
-            self.pool(task.plan.array).each(work.items, work.count, work.each, cancel)
-            return
-        for item in work.items:
-            if cancel is not None:
-                cancel.check()
-            work.each(item)
+        batches = self._batch_reader(task)
+        if batches is not None:
+            self._fill_in_batches(task, batches, count)
+        else:
+            self._fill_by_chunk(task, count)
 
     def _fill_few(self, task: Task) -> None:
         """Without further ado: reading one small chunk takes less time than thinking about it."""
@@ -129,25 +114,36 @@ class Filler:
         with self._lock:
             pool = self._pools.get(mount.name)
             if pool is None:
-                pool = self._pools[mount.name] = WorkerPool(mount.store.capabilities.width, mount.name)
+                store = mount.store.capabilities
+                pool = self._pools[mount.name] = WorkerPool(store.width, mount.name, near=store.cheap_stat)
             return pool
 
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
 
-    def _work(self, task: Task, count: int) -> Work:
-        plan, out = task.plan, task.out
-        batches = self._batch_reader(task)
-        if batches is not None:
-            assert task.selection is not None
-            rows = project_rows(task.selection, plan.array.metadata.grid, batches.most)
-            nbytes = plan.array.metadata.chunk_nbytes * min(count, batches.most)
-            number = -(-count // batches.most)
-            return Work(batches.batches(rows), number, lambda batch: batches.read(batch, out), nbytes)
+    def _fill_in_batches(self, task: Task, batches: BatchReader, count: int) -> None:
+        assert task.selection is not None
+        metadata, cancel = task.plan.array.metadata, task.cancel
+        rows = project_rows(task.selection, metadata.grid, batches.most)
+        if count > batches.most and count * metadata.chunk_nbytes * metadata.codec.effort >= _WORTH_RELAY:
+            batches.read_many(batches.batches(rows), task.out, pool=self.pool(task.plan.array), cancel=cancel)
+            return
+        for batch in batches.batches(rows):
+            if cancel is not None:
+                cancel.check()
+            batches.read(batch, task.out)
+
+    def _fill_by_chunk(self, task: Task, count: int) -> None:
+        plan, out, cancel = task.plan, task.out, task.cancel
         chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
-        nbytes = _decoded(plan.array.metadata, task.projections())
-        return Work(task.projections(), count, lambda projection: chunks.read(projection, out), nbytes)
+        if self._worth_threads(task, count):
+            self.pool(plan.array).each(task.projections(), count, lambda part: chunks.read(part, out), cancel)
+            return
+        for projection in task.projections():
+            if cancel is not None:
+                cancel.check()
+            chunks.read(projection, out)
 
     def _batch_reader(self, task: Task) -> BatchReader | None:
         """Where many small chunks are read around the cache."""
@@ -168,12 +164,13 @@ class Filler:
             lookup.forgo()
         return None if lookup.forgone else plan.versions
 
-    def _worth_threads(self, array: ArrayNode, work: Work) -> bool:
+    def _worth_threads(self, task: Task, count: int) -> bool:
         """Whether one thread is slower: where a network is waited for, or much is decoded in large pieces."""
+        array = task.plan.array
         if not array.mount.store.capabilities.cheap_stat:
             return True
-        effort = work.nbytes * array.metadata.codec.effort
-        return effort >= _SMALL_ITEM and work.count * effort >= _WORTH_THREADS
+        effort = _decoded(array.metadata, task.projections()) * array.metadata.codec.effort
+        return effort >= _SMALL_ITEM and count * effort >= _WORTH_THREADS
 
     def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
         if self._cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):

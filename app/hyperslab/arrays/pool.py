@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import islice
-from threading import Lock
+from threading import Lock, get_native_id
 from typing import Generic, TypeVar
 
 from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.placement import side_by_side
 
 T = TypeVar("T")
 
 _LARGEST_BATCH = 8
+_AHEAD = 3
+"""Items that wait for each thread, so that none runs out of work while the next one is made."""
 
 
 class WorkerPool:
-    """Threads that all requests to one store share. The calling thread works too, so that a busy pool delays nobody."""
+    """Threads that all requests to one store share. The calling thread works too, so that a busy pool delays nobody.
 
-    def __init__(self, width: int, name: str) -> None:
+    ``near``: the work is computing, not waiting; then each thread gets a processor for itself while there is one.
+    """
+
+    def __init__(self, width: int, name: str, *, near: bool = False) -> None:
         self.width = width
-        self._threads = ThreadPoolExecutor(max(1, width - 1), thread_name_prefix=f"chunks-{name}")
+        self._near = near
+        self._helpers: list[int] = []
+        self._busy = 0
+        self._lock = Lock()
+        self._threads = ThreadPoolExecutor(
+            max(1, width - 1), thread_name_prefix=f"chunks-{name}", initializer=self._introduce
+        )
 
     def each(self, items: Iterable[T], count: int, work: Callable[[T], None], cancel: Cancel | None = None) -> None:
         """Call ``work`` with every item, of which there are ``count``, on as many threads as help.
@@ -29,7 +43,8 @@ class WorkerPool:
         """
         run = _Run(iter(items), work, cancel=cancel, count=count, share=4 * self.width)
         helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
-        run.drain()
+        with self._placed():  # a thread that is made inside would be kept to the caller's processor
+            run.drain()
         for helper in helpers:
             if not helper.cancel():  # it has started, perhaps ended
                 helper.result()
@@ -38,6 +53,52 @@ class WorkerPool:
             raise run.errors[0]
         if cancel is not None:
             cancel.check()
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Nobody is placed where several runs go on at once: they keep the processors busy without that."""
+        with self._lock:
+            alone, self._busy = not self._busy, self._busy + 1
+        try:
+            if alone and self._near:
+                with side_by_side(self._helpers):
+                    yield
+            else:
+                yield
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def _introduce(self) -> None:
+        self._helpers.append(get_native_id())
+
+    def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
+        """Make items one after the other on this thread, and let the others work on them; while those have enough to
+        do, this one works too. Raises as `each` does, and when nobody works on an item any more."""
+        under_way: deque[tuple[Future[None], T]] = deque()
+        most = _AHEAD * (self.width - 1)
+        try:
+            with self._placed():
+                for item in items:
+                    if cancel is not None:
+                        cancel.check()
+                    while under_way and under_way[0][0].done():
+                        under_way.popleft()[0].result()
+                    if len(under_way) < most:
+                        under_way.append((self._threads.submit(work, item), item))
+                    else:
+                        work(item)
+                while under_way:
+                    self._finish(*under_way.pop(), work)
+        finally:
+            wait([future for future, _ in under_way if not future.cancel()])
+
+    def _finish(self, future: Future[None], item: T, work: Callable[[T], None]) -> None:
+        """Work on an item that no other thread has begun with; wait for one that is begun."""
+        if future.cancel():
+            work(item)
+        else:
+            future.result()
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

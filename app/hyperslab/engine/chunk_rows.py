@@ -111,6 +111,8 @@ def _rows(parts: Iterable[AxisPart], most: int) -> Iterator[tuple[AxisPart, ...]
 
 
 def _alike(first: AxisPart, part: AxisPart) -> bool:
+    if first.full and part.full:
+        return True  # the usual case, and the quickest to tell
     slices = isinstance(first.inside, slice) and isinstance(first.outside, slice) and isinstance(part.outside, slice)
     return slices and isinstance(part.inside, slice) and first.inside == part.inside
 

@@ -65,7 +65,7 @@ class LocalStore:
             conditional_put=True,
             conditional_delete=True,
             writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
-            width=config.width or os.cpu_count() or 1,
+            width=config.width or _processors(),
             cheap_stat=True,
             ranges=True,
         )
@@ -323,3 +323,8 @@ def _read(descriptor: int, start: int, stop: int) -> bytes:
     if len(data) == stop - start or not data:
         return data
     return data + _read(descriptor, start + len(data), stop)
+
+
+def _processors() -> int:
+    """How many this process may use: in a container often fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
