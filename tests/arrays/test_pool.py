@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -173,19 +173,28 @@ def _allowed() -> object:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
-def fill(pool: WorkerPool) -> weakref.ref[NDArray[np.float64]]:
+Run = Callable[[WorkerPool, Callable[[int], None]], None]
+
+RUNS: dict[str, Run] = {
+    "each": lambda pool, work: pool.each(range(10), 10, work),
+    "relay": lambda pool, work: pool.relay(iter(range(10)), work),
+}
+
+
+def fill(pool: WorkerPool, run: Run) -> weakref.ref[NDArray[np.float64]]:
     """Let a pool fill a buffer that nobody else holds."""
     buffer = np.zeros(10)
 
     def work(item: int) -> None:
         buffer[item] = 1
 
-    pool.each(range(10), 10, work)
+    run(pool, work)
     assert buffer.all()
     return weakref.ref(buffer)
 
 
-def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread() -> None:
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread(kind: str) -> None:
     """Else a stream could not reuse its slabs while the pool is busy, and would take a new one for each piece."""
     pool = WorkerPool(2, "test")
     go_on, busy = threading.Event(), threading.Event()
@@ -198,7 +207,7 @@ def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread(
     other.start()
     assert busy.wait(30)
 
-    gone = fill(pool)
+    gone = fill(pool, RUNS[kind])
     gc.collect()
 
     assert gone() is None

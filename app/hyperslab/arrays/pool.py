@@ -75,30 +75,28 @@ class WorkerPool:
     def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
         """Make items one after the other on this thread, and let the others work on them; while those have enough to
         do, this one works too. Raises as `each` does, and when nobody works on an item any more."""
-        under_way: deque[tuple[Future[None], T]] = deque()
+        run = _Relay(work)
+        under_way: deque[Future[None]] = deque()
         most = _AHEAD * (self.width - 1)
         try:
             with self._placed():
                 for item in items:
                     if cancel is not None:
                         cancel.check()
-                    while under_way and under_way[0][0].done():
-                        under_way.popleft()[0].result()
+                    while under_way and under_way[0].done():
+                        under_way.popleft().result()
                     if len(under_way) < most:
-                        under_way.append((self._threads.submit(work, item), item))
+                        run.waiting.append(item)
+                        under_way.append(self._threads.submit(run.work_on_first))
                     else:
                         work(item)
-                while under_way:
-                    self._finish(*under_way.pop(), work)
+                run.work_on_rest()
+            for future in under_way:
+                if not future.cancel():
+                    future.result()
         finally:
-            wait([future for future, _ in under_way if not future.cancel()])
-
-    def _finish(self, future: Future[None], item: T, work: Callable[[T], None]) -> None:
-        """Work on an item that no other thread has begun with; wait for one that is begun."""
-        if future.cancel():
-            work(item)
-        else:
-            future.result()
+            run.let_go()
+            wait([future for future in under_way if not future.cancel()])
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -141,6 +139,36 @@ class _Run(Generic[T]):
             batch = list(islice(self._items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
             self._left -= len(batch)
             return batch
+
+
+class _Relay(Generic[T]):
+    """Items that wait for a thread to work on them; helpers begin at one end, the caller at the other."""
+
+    def __init__(self, work: Callable[[T], None]) -> None:
+        self.waiting: deque[T] = deque()
+        self._work = work
+
+    def work_on_first(self) -> None:
+        """Work on the item that has waited longest, if there is one left."""
+        self._work_on(self.waiting.popleft)
+
+    def work_on_rest(self) -> None:
+        """Work on items until none waits."""
+        while self._work_on(self.waiting.pop):
+            pass
+
+    def _work_on(self, take: Callable[[], T]) -> bool:
+        try:
+            item = take()
+        except IndexError:
+            return False
+        self._work(item)
+        return True
+
+    def let_go(self) -> None:
+        """As `_Run.let_go`."""
+        self.waiting.clear()
+        self._work = _nothing
 
 
 def _nothing(_: object) -> None:
