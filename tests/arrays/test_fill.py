@@ -364,6 +364,7 @@ class TestThreads:
             batches.append(batch)
             place(self, batch, out)
 
+        monkeypatch.setattr("hyperslab.arrays.batches._PATIENCE", 10.0)
         monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
         monkeypatch.setattr(BatchReader, "place", place_noted)
         self.read(tmp_path, Blosc(), (), (1, 128, 128))

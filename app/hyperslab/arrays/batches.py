@@ -24,8 +24,8 @@ from hyperslab.storage.base import FileStore
 _BATCH_BYTES: Final = 2 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
-_PATIENCE: Final = 0.002
-"""Seconds: reading the files of a batch takes longer only where they are not in the page cache."""
+_PATIENCE: Final = 0.00015
+"""Seconds that it takes to read a small file which is in the page cache, in fresh memory and on a busy machine too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ class BatchReader:
         for rows in batches:
             batch = self.fetch(rows)
             yield batch
-            if batch.seconds > _PATIENCE:
+            if batch.seconds > _PATIENCE * len(batch.keys):
                 return
 
     def fetch(self, rows: Sequence[ChunkRow]) -> Batch:
