@@ -17,6 +17,7 @@ import pytest
 from hyperslab.api.answers import GRACE, Answers, Kept, Sources
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.arrays.versions import VersionBook
@@ -232,7 +233,7 @@ def store(folder: Path) -> HookedStore:
 
 @pytest.fixture
 def answers(store: HookedStore) -> Answers:
-    found = Answers(1 << 20, VersionBook())
+    found = Answers(1 << 20, VersionBook(), Threads(1))
     keep(found, store, b"kept")
     store.looked_up = 0
     return found
@@ -279,7 +280,7 @@ def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answe
 
 
 def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_moment(store: HookedStore) -> None:
-    answers = Answers(1 << 20, VersionBook())
+    answers = Answers(1 << 20, VersionBook(), Threads(1))
     versions = store.versions("", ["a/0.0"])
 
     def kept(age: float) -> Kept:

@@ -25,6 +25,7 @@ from hyperslab.api.headers import cost_headers
 from hyperslab.api.params import raw_path
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
+from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
@@ -113,10 +114,11 @@ class Given:
 class Answers:
     """Keeps at most ``limit`` bytes of bodies, and some thousand heads; lives on the event loop."""
 
-    def __init__(self, limit: int, versions: VersionBook) -> None:
+    def __init__(self, limit: int, versions: VersionBook, threads: Threads) -> None:
         self._kept: VersionedCache[Kept] = VersionedCache(_HEAD_BYTES)
         self._bodies: VersionedCache[Buffer] = VersionedCache(limit)
         self._versions = versions
+        self._threads = threads
         self._turn = _Turn()
 
     def stats(self) -> CacheStats:
@@ -148,7 +150,7 @@ class Answers:
             return None
         began = perf_counter()
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
-        if tags is None and data is None and not _is_quick(kept.sources.body):
+        if tags is None and data is None and not self._is_quick(kept.sources.body):
             return None
         if not (shared and self._turn.has_seen(identity, kept)) and not self._still_holds(identity, kept):
             return None
@@ -177,6 +179,13 @@ class Answers:
         except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
             self._drop(identity)
             return None
+
+    def _is_quick(self, body: Body | None) -> bool:
+        """Whether the event loop can bear to read it."""
+        if body is None:
+            return False
+        effort = body.effort
+        return effort is Effort.NONE or (effort is Effort.BRIEF and self._threads.spare())
 
     def _drop(self, identity: Identity) -> None:
         self._kept.drop(identity)
@@ -214,11 +223,6 @@ def _is_due(kept: Kept) -> bool:
         return False
     kept.renewing = True
     return True
-
-
-def _is_quick(body: Body | None) -> bool:
-    """Whether the event loop can bear to read it."""
-    return body is not None and body.effort is Effort.NONE
 
 
 def _again(data: Buffer, sources: Sources, began: float) -> Ready:

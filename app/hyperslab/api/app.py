@@ -82,12 +82,13 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
-    metrics, answers = Metrics(service), Answers(options.answer_cache_bytes, service.reader.versions)
+    metrics, threads = Metrics(service), Threads(options.request_threads)
+    answers = Answers(options.answer_cache_bytes, service.reader.versions, threads)
     metrics.watch("answer", answers.stats)
     return Context(
         service,
         options,
-        Threads(options.request_threads),
+        threads,
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),

@@ -109,10 +109,12 @@ class Representation:
 
     async def _fetch(self, body: Body, part: ByteRange) -> Ready | None:
         """The part, where it can be had soon; None where it is better streamed."""
-        effort = body.effort
-        if effort is Effort.NONE:
+        effort, threads = body.effort, self.context.threads
+        if effort is Effort.LONG:
+            return None
+        if effort is Effort.NONE or (effort is Effort.BRIEF and threads.spare()):
             return body.fetch(part)
-        return await self.context.threads.run(body.fetch, part) if effort is Effort.SHORT else None
+        return await threads.run(body.fetch, part)
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
         """Send pieces as they are read.

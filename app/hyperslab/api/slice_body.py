@@ -24,8 +24,10 @@ from hyperslab.arrays.read import Reader
 MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
 MOST_READY_CHUNKS = 64
-_SHORT = 4 << 20
+_SHORT = 16 << 20
 """Work that takes some milliseconds at most, in bytes that LZ4 makes in the same time."""
+_BRIEF = 4 << 20
+"""Work that takes most of one."""
 _INSTANT = 512 << 10
 """Work that takes a fraction of one."""
 _PER_CHUNK = 16 << 10
@@ -64,8 +66,9 @@ class SliceBody:
         was read a moment ago in less than a trip to another thread."""
         if self.work > _SHORT:
             return Effort.LONG
-        warm = self.work <= _INSTANT and self.warm.are_warm(self.plan.array.mount, self._keys())
-        return Effort.NONE if warm else Effort.SHORT
+        if self.work > _BRIEF or not self.warm.are_warm(self.plan.array.mount, self._keys()):
+            return Effort.SHORT
+        return Effort.NONE if self.work <= _INSTANT else Effort.BRIEF
 
     @cached_property
     def work(self) -> float:
@@ -94,7 +97,7 @@ class SliceBody:
     def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        if self.work <= _INSTANT:
+        if self.work <= _BRIEF:
             self.warm.note(self.plan.array.mount, self._keys())
         return self._part(values, part, cost.cached, cost, timings)
 

@@ -21,12 +21,30 @@ class Threads:
 
     def __init__(self, width: int) -> None:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
+        self._running = 0
+        self._spent = False
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function without blocking the loop."""
-        if kwargs:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: fn(*args, **kwargs))
-        return await asyncio.get_running_loop().run_in_executor(self._pool, fn, *args)
+        self._running += 1
+        try:
+            if kwargs:
+                return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(self._pool, fn, *args)
+        finally:
+            self._running -= 1
+
+    def spare(self) -> bool:
+        """Whether the loop may do something brief itself that would else take a trip to a thread: while no thread works
+        for it, and once in each of its turns. Several that come in together are better done side by side."""
+        if self._running or self._spent:
+            return False
+        self._spent = True
+        asyncio.get_running_loop().call_soon(self._restore)
+        return True
+
+    def _restore(self) -> None:
+        self._spent = False
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
