@@ -18,6 +18,8 @@ T = TypeVar("T")
 _LARGEST_BATCH = 8
 _AHEAD = 3
 """Items that wait for each thread, so that none runs out of work while the next one is made."""
+_PATIENCE = 0.02
+"""Seconds to let another relay finish: a few times what a slab in the page cache takes."""
 
 
 class WorkerPool:
@@ -32,6 +34,7 @@ class WorkerPool:
         self._helpers: list[int] = []
         self._busy = 0
         self._lock = Lock()
+        self._turn = Lock()
         self._threads = ThreadPoolExecutor(
             max(1, width - 1), thread_name_prefix=f"chunks-{name}", initializer=self._introduce
         )
@@ -55,6 +58,15 @@ class WorkerPool:
             cancel.check()
 
     @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        taken = self._turn.acquire(timeout=_PATIENCE)
+        try:
+            yield
+        finally:
+            if taken:
+                self._turn.release()
+
+    @contextmanager
     def _placed(self) -> Iterator[None]:
         """Nobody is placed where several runs go on at once: they keep the processors busy without that."""
         with self._lock:
@@ -74,7 +86,14 @@ class WorkerPool:
 
     def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
         """Make items one after the other on this thread, and let the others work on them; while those have enough to
-        do, this one works too. Raises as `each` does, and when nobody works on an item any more."""
+        do, this one works too. Raises as `each` does, and when nobody works on an item any more.
+
+        Another relay on the same threads is let finish first, unless it takes long.
+        """
+        with self._in_turn():
+            self._relay(items, work, cancel)
+
+    def _relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
         run = _Relay(work)
         under_way: deque[Future[None]] = deque()
         most = _AHEAD * (self.width - 1)
