@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ _PATIENCE: Final = 0.00015
 """Seconds that it takes to read a small file which is in the page cache, in fresh memory and on a busy machine too."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Chunks in ``memory``: behind the room for the decoded ones, at ``extents``; fetched in ``seconds``."""
 
     rows: Sequence[ChunkRow]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 from hyperslab.arrays.batches import BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
@@ -37,8 +37,7 @@ _SMALL_CHUNK = 256 << 10
 Versions = Mapping[Coords, str | None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """What one call reads: ``part`` of a plan's selection (None: all that it has) into ``out``."""
 
     plan: ReadPlan | PointsPlan
@@ -53,7 +52,7 @@ class Task:
         return self.plan.selection if self.part is None and isinstance(self.plan, ReadPlan) else self.part
 
     @property
-    def count(self) -> int:
+    def touched(self) -> int:
         """How many chunks there are."""
         return self.plan.touched if self.part is None else touched(self.part, self.plan.array.metadata.grid)
 
@@ -74,7 +73,7 @@ class Filler:
 
     def fill(self, task: Task) -> None:
         """Read what the task says. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` and `Cancelled`."""
-        count, cancel = task.count, task.cancel
+        count, cancel = task.touched, task.cancel
         task.cost.add(touched=count)
         if cancel is not None:
             cancel.check()

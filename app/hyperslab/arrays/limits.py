@@ -8,7 +8,7 @@ from threading import Lock
 
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows, touched
+from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem, format_selection
 
@@ -54,9 +54,10 @@ def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
         raise TooLarge("a selection", nbytes, _MOST_BYTES)
 
 
-def check_chunk_count(what: str, array: ArrayNode, selection: Selection, field: Field | None, *, most: int) -> None:
-    """Raise `TooLarge`, with a split, where a selection touches more than ``most`` chunks."""
-    count = touched(selection, array.metadata.grid)
+def check_chunk_count(
+    what: str, array: ArrayNode, selection: Selection, field: Field | None, *, count: int, most: int
+) -> None:
+    """Raise `TooLarge`, with a split, where a selection that touches ``count`` chunks touches more than ``most``."""
     if count <= most:
         return
     item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize

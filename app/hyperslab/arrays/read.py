@@ -70,8 +70,9 @@ class Reader:
 
     def _plan(self, array: ArrayNode, selection: Selection, *, field: Field | None, **options: Any) -> ReadPlan:
         self._check_chunk(array)
-        check_chunk_count("one read", array, selection, field, most=_MOST_CHUNKS)
-        return make_plan(self.versions, array, selection, field=field, **options)
+        plan = make_plan(self.versions, array, selection, field=field, **options)
+        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
+        return plan
 
     def _check_chunk(self, array: ArrayNode) -> None:
         """Objects are counted with what Python needs for a short one."""

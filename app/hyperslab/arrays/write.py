@@ -254,7 +254,8 @@ class _ProjectionWriter:
 def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
     """Raise `TooLarge`, with a split, for more chunks than one write may touch: a number is soon said for all cells of
     an array that no memory could keep account of."""
-    check_chunk_count("one write", array, selection, field, most=_MOST_CHUNKS)
+    count = touched(selection, array.metadata.grid)
+    check_chunk_count("one write", array, selection, field, count=count, most=_MOST_CHUNKS)
 
 
 def write_chunks(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy.typing as npt
@@ -31,12 +31,12 @@ class BatchDecoder(ABC):
     """
 
     codec: ChunkCodec
+    nbytes: int = field(init=False)
+    """The decoded size of a chunk."""
     in_place: ClassVar[bool]
 
-    @property
-    def nbytes(self) -> int:
-        """The decoded size of a chunk."""
-        return self.codec.stage.nbytes
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", self.codec.stage.nbytes)
 
     @property
     @abstractmethod
