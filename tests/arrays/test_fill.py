@@ -244,6 +244,100 @@ def v2_records(folder: Path, records: Array, chunks: tuple[int, int]) -> None:
             (folder / f"{i // chunks[0]}.{j // chunks[1]}").write_bytes(chunk.tobytes())
 
 
+class TestBatchesThroughTheCache:
+    """4 MiB in chunks of 8 KiB, and a cache of 64 MiB: answers up to 16 MiB are kept at once."""
+
+    @pytest.fixture
+    def values(self, tmp_path: Path) -> Array:
+        values = np.random.default_rng(1).integers(0, 50, (1024, 1024)).astype("<i4")
+        zarr_array(tmp_path, values, (64, 32), compressors=Blosc(), fill_value=7)
+        age(tmp_path)
+        return values
+
+    @pytest.fixture
+    def service(self, values: Array, tmp_path: Path) -> Iterator[Service]:  # noqa: ARG002 - the array must be there
+        with service_on(tmp_path, cache_bytes=64 * MIB) as service:
+            yield service
+
+    def read(self, service: Service, *items: Any) -> tuple[Array, ReadCost]:
+        cost = ReadCost()
+        return service.reader.read(service.reader.plan_items(open_array(service), items), cost=cost), cost
+
+    def test_what_was_read_is_there_the_second_time(self, values: Array, service: Service) -> None:
+        first, cost = self.read(service, slice(10, 900), slice(5, 700))
+        again, cost_again = self.read(service, slice(10, 900), slice(5, 700))
+
+        np.testing.assert_array_equal(first, values[10:900, 5:700])
+        np.testing.assert_array_equal(again, first)
+        assert (cost.cached, cost_again.cached) == (0, cost.touched)
+        assert cost_again.bytes_read == 0 < cost.bytes_read
+
+    def test_some_are_there_and_some_are_not(self, values: Array, service: Service) -> None:
+        self.read(service, slice(0, 512), slice(0, 512))
+        found, cost = self.read(service, slice(256, 1024, 3), slice(200, 900))
+
+        np.testing.assert_array_equal(found, values[256:1024:3, 200:900])
+        assert 0 < cost.cached < cost.touched
+
+    def test_what_is_cached_is_no_memory_that_is_used_again(self, values: Array, service: Service) -> None:
+        self.read(service, slice(0, 256))
+        for start in range(256, 1024, 128):
+            self.read(service, slice(start, start + 128))
+        found, cost = self.read(service, slice(0, 256))
+
+        np.testing.assert_array_equal(found, values[:256])
+        assert cost.cached == cost.touched
+
+    def test_a_chunk_that_was_written_since_is_read_again(
+        self, values: Array, service: Service, tmp_path: Path
+    ) -> None:
+        self.read(service)
+        shutil.copy(tmp_path / "a" / "3.3", tmp_path / "a" / "0.0")
+        found, cost = self.read(service)
+
+        values[:64, :32] = values[192:256, 96:128]
+        np.testing.assert_array_equal(found, values)
+        assert cost.cached == cost.touched - 1
+
+    def test_absent_chunks_are_filled_and_not_kept(self, values: Array, service: Service, tmp_path: Path) -> None:
+        (tmp_path / "a" / "2.1").unlink()
+        for _ in range(2):
+            found, _ = self.read(service)
+
+        values[128:192, 32:64] = 7
+        np.testing.assert_array_equal(found, values)
+        assert service.reader.cache.stats().entries == 16 * 32 - 1
+
+    def test_a_larger_answer_is_kept_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
+        values = np.arange(5 << 20, dtype="<i4").reshape(2560, 2048)
+        zarr_array(tmp_path / "large", values, (128, 64), compressors=Blosc())
+        age(tmp_path)
+        with service_on(tmp_path / "large", cache_bytes=256 * MIB) as service:
+            costs = []
+            for _ in range(3):
+                found, cost = self.read(service)
+                np.testing.assert_array_equal(found, values)
+                costs.append(cost.cached)
+
+            assert costs == [0, 0, cost.touched]
+            service.reader.forget()
+            assert self.read(service)[1].cached == 0
+            assert self.read(service)[1].cached == 0
+
+    def test_fields_come_from_whole_records(self, tmp_path: Path) -> None:
+        values = np.zeros(4096, [("a", "<i4"), ("b", "<f8")])
+        values["a"], values["b"] = np.arange(4096), np.arange(4096) / 3
+        zarr_array(tmp_path / "table", values, (256,), compressors=Blosc())
+        age(tmp_path)
+        with service_on(tmp_path / "table", cache_bytes=64 * MIB) as service:
+            array = open_array(service)
+            for name, cached in (("a", 0), ("b", 16)):
+                cost = ReadCost()
+                plan = service.reader.plan_items(array, (), resolve_field(array, name))
+                np.testing.assert_array_equal(service.reader.read(plan, cost=cost), values[name])
+                assert cost.cached == cached
+
+
 class TestLargeChunks:
     """Chunks of 1 MiB, read in parts."""
 

@@ -32,40 +32,31 @@ class Opened:
 
 
 class InProcess:
-    """Our engine on a folder, without HTTP. ``fresh`` starts each read with an empty cache of the default size."""
+    """Our engine on a folder, without HTTP. With a cache, which each read finds empty."""
 
-    def __init__(self, root: str, name: str, *, cache_bytes: int, fresh: bool) -> None:
-        self._root, self._name = root, name
-        self._cache_bytes, self._fresh = cache_bytes, fresh
-        self._service: Any = None
-        self._start()
-
-    def prepare(self) -> None:
-        if self._fresh:
-            self._service.close()
-            self._start()
-
-    def read(self, selection: Selection) -> Any:
-        reader = self._service.reader
-        return reader.read(reader.plan_items(self._array, selection))
-
-    def _start(self) -> None:
+    def __init__(self, root: str, name: str, *, cache_bytes: int) -> None:
         from hyperslab.arrays.nodes import MountedStore
         from hyperslab.arrays.service import build
         from hyperslab.storage import StoreConfig, open_store
 
-        store = open_store(StoreConfig(name="data", url=self._root))
-        self._service = build([MountedStore("data", store)], cache_bytes=self._cache_bytes)
-        self._array = self._service.catalog.open_array(f"data/{self._name}")
-        self._service.reader.pool(self._array)
+        store = open_store(StoreConfig(name="data", url=root))
+        service = build([MountedStore("data", store)], cache_bytes=cache_bytes)
+        self._array = service.catalog.open_array(f"data/{name}")
+        self._reader = service.reader
+
+    def prepare(self) -> None:
+        self._reader.forget()
+
+    def read(self, selection: Selection) -> Any:
+        return self._reader.read(self._reader.plan_items(self._array, selection))
 
 
 def hyperslab(root: str, name: str) -> ArrayReader:
-    return InProcess(root, name, cache_bytes=0, fresh=False)
+    return InProcess(root, name, cache_bytes=0)
 
 
 def hyperslab_fresh(root: str, name: str) -> ArrayReader:
-    return InProcess(root, name, cache_bytes=256 << 20, fresh=True)
+    return InProcess(root, name, cache_bytes=256 << 20)
 
 
 def remote_array(root: str, name: str) -> ArrayReader:

@@ -1,4 +1,4 @@
-"""Many small chunks at a time, from a store that is near: read one after the other, decoded and placed together."""
+"""Many small chunks of a store that is near at a time: read one after the other, decoded, placed and kept together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.chunks import Caching, Keeper, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.pool import WorkerPool
-from hyperslab.arrays.scratch import Bytes, Scratch
+from hyperslab.arrays.scratch import Bytes
 from hyperslab.engine.batch import BatchDecoder
 from hyperslab.engine.chunk_rows import ChunkRow
 from hyperslab.engine.dtypes import Field
@@ -28,17 +28,24 @@ _PATIENCE: Final = 0.00015
 
 
 class Batch(NamedTuple):
-    """Chunks in ``memory``: behind the room for the decoded ones, at ``extents``; fetched in ``seconds``."""
+    """Chunks in ``memory``: behind the room for the decoded ones, at ``extents``; fetched in ``seconds``.
+
+    ``versions``: of those that are there, if they may be kept.
+    """
 
     rows: Sequence[ChunkRow]
     keys: Sequence[str]
     memory: Bytes
     extents: Sequence[Run | None]
+    versions: Sequence[str | None]
     seconds: float
 
 
 class BatchReader:
-    """Reads batches of the chunks of one array for one answer, around the cache. Called from many threads."""
+    """Reads batches of the chunks of one array for one answer. Called from many threads.
+
+    ``keeper``: puts some of them into the cache; ``keeps``: it may.
+    """
 
     def __init__(
         self,
@@ -48,7 +55,7 @@ class BatchReader:
         *,
         field: Field | None,
         cost: ReadCost,
-        scratch: Scratch,
+        keeper: Keeper,
     ) -> None:
         self.most = max(1, min(_MOST, _BATCH_BYTES // decoder.nbytes))
         self._array = array
@@ -56,7 +63,9 @@ class BatchReader:
         self._decoder = decoder
         self._field = field.name if field is not None else None
         self._cost = cost
-        self._scratch = scratch
+        self._scratch = keeper.memory.scratch
+        self._keeper = keeper
+        self.keeps = keeper.caching is not Caching.NEVER
 
     def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
         """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
@@ -103,8 +112,8 @@ class BatchReader:
         memory = self._scratch.take(len(keys) * decoder.nbytes + decoder.room_for(len(keys)))
         stored = memory if decoder.in_place else memory[len(keys) * decoder.nbytes :]
         began = perf_counter()
-        extents = self._fetch(keys, stored.data)
-        return Batch(rows, keys, memory, extents, perf_counter() - began)
+        extents, versions = self._fetch(keys, stored.data)
+        return Batch(rows, keys, memory, extents, versions, perf_counter() - began)
 
     def place(self, batch: Batch, out: NDArray) -> None:
         """Decode a batch, and place what is wanted of it."""
@@ -113,17 +122,24 @@ class BatchReader:
         stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
         stored = memory if decoder.in_place else memory[decoded:]
         decoder.decode(stored, extents, stack, keys)
-        self._place(batch.rows, self._filled(decoder.chunks_in(stack), extents, keys), out)
+        chunks = decoder.chunks_in(stack)
+        if self.keeps:
+            for key, version, chunk in zip(keys, batch.versions, chunks, strict=True):
+                if version is not None:
+                    self._keeper.keep(key, version, chunk)
+        self._place(batch.rows, self._filled(chunks, extents, keys), out)
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
         self._cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
-        del stack, stored
+        del stack, stored, chunks
         self._scratch.give_back(memory)
 
-    def _fetch(self, keys: Sequence[str], memory: memoryview) -> list[Run | None]:
-        """Where in ``memory`` each stored chunk is now; None for those that are absent."""
+    def _fetch(self, keys: Sequence[str], memory: memoryview) -> tuple[list[Run | None], list[str | None]]:
+        """Where in ``memory`` each stored chunk is now, None for those that are absent; and the versions, where they
+        are wanted."""
         decoder, room = self._decoder, self._decoder.room
         at = decoder.head_room(len(keys))
         extents: list[Run | None] = []
+        versions: list[str | None] = []
         with self._store.files() as files:
             for key in keys:
                 size = files.read_into(key, memory[at : at + room])
@@ -131,7 +147,9 @@ class BatchReader:
                     raise ChunkCorrupt(key, None, f"{size} bytes are more than a chunk can have")
                 extents.append(None if size is None else (at, at + size))
                 at += room if size is None or decoder.in_place else size
-        return extents
+                if self.keeps:
+                    versions.append(None if size is None else files.version)
+        return extents, versions
 
     def _filled(self, chunks: NDArray, extents: Sequence[Run | None], keys: Sequence[str]) -> NDArray:
         """The chunks, with fill values where there are none."""

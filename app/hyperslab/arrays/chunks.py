@@ -54,31 +54,54 @@ class ChunkMemory:
     scratch: Scratch
 
 
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Which chunks of an array one answer puts into the cache."""
+
+    array: ArrayNode
+    memory: ChunkMemory
+    caching: Caching
+
+    def wants(self, key: str, version: str, *, part: bool = False) -> bool:
+        """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
+        nbytes = self.array.metadata.chunk_nbytes
+        if self.caching is Caching.NEVER or nbytes > self.memory.cache.limit:
+            return False
+        if self.caching is Caching.AT_ONCE and not (part and nbytes >= _LARGE_CHUNK):
+            return True
+        return self.memory.recent.again(cache_key(self.array, key), version)
+
+    def keep(self, key: str, version: str, chunk: NDArray) -> None:
+        """Cache a copy of a chunk, if it is wanted."""
+        if self.wants(key, version):
+            kept = chunk.copy(order="K")
+            kept.setflags(write=False)
+            self.memory.cache.put(cache_key(self.array, key), version, kept, chunk_nbytes(kept))
+
+
 class ChunkReader:
     """Reads the chunks of one array for one answer. Called from many threads, each with another chunk."""
 
     def __init__(
         self,
         array: ArrayNode,
-        memory: ChunkMemory,
+        keeper: Keeper,
         versions: Mapping[Coords, str | None] | None,
         *,
         field: Field | None,
-        caching: Caching,
         cost: ReadCost,
     ) -> None:
         self._array = array
         self._metadata = array.metadata
-        self._cache = memory.cache
-        self._recent = memory.recent
+        self._keeper = keeper
+        self._cache = keeper.memory.cache
         self._versions = versions
         self._field = field.name if field is not None else None
-        self._caching = caching
         self._cost = cost
         self._store = array.mount.store
         self._codec = array.metadata.codec
         self._source: Source | None = None
-        self._scratch = memory.scratch
+        self._scratch = keeper.memory.scratch
         nbytes = array.metadata.chunk_nbytes
         self._room = nbytes + nbytes // _ROOM_SHARE + _ROOM
         fill = array.metadata.fill
@@ -111,7 +134,7 @@ class ChunkReader:
         assert version is not None
         key = self._array.chunk_key(projection.coords)
         runs = self._runs(projection)
-        if self._is_kept(key, version, part=runs is not None):
+        if self._keeper.wants(key, version, part=runs is not None):
             self._read_through_cache(projection, out, key, version)
         else:
             self._read_around(projection, out, key=key, version=version, runs=runs)
@@ -123,14 +146,6 @@ class ChunkReader:
             return None
         runs = projection.item_runs(self._metadata.chunks, self._metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
-
-    def _is_kept(self, key: str, version: str, *, part: bool) -> bool:
-        """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
-        if self._caching is Caching.NEVER or self._metadata.chunk_nbytes > self._cache.limit:
-            return False
-        if self._caching is Caching.AT_ONCE and not (part and self._metadata.chunk_nbytes >= _LARGE_CHUNK):
-            return True
-        return self._recent.again(cache_key(self._array, key), version)
 
     def _read_through_cache(self, projection: Projection, out: NDArray, key: str, version: str) -> None:
         def load() -> tuple[NDArray, str, int]:

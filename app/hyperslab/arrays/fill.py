@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import NamedTuple
 
 from hyperslab.arrays.batches import BatchReader
-from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray
+from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
 from hyperslab.cache import Recent
-from hyperslab.engine.chunk_rows import project_rows, single_row
+from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, SliceAxis, project, touched
 from hyperslab.engine.metadata import ArrayMetadata
@@ -65,9 +65,8 @@ class Filler:
 
     def __init__(self, cache: ChunkCache, slab_bytes: int) -> None:
         self._cache = cache
+        self._memory = ChunkMemory(cache, Recent(_MOST_RECENT), Scratch())
         self._slab_bytes = slab_bytes
-        self._recent = Recent(_MOST_RECENT)
-        self._scratch = Scratch()
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
 
@@ -88,12 +87,13 @@ class Filler:
 
     def _fill_few(self, task: Task) -> None:
         """Without further ado: reading one small chunk takes less time than thinking about it."""
-        batches = self._batch_reader(task)
+        plan = task.plan
+        batches = self._batch_reader(task) if self._caching(plan) is Caching.NEVER else None
         for projection in task.projections():
             if batches is not None and isinstance(projection, ChunkProjection):
                 batches.read((single_row(projection),), task.out)
             else:
-                self.chunk_reader(task.plan, self._versions(task.plan), task.cost).read(projection, task.out)
+                self.chunk_reader(plan, self._versions(plan), task.cost).read(projection, task.out)
 
     def effort(self, plan: ReadPlan) -> float:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
@@ -104,8 +104,7 @@ class Filler:
 
     def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
         """A reader of single chunks."""
-        memory, caching = ChunkMemory(self._cache, self._recent, self._scratch), self._caching(plan)
-        return ChunkReader(plan.array, memory, versions, field=plan.field, caching=caching, cost=cost)
+        return ChunkReader(plan.array, self._keeper(plan), versions, field=plan.field, cost=cost)
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
@@ -117,14 +116,18 @@ class Filler:
                 pool = self._pools[mount.name] = WorkerPool(store.width, mount.name, near=store.cheap_stat)
             return pool
 
+    def forget(self) -> None:
+        """See `Reader.forget`."""
+        self._memory.cache.clear()
+        self._memory.recent.clear()
+
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
 
     def _fill_in_batches(self, task: Task, batches: BatchReader, count: int) -> None:
-        assert task.selection is not None
         metadata, cancel = task.plan.array.metadata, task.cancel
-        rows = project_rows(task.selection, metadata.grid, batches.most)
+        rows = self._rows(task, batches)
         if count > batches.most and count * metadata.chunk_nbytes * metadata.codec.effort >= _WORTH_RELAY:
             batches.read_many(batches.batches(rows), task.out, pool=self.pool(task.plan.array), cancel=cancel)
             return
@@ -132,6 +135,18 @@ class Filler:
             if cancel is not None:
                 cancel.check()
             batches.read(batch, task.out)
+
+    def _rows(self, task: Task, batches: BatchReader) -> Iterator[ChunkRow]:
+        """What is to be read; what is cached, or known to be absent, is placed."""
+        plan = task.plan
+        assert task.selection is not None
+        if not batches.keeps:
+            yield from project_rows(task.selection, plan.array.metadata.grid, batches.most)
+            return
+        chunks = self.chunk_reader(plan, plan.versions, task.cost)
+        for projection in task.projections():
+            if isinstance(projection, ChunkProjection) and not chunks.read_cached(projection, task.out):
+                yield single_row(projection)
 
     def _fill_by_chunk(self, task: Task, count: int) -> None:
         plan, out, cancel = task.plan, task.out, task.cancel
@@ -145,16 +160,20 @@ class Filler:
             chunks.read(projection, out)
 
     def _batch_reader(self, task: Task) -> BatchReader | None:
-        """Where many small chunks are read around the cache."""
+        """Reads chunks that are small and near."""
         array, plan = task.plan.array, task.plan
-        if array.metadata.chunk_nbytes >= _SMALL_CHUNK or self._caching(plan) is not Caching.NEVER:
+        if array.metadata.chunk_nbytes >= _SMALL_CHUNK:
             return None
         store, decoder = file_store(array.mount.store), array.metadata.batch
         if decoder is None or store is None or isinstance(plan, PointsPlan):
             return None
-        if not plan.lookup.done:
+        keeper = self._keeper(plan)
+        if keeper.caching is Caching.NEVER and not plan.lookup.done:
             plan.lookup.forgo()
-        return BatchReader(array, store, decoder, field=plan.field, cost=task.cost, scratch=self._scratch)
+        return BatchReader(array, store, decoder, field=plan.field, cost=task.cost, keeper=keeper)
+
+    def _keeper(self, plan: ReadPlan | PointsPlan) -> Keeper:
+        return Keeper(plan.array, self._memory, self._caching(plan))
 
     def _versions(self, plan: ReadPlan | PointsPlan) -> Versions:
         """The versions of the chunks; None where nobody needs them: neither the cache nor requests for parts."""

@@ -168,6 +168,10 @@ class Reader:
             chunk = min(chunk, _READ_AROUND * plan.nbytes // plan.touched)
         return 2 * chunk
 
+    def forget(self) -> None:
+        """Empty the cache, and forget what was asked for: the next read goes about it like the first one."""
+        self._filler.forget()
+
     def close(self) -> None:
         self._filler.close()
 

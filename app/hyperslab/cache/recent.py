@@ -29,3 +29,8 @@ class Recent:
             if len(self._seen) > self._limit:
                 self._seen.popitem(last=False)
         return before == version
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._seen.clear()

@@ -173,7 +173,13 @@ class Store(Protocol):
 
 
 class Files(Protocol):
-    """Many values of a store that is near, read by one thread, each in one version."""
+    """Many values of a store that is near, read by one thread, each in one version.
+
+    ``version``: of the value that was found last.
+    """
+
+    @property
+    def version(self) -> str: ...
 
     def __enter__(self) -> Self: ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from hyperslab.storage.base import Stored
-from hyperslab.storage.files import Fence
+from hyperslab.storage.files import Fence, version_of
 
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SETTLED_NS: Final = 2_000_000_000
@@ -33,12 +33,18 @@ class LocalFiles:
         self._folder: str | None = None
         self._descriptor = -1
         self._settled = time.time_ns() - _SETTLED_NS
+        self._found: os.stat_result | str = ""
 
     def __enter__(self) -> LocalFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+
+    @property
+    def version(self) -> str:
+        """See `base.Files`."""
+        return self._found if isinstance(self._found, str) else version_of(self._found)
 
     def read_into(self, key: str, buffer: memoryview) -> int | None:
         """See `base.Files`."""
@@ -54,6 +60,7 @@ class LocalFiles:
         finally:
             os.close(descriptor)
         if count == stat.st_size and self._is_settled(stat):
+            self._found = stat
             return count
         return self._read_slowly(key, buffer)
 
@@ -71,6 +78,7 @@ class LocalFiles:
         finally:
             os.close(descriptor)
         if complete(stat.st_size) and self._is_settled(stat):
+            self._found = stat
             return stat.st_size
         return self._read_all(key, buffer, head, choose)
 
@@ -93,6 +101,7 @@ class LocalFiles:
         stored = self._get(key)
         if stored is None:
             return None
+        self._found = stored.version
         count = min(len(stored.data), len(buffer))
         buffer[:count] = stored.data[:count]
         return len(stored.data)
