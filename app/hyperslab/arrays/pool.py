@@ -57,6 +57,42 @@ class WorkerPool:
         if cancel is not None:
             cancel.check()
 
+    def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
+        """Make items one after the other on this thread, and let the others work on them; while those have enough to
+        do, this one works too. Raises as `each` does, and when nobody works on an item any more.
+
+        Another relay on the same threads is let finish first, unless it takes long.
+        """
+        with self._in_turn():
+            self._relay(items, work, cancel)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+        run = _Relay(work)
+        under_way: deque[Future[None]] = deque()
+        most = _AHEAD * (self.width - 1)
+        try:
+            with self._placed():
+                for item in items:
+                    if cancel is not None:
+                        cancel.check()
+                    while under_way and under_way[0].done():
+                        under_way.popleft().result()
+                    if len(under_way) < most:
+                        run.waiting.append(item)
+                        under_way.append(self._threads.submit(run.work_on_first))
+                    else:
+                        work(item)
+                run.work_on_rest()
+            for future in under_way:
+                if not future.cancel():
+                    future.result()
+        finally:
+            run.let_go()
+            wait([future for future in under_way if not future.cancel()])
+
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         taken = self._turn.acquire(timeout=_PATIENCE)
@@ -83,42 +119,6 @@ class WorkerPool:
 
     def _introduce(self) -> None:
         self._helpers.append(get_native_id())
-
-    def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
-        """Make items one after the other on this thread, and let the others work on them; while those have enough to
-        do, this one works too. Raises as `each` does, and when nobody works on an item any more.
-
-        Another relay on the same threads is let finish first, unless it takes long.
-        """
-        with self._in_turn():
-            self._relay(items, work, cancel)
-
-    def _relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
-        run = _Relay(work)
-        under_way: deque[Future[None]] = deque()
-        most = _AHEAD * (self.width - 1)
-        try:
-            with self._placed():
-                for item in items:
-                    if cancel is not None:
-                        cancel.check()
-                    while under_way and under_way[0].done():
-                        under_way.popleft().result()
-                    if len(under_way) < most:
-                        run.waiting.append(item)
-                        under_way.append(self._threads.submit(run.work_on_first))
-                    else:
-                        work(item)
-                run.work_on_rest()
-            for future in under_way:
-                if not future.cancel():
-                    future.result()
-        finally:
-            run.let_go()
-            wait([future for future in under_way if not future.cancel()])
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 class _Run(Generic[T]):
