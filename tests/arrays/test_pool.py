@@ -154,6 +154,23 @@ class TestRelay:
         assert workers == {threading.get_ident()}
 
 
+def test_helpers_that_start_while_the_caller_is_kept_in_its_place_are_free() -> None:
+    pool = WorkerPool(2, "test", near=True)
+    masks: dict[int, object] = {}
+    both = threading.Barrier(2, timeout=30)
+
+    def work(item: int) -> None:
+        masks[threading.get_ident()] = _allowed()
+        if item in (0, 4):  # the helper has begun, and the caller works too
+            both.wait()
+
+    pool.relay(iter(range(5)), work)
+    pool.close()
+
+    del masks[threading.get_ident()]
+    assert list(masks.values()) == [_allowed()]
+
+
 def test_the_caller_may_run_anywhere_afterwards() -> None:
     pool = WorkerPool(4, "test", near=True)
     allowed = _allowed()

@@ -16,6 +16,12 @@ from contextlib import contextmanager
 from typing import Final
 
 
+def run_anywhere() -> None:
+    """Let the calling thread use every processor of the process: a new thread is where its maker was kept."""
+    if _ALL:
+        _place(_ALL, [_CALLER])
+
+
 @contextmanager
 def side_by_side(helpers: Iterable[int]) -> Iterator[None]:
     """Keep the calling thread on its processor for as long as the block lasts, and ``helpers`` (native ids of threads
@@ -55,3 +61,4 @@ def _find_current() -> Callable[[], int]:
 
 _CALLER: Final = 0
 _CURRENT: Final = _find_current()
+_ALL: Final = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()

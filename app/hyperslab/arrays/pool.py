@@ -11,7 +11,7 @@ from threading import Lock, get_native_id
 from typing import Generic, TypeVar
 
 from hyperslab.arrays.cost import Cancel
-from hyperslab.arrays.placement import side_by_side
+from hyperslab.arrays.placement import run_anywhere, side_by_side
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class WorkerPool:
         """
         run = _Run(iter(items), work, cancel=cancel, count=count, share=4 * self.width)
         helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
-        with self._placed():  # a thread that is made inside would be kept to the caller's processor
+        with self._placed():
             run.drain()
         for helper in helpers:
             if not helper.cancel():  # it has started, perhaps ended
@@ -118,6 +118,7 @@ class WorkerPool:
                 self._busy -= 1
 
     def _introduce(self) -> None:
+        run_anywhere()
         self._helpers.append(get_native_id())
 
 
