@@ -42,6 +42,11 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """Keep the request until the client gives up; upstream never hears of it, not even too late."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """Cut the connection (RST) before upstream hears of the request."""
 
@@ -74,7 +79,7 @@ class Before:
     action: Callable[[], object]
 
 
-Fault = Status | Delay | Reset | LoseAnswer | Truncate | DropHeaders | Before
+Fault = Status | Delay | Stall | Reset | LoseAnswer | Truncate | DropHeaders | Before
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.server.proxy.take(Seen(self.command, self.path, dict(self.headers)))
         if isinstance(fault, Reset):
             self._cut()
+        elif isinstance(fault, Stall):
+            self.rfile.read(1)
+            self.close_connection = True
         elif isinstance(fault, Status):
             self._answer(fault.status, dict(fault.headers), fault.body)
         else:

@@ -19,7 +19,7 @@ from hyperslab.errors import StoreFull
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent
 from tests.arrays.counting import CountingStore
-from tests.faults import Delay, Fault, FaultProxy, LoseAnswer, Reset, Status, Truncate
+from tests.faults import Fault, FaultProxy, LoseAnswer, Reset, Stall, Status, Truncate
 from tests.s3 import S3Server
 from tests.server import served
 
@@ -32,7 +32,7 @@ FAULTS: list[tuple[str, Fault]] = [
     ("slow down", Status(503, b"<Error><Code>SlowDown</Code></Error>")),
     ("internal error", Status(500)),
     ("connection reset", Reset()),
-    ("time-out", Delay(3.0)),
+    ("time-out", Stall()),
 ]
 
 
