@@ -18,8 +18,9 @@ T = TypeVar("T")
 _LARGEST_BATCH = 8
 _AHEAD = 3
 """Items that wait for each thread, so that none runs out of work while the next one is made."""
-_PATIENCE = 0.02
-"""Seconds to let another relay finish: a few times what a slab in the page cache takes."""
+_PATIENCE = 0.5
+"""Seconds to let other relays finish, each of which takes some 10 milliseconds for a slab: one that has to wait for a
+disk ends at once (see `BatchReader.read_many`)."""
 
 
 class WorkerPool:
