@@ -66,7 +66,7 @@ class SliceBody:
         was read a moment ago in less than a trip to another thread."""
         if self.work > _SHORT:
             return Effort.LONG
-        if self.work > _BRIEF or not self.warm.are_warm(self.plan.array.mount, self._keys()):
+        if self.work > _BRIEF or not self._is_warm:
             return Effort.SHORT
         return Effort.NONE if self.work <= _INSTANT else Effort.BRIEF
 
@@ -82,9 +82,14 @@ class SliceBody:
             return inf
         return reader.effort(plan) + plan.touched * _PER_CHUNK
 
-    def _keys(self) -> Iterator[tuple[str, str | None]]:
+    @property
+    def _is_warm(self) -> bool:
+        return self.warm.are_warm(self.plan.array.mount, self._keys)
+
+    @cached_property
+    def _keys(self) -> tuple[tuple[str, str | None], ...]:
         array, versions = self.plan.array, self.plan.versions or {}
-        return ((array.chunk_key(coords), version) for coords, version in versions.items())
+        return tuple([(array.chunk_key(coords), version) for coords, version in versions.items()])
 
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
@@ -97,8 +102,8 @@ class SliceBody:
     def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        if self.work <= _BRIEF:
-            self.warm.note(self.plan.array.mount, self._keys())
+        if self.work <= _BRIEF and not self._is_warm:
+            self.warm.note(self.plan.array.mount, self._keys)
         return self._part(values, part, cost.cached, cost, timings)
 
     def _part(

@@ -26,7 +26,7 @@ class WarmKeys:
     def are_warm(self, mount: MountedStore, versions: Versions) -> bool:
         """Whether all of them were read in these versions; what is absent need not be read."""
         name = mount.name
-        return all(version is None or self._read.holds((name, key), version) for key, version in versions)
+        return self._read.holds_all([((name, key), version) for key, version in versions if version is not None])
 
     def note(self, mount: MountedStore, versions: Versions) -> None:
         """Keys have been read."""

@@ -47,17 +47,19 @@ class Task(NamedTuple):
     cancel: Cancel | None
 
     @property
-    def selection(self) -> Selection | None:
-        """None for points."""
-        return self.plan.selection if self.part is None and isinstance(self.plan, ReadPlan) else self.part
-
-    @property
     def touched(self) -> int:
         """How many chunks there are."""
         return self.plan.touched if self.part is None else touched(self.part, self.plan.array.metadata.grid)
 
     def projections(self) -> Iterable[Projection]:
         return self.plan.projections() if self.part is None else project(self.part, self.plan.array.metadata.grid)
+
+    def rows(self, most: int) -> Iterator[ChunkRow]:
+        """See `Chunks.rows`."""
+        assert isinstance(self.plan, ReadPlan)
+        if self.part is None:
+            return self.plan.chunks.rows(most)
+        return project_rows(self.part, self.plan.array.metadata.grid, most)
 
 
 class Filler:
@@ -139,9 +141,8 @@ class Filler:
     def _rows(self, task: Task, batches: BatchReader) -> Iterator[ChunkRow]:
         """What is to be read; what is cached, or known to be absent, is placed."""
         plan = task.plan
-        assert task.selection is not None
         if not batches.keeps:
-            yield from project_rows(task.selection, plan.array.metadata.grid, batches.most)
+            yield from task.rows(batches.most)
             return
         chunks = self.chunk_reader(plan, plan.versions, task.cost)
         for projection in task.projections():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 
+from hyperslab.engine.chunk_rows import ChunkRow, project_rows
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, project, touched, touched_coords
 
@@ -51,11 +52,12 @@ class Lookup:
 class Chunks:
     """The chunks that a selection touches. Where there are few they are worked out once, for whoever asks."""
 
-    __slots__ = ("_grid", "_parts", "_selection", "count")
+    __slots__ = ("_grid", "_parts", "_rows", "_selection", "count")
 
     def __init__(self, selection: Selection, grid: ChunkGrid) -> None:
         self._selection, self._grid = selection, grid
         self._parts: tuple[ChunkProjection, ...] | None = None
+        self._rows: tuple[ChunkRow, ...] | None = None
         self.count = touched(selection, grid)
 
     def projections(self) -> Iterator[ChunkProjection]:
@@ -65,6 +67,14 @@ class Chunks:
         if self._parts is None:
             self._parts = tuple(project(self._selection, self._grid))
         return iter(self._parts)
+
+    def rows(self, most: int) -> Iterator[ChunkRow]:
+        """The chunks in rows of at most ``most``, which is the same each time."""
+        if self.count > _MOST_PARTS:
+            return project_rows(self._selection, self._grid, most)
+        if self._rows is None:
+            self._rows = tuple(project_rows(self._selection, self._grid, most))
+        return iter(self._rows)
 
     def coords(self) -> Iterator[Coords]:
         """The coordinates of the chunks, in the same order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from threading import Lock
 
 
@@ -16,10 +16,10 @@ class Recent:
         self._seen: OrderedDict[Hashable, str] = OrderedDict()
         self._lock = Lock()
 
-    def holds(self, key: Hashable, version: str) -> bool:
-        """Whether this version was asked for lately; changes nothing."""
+    def holds_all(self, versions: Iterable[tuple[Hashable, str]]) -> bool:
+        """Whether these versions of all keys were asked for lately; changes nothing."""
         with self._lock:
-            return self._seen.get(key) == version
+            return all(self._seen.get(key) == version for key, version in versions)
 
     def again(self, key: Hashable, version: str) -> bool:
         """Whether this version was asked for before; from now on it was."""
