@@ -20,8 +20,7 @@ from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.local import LocalStore
 from hyperslab.storage.local_files import LocalFiles
-from tests.arrays.support import zarr_array
-from tests.arrays.test_fill import age
+from tests.arrays.support import age, zarr_array
 
 
 class TestSpareTime:

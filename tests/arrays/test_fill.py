@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,17 +25,9 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.local import LocalStore
-from tests.arrays.support import MIB, open_array, service_on, zarr_array
+from tests.arrays.support import MIB, age, open_array, service_on, zarr_array
 
 Array = np.ndarray[Any, Any]
-
-LONG_AGO = 1_000_000_000
-
-
-def age(folder: Path) -> None:
-    """Make files look as if they had been written long ago, as most are that anybody reads."""
-    for path in folder.rglob("*"):
-        os.utime(path, (LONG_AGO, LONG_AGO))
 
 
 class AskedStore(LocalStore):
