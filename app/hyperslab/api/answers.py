@@ -20,7 +20,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from hyperslab.api.bodies import Body, Effort, Ready
+from hyperslab.api.bodies import Body, Ready, fits_the_loop
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.params import raw_path
 from hyperslab.api.ranges import ByteRange
@@ -150,7 +150,8 @@ class Answers:
             return None
         began = perf_counter()
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
-        if tags is None and data is None and not self._is_quick(kept.sources.body):
+        body = kept.sources.body
+        if tags is None and data is None and (body is None or not fits_the_loop(body.effort, self._threads)):
             return None
         if not (shared and self._turn.has_seen(identity, kept)) and not self._still_holds(identity, kept):
             return None
@@ -179,13 +180,6 @@ class Answers:
         except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
             self._drop(identity)
             return None
-
-    def _is_quick(self, body: Body | None) -> bool:
-        """Whether the event loop can bear to read it."""
-        if body is None:
-            return False
-        effort = body.effort
-        return effort is Effort.NONE or (effort is Effort.BRIEF and self._threads.spare())
 
     def _drop(self, identity: Identity) -> None:
         self._kept.drop(identity)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
+from hyperslab.api.threads import Threads
 from hyperslab.arrays.cost import Cancel
 
 Timings = Mapping[str, float]
@@ -38,6 +39,11 @@ class Effort(Enum):
     BRIEF = "most of a millisecond: the event loop can do it if nobody else waits"
     SHORT = "milliseconds: nobody need be able to call it off"
     LONG = "as long as it takes: the client may leave meanwhile"
+
+
+def fits_the_loop(effort: Effort, threads: Threads) -> bool:
+    """Whether the event loop can bear it now, without a trip to a thread."""
+    return effort is Effort.NONE or (effort is Effort.BRIEF and threads.spare())
 
 
 class Body(Protocol):

@@ -10,7 +10,7 @@ from functools import partial
 from starlette.types import Send
 
 from hyperslab.api.answers import Kept, Sources
-from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, open_parts
+from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, fits_the_loop, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
@@ -112,9 +112,7 @@ class Representation:
         effort, threads = body.effort, self.context.threads
         if effort is Effort.LONG:
             return None
-        if effort is Effort.NONE or (effort is Effort.BRIEF and threads.spare()):
-            return body.fetch(part)
-        return await threads.run(body.fetch, part)
+        return body.fetch(part) if fits_the_loop(effort, threads) else await threads.run(body.fetch, part)
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
         """Send pieces as they are read.

@@ -110,17 +110,14 @@ class BatchReader:
         array, decoder = self._array, self._decoder
         keys = [key for row in rows for key in row.keys(array.prefix, array.metadata.grid)]
         memory = self._scratch.take(len(keys) * decoder.nbytes + decoder.room_for(len(keys)))
-        stored = memory if decoder.in_place else memory[len(keys) * decoder.nbytes :]
         began = perf_counter()
-        extents, versions = self._fetch(keys, stored.data)
+        extents, versions = self._fetch(keys, self._split(memory, len(keys))[1].data)
         return Batch(rows, keys, memory, extents, versions, perf_counter() - began)
 
     def place(self, batch: Batch, out: NDArray) -> None:
         """Decode a batch, and place what is wanted of it."""
         began, decoder, keys, extents, memory = perf_counter(), self._decoder, batch.keys, batch.extents, batch.memory
-        decoded = len(keys) * decoder.nbytes
-        stack = memory[:decoded].reshape(len(keys), decoder.nbytes)
-        stored = memory if decoder.in_place else memory[decoded:]
+        stack, stored = self._split(memory, len(keys))
         decoder.decode(stored, extents, stack, keys)
         chunks = decoder.chunks_in(stack)
         if self.keeps:
@@ -132,6 +129,14 @@ class BatchReader:
         self._cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
         del stack, stored, chunks
         self._scratch.give_back(memory)
+
+    def _split(self, memory: Bytes, count: int) -> tuple[Bytes, Bytes]:
+        """Where ``count`` decoded chunks go, a row each, and where what is stored of them lies; one and the same where
+        chunks are decoded in place."""
+        decoder = self._decoder
+        decoded = count * decoder.nbytes
+        stack = memory[:decoded].reshape(count, decoder.nbytes)
+        return stack, memory if decoder.in_place else memory[decoded:]
 
     def _fetch(self, keys: Sequence[str], memory: memoryview) -> tuple[list[Run | None], list[str | None]]:
         """Where in ``memory`` each stored chunk is now, None for those that are absent; and the versions, where they
