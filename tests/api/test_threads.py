@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -64,16 +65,25 @@ class TestSpareTime:
         self.run(scene)
 
 
-class WatchedStore(LocalStore):
+class WatchedFiles(LocalFiles):
     """Notes which threads read chunks."""
 
+    readers: set[int]
+
+    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
+        self.readers.add(threading.get_ident())
+        return super().read_each(*args, **kwargs)
+
+
+class WatchedStore(LocalStore):
     def __init__(self, root: Path) -> None:
         super().__init__(StoreConfig("data", str(root)), str(root))
         self.readers: set[int] = set()
 
     def files(self) -> LocalFiles:
-        self.readers.add(threading.get_ident())
-        return super().files()
+        files = WatchedFiles(self._fence, self.get)
+        files.readers = self.readers
+        return files
 
 
 class TestReads:

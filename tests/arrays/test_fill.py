@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
-from hyperslab.arrays.batches import Batch, BatchReader
+from hyperslab.arrays.batches import Batch, BatchReader, Group
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
@@ -441,13 +441,13 @@ class TestThreads:
         fetched_by, batches = set(), []
         fetch, place = BatchReader.fetch, BatchReader.place
 
-        def fetch_noted(self: BatchReader, rows: Any) -> Batch:
+        def fetch_noted(self: BatchReader, group: Group) -> Batch:
             fetched_by.add(threading.get_ident())
-            return fetch(self, rows)
+            return fetch(self, group)
 
-        def place_noted(self: BatchReader, batch: Batch, out: Any) -> None:
+        def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
             batches.append(batch)
-            place(self, batch, out)
+            place(self, batch, *rest)
 
         monkeypatch.setattr("hyperslab.arrays.batches._PATIENCE", 10.0)
         monkeypatch.setattr(BatchReader, "fetch", fetch_noted)

@@ -37,7 +37,7 @@ def decode(array: ArrayMetadata, stored: Sequence[bytes | None]) -> Array:
         extents.append(_put(memory, at, data))
         at += decoder.room if data is None or decoder.in_place else len(data)
     decoder.decode(memory, extents, stack, [f"k{i}" for i in range(len(stored))])
-    return decoder.chunks_in(stack)
+    return decoder.clean(decoder.shaped(stack))
 
 
 def _put(memory: Array, at: int, data: bytes | None) -> Run | None:

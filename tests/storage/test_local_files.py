@@ -38,13 +38,17 @@ def store_of(root: Path, values: Mapping[str, bytes], *, old: bool = True) -> Lo
 
 def read(store: LocalStore, *keys: str, room: int = 64) -> list[bytes | int | None]:
     """What each key gives: the value, its size where there is no room for it, or None."""
-    found: list[bytes | int | None] = []
-    with store.files() as files:
-        for key in keys:
-            buffer = bytearray(room)
-            size = files.read_into(key, memoryview(buffer))
-            found.append(bytes(buffer[:size]) if size is not None and size <= room else size)
-    return found
+    buffer = bytearray(room * len(keys))
+    extents = store.files().read_each(keys, memoryview(buffer), 0, room, packed=False)
+    assert [start for start, _ in filter(None, extents)] == [i * room for i, extent in enumerate(extents) if extent]
+    return [_value(buffer, extent, room) for extent in extents]
+
+
+def _value(buffer: bytearray, extent: tuple[int, int] | None, room: int) -> bytes | int | None:
+    if extent is None:
+        return None
+    start, stop = extent
+    return bytes(buffer[start:stop]) if stop - start <= room else stop - start
 
 
 def read_parts(
@@ -58,8 +62,7 @@ def read_parts(
         return ranges
 
     buffer = bytearray(room)
-    with store.files() as files:
-        size = files.read_parts(key, memoryview(buffer), head, choose)
+    size = store.files().read_parts(key, memoryview(buffer), head, choose)
     return heads[-1] if heads else b"", bytes(buffer), size
 
 
@@ -95,16 +98,26 @@ def test_the_size_of_a_value_without_room_is_told(root: Path) -> None:
     assert read(store_of(root, {"a/k": b"12345"}), "a/k", room=3) == [5]
 
 
-def test_a_file_that_appears_meanwhile_is_seen(root: Path) -> None:
-    store, buffer = store_of(root, {"a/k": b"1"}), memoryview(bytearray(4))
+def test_packed_values_lie_one_behind_the_other(root: Path) -> None:
+    store = store_of(root, {"a/0": b"one", "a/1": b"three", "a/2": b"", "a/3": b"too long", "a/4": b"4"})
+    buffer = bytearray(64)
 
-    with store.files() as files:
-        assert files.read_into("a/k", buffer) == 1
-        assert files.read_into("a/l", buffer) is None
-        (root / "a").rename(root / "b")
-        store_of(root, {"a/l": b"22"})
+    extents = store.files().read_each(
+        ["a/0", "a/no", "a/1", "a/2", "a/3", "a/4"], memoryview(buffer), 2, 5, packed=True
+    )
 
-        assert files.read_into("a/l", buffer) == 2
+    assert extents == [(2, 5), None, (10, 15), (15, 15), (15, 23), (20, 21)]
+    assert bytes(buffer[:22]) == b"\0\0one" + bytes(5) + b"threetoo l4\0"
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_versions_are_those_of_the_store(root: Path, old: bool) -> None:
+    store, keys = store_of(root, {"a/0": b"one", "b/1": b"two"}, old=old), ["a/0", "a/no", "b/1"]
+    versions: list[str | None] = ["before"]
+
+    store.files().read_each(keys, memoryview(bytearray(64)), 0, 8, packed=True, versions=versions)
+
+    assert versions == ["before", *store.versions("", keys)]
 
 
 class TestLinks:
@@ -133,19 +146,22 @@ class TestLinks:
             with pytest.raises(errors.BadPath):
                 read_parts(store, key, [(0, 2)])
 
-    def test_a_folder_replaced_by_one_while_it_is_read_is_refused_or_still_the_old_one(
-        self, root: Path, outside: Path
+    def test_a_folder_replaced_by_one_while_it_is_read_is_still_the_old_one(
+        self, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        store, buffer = store_of(root, {"a/secret": b"harmless"}), memoryview(bytearray(8))
+        store, readv = store_of(root, {"a/k": b"1", "a/secret": b"harmless"}), os.readv
 
-        with store.files() as files:
-            files.read_into("a/secret", buffer)
-            (root / "a").rename(root / "b")
-            (root / "a").symlink_to(outside)
-            with pytest.raises(errors.BadPath):
-                files.read_into("a/secret", buffer)
+        def swapped(descriptor: int, buffers: tuple[memoryview, ...]) -> int:
+            if not (root / "a").is_symlink():
+                (root / "a").rename(root / "b")
+                (root / "a").symlink_to(outside)
+            return readv(descriptor, buffers)
 
-        assert bytes(buffer) == b"harmless"
+        monkeypatch.setattr(os, "readv", swapped)
+
+        assert read(store, "a/k", "a/secret") == [b"1", b"harmless"]
+        with pytest.raises(errors.BadPath):
+            read(store, "a/secret")
 
 
 class TestParts:
@@ -183,19 +199,15 @@ class TestParts:
         assert read_parts(store_of(root, {"a/k": b"1"}), "a/no", None) == (b"", bytes(64), None)
 
 
-def test_each_further_key_of_a_folder_costs_four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_of_a_folder_costs_four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [f"a/{i}" for i in range(10)]
-    store, buffer, calls = store_of(root, dict.fromkeys(keys, b"1")), memoryview(bytearray(4)), list[str]()
+    store, calls = store_of(root, dict.fromkeys(keys, b"1")), list[str]()
+    assert read(store, keys[0]) == [b"1"]  # the folder is known
     for name in ("open", "readv", "pread", "preadv", "fstat", "stat", "close"):
         monkeypatch.setattr(os, name, _counted(name, calls))
 
-    with store.files() as files:
-        files.read_into(keys[0], buffer)
-        files.read_into(keys[1], buffer)
-        calls.clear()
-        for key in keys[2:]:
-            files.read_into(key, buffer)
-        assert calls == ["open", "readv", "fstat", "close"] * 8
+    assert read(store, *keys) == [b"1"] * 10
+    assert calls == ["open", "fstat", *["open", "readv", "fstat", "close"] * 10, "close"]
 
 
 def _counted(name: str, calls: list[str]) -> Callable[..., Any]:
@@ -224,7 +236,6 @@ def test_a_file_rewritten_in_place_while_it_is_read_is_read_again(root: Path, mo
 def test_numpy_memory_will_do(root: Path) -> None:
     memory = np.zeros(4, np.uint8)
 
-    with store_of(root, {"a/k": b"1234"}).files() as files:
-        files.read_into("a/k", memory.data)
+    store_of(root, {"a/k": b"1234"}).files().read_each(["a/k"], memory.data, 0, 4, packed=True)
 
     assert memory.tobytes() == b"1234"

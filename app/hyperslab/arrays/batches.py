@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -12,9 +13,9 @@ from hyperslab.arrays.chunks import Caching, Keeper, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.pool import WorkerPool
-from hyperslab.arrays.scratch import Bytes
+from hyperslab.arrays.scratch import Block, Bytes
 from hyperslab.engine.batch import BatchDecoder
-from hyperslab.engine.chunk_rows import ChunkRow
+from hyperslab.engine.chunk_rows import ChunkRow, Move
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
@@ -23,138 +24,156 @@ from hyperslab.storage.base import FileStore
 _BATCH_BYTES: Final = 2 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
+_MOST_VIEWS: Final = 16
 _PATIENCE: Final = 0.00015
 """Seconds that it takes to read a small file which is in the page cache, in fresh memory and on a busy machine too."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Chunks that are read together: their keys, and how to copy what is selected of all of them."""
+
+    keys: tuple[str, ...]
+    moves: tuple[Move, ...]
+
+
 class Batch(NamedTuple):
-    """Chunks in ``memory``: behind the room for the decoded ones, at ``extents``; fetched in ``seconds``.
+    """A group that was fetched into a block, in ``seconds``: what is stored of each chunk lies at its extent.
 
     ``versions``: of those that are there, if they may be kept.
     """
 
-    rows: Sequence[ChunkRow]
-    keys: Sequence[str]
-    memory: Bytes
+    group: Group
+    block: Block
     extents: Sequence[Run | None]
     versions: Sequence[str | None]
     seconds: float
 
 
+class _Layout(NamedTuple):
+    """A block as a decoder sees it: a ``stack`` of decoded chunks, a row each, seen as ``chunks`` of the array too, and
+    room for what is ``stored`` of them, which is the stack's where chunks are decoded in place."""
+
+    stack: Bytes
+    chunks: NDArray
+    stored: Bytes
+
+
 class BatchReader:
-    """Reads batches of the chunks of one array for one answer. Called from many threads.
+    """Reads groups of the chunks of one array, or of one field. Safe to call from many threads.
 
     ``keeper``: puts some of them into the cache; ``keeps``: it may.
     """
 
     def __init__(
-        self,
-        array: ArrayNode,
-        store: FileStore,
-        decoder: BatchDecoder,
-        *,
-        field: Field | None,
-        cost: ReadCost,
-        keeper: Keeper,
+        self, array: ArrayNode, store: FileStore, decoder: BatchDecoder, *, field: Field | None, keeper: Keeper
     ) -> None:
         self.most = max(1, min(_MOST, _BATCH_BYTES // decoder.nbytes))
+        self.keeps = keeper.caching is not Caching.NEVER
         self._array = array
-        self._store = store
+        self._files = store.files()
         self._decoder = decoder
         self._field = field.name if field is not None else None
-        self._cost = cost
+        self._inner = field.shape if field is not None else ()
         self._scratch = keeper.memory.scratch
         self._keeper = keeper
-        self.keeps = keeper.caching is not Caching.NEVER
 
-    def batches(self, rows: Iterable[ChunkRow]) -> Iterator[list[ChunkRow]]:
+    def groups(self, rows: Iterable[ChunkRow]) -> Iterator[Group]:
         """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
         batch: list[ChunkRow] = []
         size = 0
         for row in rows:
             if size + len(row) > self.most and batch:
-                yield batch
+                yield self._group(batch)
                 batch, size = [], 0
             batch.append(row)
             size += len(row)
         if batch:
-            yield batch
+            yield self._group(batch)
 
-    def read(self, rows: Sequence[ChunkRow], out: NDArray) -> None:
-        """Place what ``rows`` select into ``out``; raises as `ChunkReader.read` does."""
-        self.place(self.fetch(rows), out)
+    def read(self, group: Group, out: NDArray, cost: ReadCost) -> None:
+        """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
+        self.place(self.fetch(group), out, cost)
 
     def read_many(
-        self, batches: Iterator[list[ChunkRow]], out: NDArray, *, pool: WorkerPool, cancel: Cancel | None
+        self, groups: Iterator[Group], out: NDArray, cost: ReadCost, *, pool: WorkerPool, cancel: Cancel | None
     ) -> None:
-        """`read` for many batches, on the threads of ``pool`` too; raises `Cancelled` as well.
+        """`read` for many groups, on the threads of ``pool`` too; raises `Cancelled` as well.
 
         Opening and closing files takes the interpreter, which two threads would wrest from each other again and again.
         So one thread fetches and the others decode; until it turns out that files are not in the page cache: those are
         waited for side by side.
         """
-        pool.relay(self._fetched_quickly(batches), lambda batch: self.place(batch, out), cancel)
-        if rest := list(batches):
-            pool.each(rest, len(rest), lambda rows: self.read(rows, out), cancel)
+        pool.relay(self._fetched_quickly(groups), lambda batch: self.place(batch, out, cost), cancel)
+        if rest := list(groups):
+            pool.each(rest, len(rest), lambda group: self.read(group, out, cost), cancel)
 
-    def _fetched_quickly(self, batches: Iterator[list[ChunkRow]]) -> Iterator[Batch]:
+    def _group(self, rows: Sequence[ChunkRow]) -> Group:
+        keys: list[str] = []
+        moves: list[Move] = []
+        for row in rows:
+            moves.append(row.move(len(keys), self._inner))
+            keys += row.keys(self._array.prefix, self._array.metadata.grid)
+        return Group(tuple(keys), tuple(moves))
+
+    def _fetched_quickly(self, groups: Iterator[Group]) -> Iterator[Batch]:
         """Batches as long as they are fetched in no time."""
-        for rows in batches:
-            batch = self.fetch(rows)
+        for group in groups:
+            batch = self.fetch(group)
             yield batch
-            if batch.seconds > _PATIENCE * len(batch.keys):
+            if batch.seconds > _PATIENCE * len(group.keys):
                 return
 
-    def fetch(self, rows: Sequence[ChunkRow]) -> Batch:
+    def fetch(self, group: Group) -> Batch:
         """Read what is stored of some chunks."""
-        array, decoder = self._array, self._decoder
-        keys = [key for row in rows for key in row.keys(array.prefix, array.metadata.grid)]
-        memory = self._scratch.take(len(keys) * decoder.nbytes + decoder.room_for(len(keys)))
+        decoder, keys = self._decoder, group.keys
+        count, room = len(keys), decoder.room
+        block = self._scratch.take(count * decoder.nbytes + decoder.room_for(count))
+        buffer = self._layout(block, count).stored.data
+        versions: list[str | None] | None = [] if self.keeps else None
         began = perf_counter()
-        extents, versions = self._fetch(keys, self._split(memory, len(keys))[1].data)
-        return Batch(rows, keys, memory, extents, versions, perf_counter() - began)
+        extents = self._files.read_each(
+            keys, buffer, decoder.head_room(count), room, packed=not decoder.in_place, versions=versions
+        )
+        seconds = perf_counter() - began
+        for key, extent in zip(keys, extents, strict=True):
+            if extent is not None and extent[1] - extent[0] > room:
+                raise ChunkCorrupt(key, None, f"{extent[1] - extent[0]} bytes are more than a chunk can have")
+        return Batch(group, block, extents, versions or (), seconds)
 
-    def place(self, batch: Batch, out: NDArray) -> None:
+    def place(self, batch: Batch, out: NDArray, cost: ReadCost) -> None:
         """Decode a batch, and place what is wanted of it."""
-        began, decoder, keys, extents, memory = perf_counter(), self._decoder, batch.keys, batch.extents, batch.memory
-        stack, stored = self._split(memory, len(keys))
+        began, decoder, keys, extents = perf_counter(), self._decoder, batch.group.keys, batch.extents
+        stack, chunks, stored = self._layout(batch.block, len(keys))
         decoder.decode(stored, extents, stack, keys)
-        chunks = decoder.chunks_in(stack)
+        chunks = decoder.clean(chunks)
         if self.keeps:
-            for key, version, chunk in zip(keys, batch.versions, chunks, strict=True):
-                if version is not None:
-                    self._keeper.keep(key, version, chunk)
-        self._place(batch.rows, self._filled(chunks, extents, keys), out)
+            self._keep(batch, chunks)
+        if None in extents:
+            chunks = self._filled(chunks, extents, keys)
+        self._move(batch.group.moves, chunks if self._field is None else chunks[self._field], out)
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
-        self._cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
+        cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
         del stack, stored, chunks
-        self._scratch.give_back(memory)
+        self._scratch.give_back(batch.block)
 
-    def _split(self, memory: Bytes, count: int) -> tuple[Bytes, Bytes]:
-        """Where ``count`` decoded chunks go, a row each, and where what is stored of them lies; one and the same where
-        chunks are decoded in place."""
-        decoder = self._decoder
-        decoded = count * decoder.nbytes
-        stack = memory[:decoded].reshape(count, decoder.nbytes)
-        return stack, memory if decoder.in_place else memory[decoded:]
+    def _layout(self, block: Block, count: int) -> _Layout:
+        """The views of a block for ``count`` chunks; made once."""
+        decoder, views = self._decoder, block.views
+        layout: _Layout | None = views.get((decoder, count))
+        if layout is None:
+            if len(views) >= _MOST_VIEWS:
+                views.clear()
+            decoded = count * decoder.nbytes
+            stack = block.memory[:decoded].reshape(count, decoder.nbytes)
+            stored = block.memory if decoder.in_place else block.memory[decoded:]
+            layout = views[decoder, count] = _Layout(stack, decoder.shaped(stack), stored)
+        return layout
 
-    def _fetch(self, keys: Sequence[str], memory: memoryview) -> tuple[list[Run | None], list[str | None]]:
-        """Where in ``memory`` each stored chunk is now, None for those that are absent; and the versions, where they
-        are wanted."""
-        decoder, room = self._decoder, self._decoder.room
-        at = decoder.head_room(len(keys))
-        extents: list[Run | None] = []
-        versions: list[str | None] = []
-        with self._store.files() as files:
-            for key in keys:
-                size = files.read_into(key, memory[at : at + room])
-                if size is not None and size > room:
-                    raise ChunkCorrupt(key, None, f"{size} bytes are more than a chunk can have")
-                extents.append(None if size is None else (at, at + size))
-                at += room if size is None or decoder.in_place else size
-                if self.keeps:
-                    versions.append(None if size is None else files.version)
-        return extents, versions
+    def _keep(self, batch: Batch, chunks: NDArray) -> None:
+        for key, version, chunk in zip(batch.group.keys, batch.versions, chunks, strict=True):
+            if version is not None:
+                self._keeper.keep(key, version, chunk)
 
     def _filled(self, chunks: NDArray, extents: Sequence[Run | None], keys: Sequence[str]) -> NDArray:
         """The chunks, with fill values where there are none."""
@@ -163,18 +182,13 @@ class BatchReader:
                 if not self._array.mount.fill_missing:
                     raise ChunkNotFound(self._array.path, keys[i])
                 chunks[i] = self._array.metadata.fill
-        return chunks if self._field is None else chunks[self._field]
+        return chunks
 
-    def _place(self, rows: Sequence[ChunkRow], chunks: NDArray, out: NDArray) -> None:
-        if chunks.dtype != out.dtype:
-            with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
-                _copy_out(rows, chunks, out)
+    def _move(self, moves: Sequence[Move], chunks: NDArray, out: NDArray) -> None:
+        if chunks.dtype is out.dtype or chunks.dtype == out.dtype:
+            for move in moves:
+                move(chunks, out)
         else:
-            _copy_out(rows, chunks, out)
-
-
-def _copy_out(rows: Sequence[ChunkRow], chunks: NDArray, out: NDArray) -> None:
-    at = 0
-    for row in rows:
-        row.copy_out(chunks[at : at + len(row)], out)
-        at += len(row)
+            with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
+                for move in moves:
+                    move(chunks, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
@@ -15,12 +15,12 @@ from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.scratch import Bytes, Scratch
-from hyperslab.arrays.sources import UNKNOWN, Fetched, Source, make_source
+from hyperslab.arrays.sources import UNKNOWN, Fetched, make_source
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection
+from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkNotFound
 
@@ -79,75 +79,86 @@ class Keeper:
             self.memory.cache.put(cache_key(self.array, key), version, kept, chunk_nbytes(kept))
 
 
-class ChunkReader:
-    """Reads the chunks of one array for one answer. Called from many threads, each with another chunk."""
+class Piece:
+    """The part of one chunk that an answer needs, and what is worked out once about it."""
 
-    def __init__(
-        self,
-        array: ArrayNode,
-        keeper: Keeper,
-        versions: Mapping[Coords, str | None] | None,
-        *,
-        field: Field | None,
-        cost: ReadCost,
-    ) -> None:
+    __slots__ = ("_runs", "key", "projection")
+
+    def __init__(self, projection: Projection, key: str) -> None:
+        self.projection = projection
+        self.key = key
+        self._runs: Sequence[Run] | None = None
+
+    def runs(self, metadata: ArrayMetadata) -> Sequence[Run] | None:
+        """The items needed, where reading only them is worth it; else None."""
+        partial = metadata.codec.partial
+        if partial is None or self.projection.covers_chunk:
+            return None
+        if self._runs is None:
+            self._runs = self.projection.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
+        return self._runs if partial.worth_it(self._runs) else None
+
+
+class ChunkReader:
+    """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads."""
+
+    def __init__(self, array: ArrayNode, keeper: Keeper, field: Field | None) -> None:
         self._array = array
         self._metadata = array.metadata
+        self._codec = array.metadata.codec
         self._keeper = keeper
         self._cache = keeper.memory.cache
-        self._versions = versions
-        self._field = field.name if field is not None else None
-        self._cost = cost
-        self._store = array.mount.store
-        self._codec = array.metadata.codec
-        self._source: Source | None = None
         self._scratch = keeper.memory.scratch
+        self._field = field.name if field is not None else None
+        self._store = array.mount.store
+        self._source = make_source(array)
         nbytes = array.metadata.chunk_nbytes
         self._room = nbytes + nbytes // _ROOM_SHARE + _ROOM
         fill = array.metadata.fill
         self._fill: NDArray = fill if field is None else fill[field.name]
 
-    def read_cached(self, projection: Projection, out: NDArray) -> bool:
-        """Place a chunk that needs no I/O; False, and nothing done, where it does."""
-        version = self._version(projection.coords)
-        if version == UNKNOWN:
-            return False
-        key = self._array.chunk_key(projection.coords)
+    def piece(self, projection: Projection) -> Piece:
+        """What to ask `read` for."""
+        return Piece(projection, self._array.chunk_key(projection.coords))
+
+    def effort(self, piece: Piece) -> float:
+        """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
+        partial, runs = self._codec.partial, piece.runs(self._metadata)
+        nbytes = self._metadata.chunk_nbytes if partial is None or runs is None else partial.work(runs)
+        return nbytes * self._codec.effort
+
+    def read_cached(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> bool:
+        """Place a chunk that needs no I/O; False, and nothing done, where it does. ``version``: None where the chunk is
+        absent, `UNKNOWN` where nobody has looked."""
         if version is None:
-            self._absent(projection, out, key)
+            self._absent(piece, out)
             return True
-        chunk = self._cache.get(cache_key(self._array, key), version)
+        if version == UNKNOWN or not self._cache.limit:
+            return False
+        chunk = self._cache.get(cache_key(self._array, piece.key), version)
         if chunk is None:
             return False
-        self._place(projection, chunk, out)
-        self._cost.add(cached=1)
+        self._place(piece.projection, chunk, out)
+        cost.add(cached=1)
         return True
 
-    def read(self, projection: Projection, out: NDArray) -> None:
-        """Place the part of one chunk that ``projection`` selects into ``out``.
+    def read(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> None:
+        """Place what an answer needs of one chunk into ``out``; ``version`` as in `read_cached`.
 
         Raises `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
-        if self.read_cached(projection, out):
+        if self.read_cached(piece, version, out, cost):
             return
-        version = self._version(projection.coords)
         assert version is not None
-        key = self._array.chunk_key(projection.coords)
-        runs = self._runs(projection)
-        if self._keeper.wants(key, version, part=runs is not None):
-            self._read_through_cache(projection, out, key, version)
+        runs = piece.runs(self._metadata)
+        if self._keeper.wants(piece.key, version, part=runs is not None):
+            self._read_through_cache(piece, version, out, cost)
         else:
-            self._read_around(projection, out, key=key, version=version, runs=runs)
+            self._read_around(piece, version, out, runs=runs, cost=cost)
 
-    def _runs(self, projection: Projection) -> Sequence[Run] | None:
-        """The items needed, where reading only them is worth it; else None."""
-        partial = self._codec.partial
-        if partial is None or projection.covers_chunk:
-            return None
-        runs = projection.item_runs(self._metadata.chunks, self._metadata.order, gap=partial.gap)
-        return runs if partial.worth_it(runs) else None
+    def _read_through_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> None:
+        key = piece.key
 
-    def _read_through_cache(self, projection: Projection, out: NDArray, key: str, version: str) -> None:
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
             stored = self._store.get(key)
@@ -156,68 +167,60 @@ class ChunkReader:
                 raise _Vanished
             chunk: NDArray = self._codec.decode(stored.data, key)
             chunk.setflags(write=False)
-            self._cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
+            cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
             chunk, was_there = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
         except _Vanished:
-            self._absent(projection, out, key)
+            self._absent(piece, out)
             return
         if was_there:
-            self._cost.add(cached=1)
-        self._place(projection, chunk, out)
+            cost.add(cached=1)
+        self._place(piece.projection, chunk, out)
 
     def _read_around(
-        self, projection: Projection, out: NDArray, *, key: str, version: str, runs: Sequence[Run] | None
+        self, piece: Piece, version: str, out: NDArray, *, runs: Sequence[Run] | None, cost: ReadCost
     ) -> None:
-        memory = self._scratch.take(self._room)
+        block = self._scratch.take(self._room)
         start = perf_counter()
-        source = self._source = self._source or make_source(self._array)
-        fetched = source.fetch(key, version, runs, memory)
+        fetched = self._source.fetch(piece.key, version, runs, block.memory)
         began = perf_counter()
         if fetched is None:
-            self._absent(projection, out, key)
+            self._absent(piece, out)
         else:
-            if fetched.whole is None or not self._decode_into_place(projection, fetched.whole, out, key):
-                self._decode_beside(projection, out, fetched, key=key, runs=runs, memory=memory)
-            self._cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
+            if fetched.whole is None or not self._decode_into_place(piece, fetched.whole, out):
+                self._decode_beside(piece, fetched, out, runs=runs, memory=block.memory)
+            cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
         del fetched  # nothing refers to the memory any more
-        self._scratch.give_back(memory)
+        self._scratch.give_back(block)
 
     def _decode_beside(
-        self,
-        projection: Projection,
-        out: NDArray,
-        fetched: Fetched,
-        *,
-        key: str,
-        runs: Sequence[Run] | None,
-        memory: Bytes,
+        self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes
     ) -> None:
         """Decode into other memory, and copy from there. What was fetched into ``memory`` and needs no decoding stays
         there."""
         if not self._codec.links:
-            self._place(projection, self._decoded(fetched, key, runs, memory), out)
+            self._place(piece.projection, self._decoded(fetched, piece.key, runs, memory), out)
             return
         other = self._scratch.take(self._metadata.chunk_nbytes)
-        self._place(projection, self._decoded(fetched, key, runs, other), out)
+        self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
         self._scratch.give_back(other)
 
-    def _decode_into_place(self, projection: Projection, stored: Buffer, out: NDArray, key: str) -> bool:
+    def _decode_into_place(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
         """Decode straight into the answer; False where its items do not lie there as they do in the chunk."""
-        metadata = self._metadata
+        metadata, projection = self._metadata, piece.projection
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
         if not alike or not isinstance(projection, ChunkProjection):
             return False
         target = projection.contiguous_out(out, metadata.order)
         if target is not None:
-            self._codec.decode_into(stored, target, key)
+            self._codec.decode_into(stored, target, piece.key)
             return True
         if self._codec.partial is None:
             return False
         run = projection.contiguous_run(out, metadata.chunks, metadata.order)
-        return run is not None and self._codec.partial.decode_run_into(stored, *run, key)
+        return run is not None and self._codec.partial.decode_run_into(stored, *run, piece.key)
 
     def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes) -> NDArray:
         """The chunk, perhaps in ``memory``, and perhaps only what of it ``runs`` say."""
@@ -240,14 +243,11 @@ class ChunkReader:
             with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
                 projection.copy_out(values, out)
 
-    def _absent(self, projection: Projection, out: NDArray, key: str) -> None:
+    def _absent(self, piece: Piece, out: NDArray) -> None:
         if not self._array.mount.fill_missing:
-            raise ChunkNotFound(self._array.path, key)
+            raise ChunkNotFound(self._array.path, piece.key)
         with np.errstate(over="ignore"):
-            projection.fill_out(self._fill, out)
-
-    def _version(self, coords: Coords) -> str | None:
-        return UNKNOWN if self._versions is None else self._versions[coords]
+            piece.projection.fill_out(self._fill, out)
 
 
 class _Vanished(Exception):

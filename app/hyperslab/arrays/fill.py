@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import NamedTuple
 
 from hyperslab.arrays.batches import BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray
@@ -13,11 +12,10 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
+from hyperslab.arrays.strategies import ByChunk, InBatches
+from hyperslab.arrays.touched import FEW, Chunks, Strategy
 from hyperslab.cache import Recent
-from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
-from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, Selection, SliceAxis, project, touched
-from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.indexing import Selection, SliceAxis
 from hyperslab.storage.base import file_store
 
 _LARGEST_SHARE = 4
@@ -25,45 +23,15 @@ _LARGEST_SHARE = 4
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 LARGEST_SLAB = 4
-_WORTH_THREADS = 2 << 20
-_SMALL_ITEM = 256 << 10
-"""Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
-LZ4 makes in the same time."""
 _WORTH_RELAY = 4 << 20
-"""The same for small chunks, all of which one thread fetches."""
+"""Less work with small chunks, all of which one thread fetches, is not worth handing to others: in bytes that LZ4 makes
+in the same time."""
 _SMALL_CHUNK = 256 << 10
 """Chunks of fewer bytes are read and decoded in batches."""
 
-Versions = Mapping[Coords, str | None] | None
-
-
-class Task(NamedTuple):
-    """What one call reads: ``part`` of a plan's selection (None: all that it has) into ``out``."""
-
-    plan: ReadPlan | PointsPlan
-    part: Selection | None
-    out: NDArray
-    cost: ReadCost
-    cancel: Cancel | None
-
-    @property
-    def touched(self) -> int:
-        """How many chunks there are."""
-        return self.plan.touched if self.part is None else touched(self.part, self.plan.array.metadata.grid)
-
-    def projections(self) -> Iterable[Projection]:
-        return self.plan.projections() if self.part is None else project(self.part, self.plan.array.metadata.grid)
-
-    def rows(self, most: int) -> Iterator[ChunkRow]:
-        """See `Chunks.rows`."""
-        assert isinstance(self.plan, ReadPlan)
-        if self.part is None:
-            return self.plan.chunks.rows(most)
-        return project_rows(self.part, self.plan.array.metadata.grid, most)
-
 
 class Filler:
-    """Reads what plans select. Safe to call from many threads; blocks on the store."""
+    """Reads what plans select: decides how, once for each plan. Safe to call from many threads; blocks on the store."""
 
     def __init__(self, cache: ChunkCache, slab_bytes: int) -> None:
         self._cache = cache
@@ -72,41 +40,41 @@ class Filler:
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
 
-    def fill(self, task: Task) -> None:
-        """Read what the task says. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` and `Cancelled`."""
-        count, cancel = task.touched, task.cancel
-        task.cost.add(touched=count)
+    def fill(self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """Read all of a plan. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` and `Cancelled`."""
         if cancel is not None:
             cancel.check()
-        if count <= 1:
-            self._fill_few(task)
-            return
-        batches = self._batch_reader(task)
-        if batches is not None:
-            self._fill_in_batches(task, batches, count)
-        else:
-            self._fill_by_chunk(task, count)
+        cost.add(touched=plan.touched)
+        self._strategy(plan).fill(plan.lookup, out, cost, cancel)
 
-    def _fill_few(self, task: Task) -> None:
-        """Without further ado: reading one small chunk takes less time than thinking about it."""
-        plan = task.plan
-        batches = self._batch_reader(task) if self._caching(plan) is Caching.NEVER else None
-        for projection in task.projections():
-            if batches is not None and isinstance(projection, ChunkProjection):
-                batches.read((single_row(projection),), task.out)
-            else:
-                self.chunk_reader(plan, self._versions(plan), task.cost).read(projection, task.out)
+    def fill_part(
+        self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
+    ) -> None:
+        """Read a part of a plan's selection; raises as `fill` does."""
+        if cancel is not None:
+            cancel.check()
+        chunks = Chunks(part, plan.array.metadata.grid)
+        cost.add(touched=chunks.count)
+        self._choose(plan, chunks).fill(plan.lookup, out, cost, cancel)
+
+    def read_cached(self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost) -> bool:
+        """Read all of a plan whose versions are known, if that needs no I/O; False where it does."""
+        versions, chunks = plan.versions or {}, self._chunk_reader(plan)
+        for projection in plan.projections():
+            piece = chunks.piece(projection)
+            if not chunks.read_cached(piece, versions[projection.coords], out, cost):
+                return False
+        cost.add(touched=plan.touched)
+        return True
 
     def effort(self, plan: ReadPlan) -> float:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
-        metadata = plan.array.metadata
+        metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
         whole = self._caching(plan) is not Caching.NEVER  # the second time that a part is asked for
-        nbytes = metadata.chunk_nbytes if whole else _decoded(metadata, plan.projections())
-        return plan.touched * nbytes * metadata.codec.effort
-
-    def chunk_reader(self, plan: ReadPlan | PointsPlan, versions: Versions, cost: ReadCost) -> ChunkReader:
-        """A reader of single chunks."""
-        return ChunkReader(plan.array, self._keeper(plan), versions, field=plan.field, cost=cost)
+        if whole or first is None:
+            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
+        chunks = self._chunk_reader(plan)
+        return plan.touched * chunks.effort(chunks.piece(first))
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
@@ -127,69 +95,50 @@ class Filler:
         for pool in self._pools.values():
             pool.close()
 
-    def _fill_in_batches(self, task: Task, batches: BatchReader, count: int) -> None:
-        metadata, cancel = task.plan.array.metadata, task.cancel
-        rows = self._rows(task, batches)
-        if count > batches.most and count * metadata.chunk_nbytes * metadata.codec.effort >= _WORTH_RELAY:
-            batches.read_many(batches.batches(rows), task.out, pool=self.pool(task.plan.array), cancel=cancel)
-            return
-        for batch in batches.batches(rows):
-            if cancel is not None:
-                cancel.check()
-            batches.read(batch, task.out)
+    def _strategy(self, plan: ReadPlan | PointsPlan) -> Strategy:
+        """The strategy for all of a plan, which is kept where it is small."""
+        if isinstance(plan, PointsPlan):
+            return self._by_chunk(plan, plan.projections, plan.touched)
+        chunks = plan.chunks
+        if chunks.strategy is not None:
+            return chunks.strategy
+        strategy = self._choose(plan, chunks)
+        if chunks.count <= FEW:
+            chunks.strategy = strategy
+        return strategy
 
-    def _rows(self, task: Task, batches: BatchReader) -> Iterator[ChunkRow]:
-        """What is to be read; what is cached, or known to be absent, is placed."""
-        plan = task.plan
-        if not batches.keeps:
-            yield from task.rows(batches.most)
-            return
-        chunks = self.chunk_reader(plan, plan.versions, task.cost)
-        for projection in task.projections():
-            if isinstance(projection, ChunkProjection) and not chunks.read_cached(projection, task.out):
-                yield single_row(projection)
+    def _choose(self, plan: ReadPlan, chunks: Chunks) -> Strategy:
+        batches = self._batch_reader(plan)
+        single = chunks.count <= 1 and self._caching(plan) is not Caching.NEVER  # then the cache loads it once for all
+        if batches is None or single:
+            return self._by_chunk(plan, chunks.projections, chunks.count)
+        metadata = plan.array.metadata
+        effort = chunks.count * metadata.chunk_nbytes * metadata.codec.effort
+        relayed = chunks.count > batches.most and effort >= _WORTH_RELAY
+        pool = self.pool(plan.array) if relayed else None
+        return InBatches(batches, self._chunk_reader(plan), chunks, pool=pool)
 
-    def _fill_by_chunk(self, task: Task, count: int) -> None:
-        plan, out, cancel = task.plan, task.out, task.cancel
-        chunks = self.chunk_reader(plan, self._versions(plan), task.cost)
-        if self._worth_threads(task, count):
-            self.pool(plan.array).each(task.projections(), count, lambda part: chunks.read(part, out), cancel)
-            return
-        for projection in task.projections():
-            if cancel is not None:
-                cancel.check()
-            chunks.read(projection, out)
+    def _by_chunk(self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int) -> Strategy:
+        array = plan.array
+        far = not array.mount.store.capabilities.cheap_stat
+        versioned = far or self._caching(plan) is not Caching.NEVER
+        return ByChunk(self._chunk_reader(plan), parts, count, pool=self.pool(array), far=far, versioned=versioned)
 
-    def _batch_reader(self, task: Task) -> BatchReader | None:
+    def _batch_reader(self, plan: ReadPlan) -> BatchReader | None:
         """Reads chunks that are small and near."""
-        array, plan = task.plan.array, task.plan
+        array = plan.array
         if array.metadata.chunk_nbytes >= _SMALL_CHUNK:
             return None
         store, decoder = file_store(array.mount.store), array.metadata.batch
-        if decoder is None or store is None or isinstance(plan, PointsPlan):
+        if decoder is None or store is None:
             return None
-        keeper = self._keeper(plan)
-        if keeper.caching is Caching.NEVER and not plan.lookup.done:
-            plan.lookup.forgo()
-        return BatchReader(array, store, decoder, field=plan.field, cost=task.cost, keeper=keeper)
+        return BatchReader(array, store, decoder, field=plan.field, keeper=self._keeper(plan))
+
+    def _chunk_reader(self, plan: ReadPlan | PointsPlan) -> ChunkReader:
+        return ChunkReader(plan.array, self._keeper(plan), plan.field)
 
     def _keeper(self, plan: ReadPlan | PointsPlan) -> Keeper:
         return Keeper(plan.array, self._memory, self._caching(plan))
-
-    def _versions(self, plan: ReadPlan | PointsPlan) -> Versions:
-        """The versions of the chunks; None where nobody needs them: neither the cache nor requests for parts."""
-        lookup, near = plan.lookup, plan.array.mount.store.capabilities.cheap_stat
-        if near and not lookup.done and self._caching(plan) is Caching.NEVER:
-            lookup.forgo()
-        return None if lookup.forgone else plan.versions
-
-    def _worth_threads(self, task: Task, count: int) -> bool:
-        """Whether one thread is slower: where a network is waited for, or much is decoded in large pieces."""
-        array = task.plan.array
-        if not array.mount.store.capabilities.cheap_stat:
-            return True
-        effort = _decoded(array.metadata, task.projections()) * array.metadata.codec.effort
-        return effort >= _SMALL_ITEM and count * effort >= _WORTH_THREADS
 
     def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
         if self._cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):
@@ -205,15 +154,6 @@ class Filler:
         row = row_nbytes(plan)
         cut = row > LARGEST_SLAB * self._slab_bytes and not enters_midway(plan)
         return cut and row <= self._cache.limit // 2
-
-
-def _decoded(metadata: ArrayMetadata, projections: Iterable[Projection]) -> int:
-    """Bytes of a chunk that are decoded, judged by the first one: a part where that is worth it, else all."""
-    partial, first = metadata.codec.partial, next(iter(projections), None)
-    if partial is None or first is None or first.covers_chunk:
-        return metadata.chunk_nbytes
-    runs = first.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
-    return partial.work(runs) if partial.worth_it(runs) else metadata.chunk_nbytes
 
 
 def enters_midway(plan: ReadPlan | PointsPlan) -> bool:

@@ -53,6 +53,11 @@ class ReadPlan:
     chunks: Chunks
     lookup: Lookup
 
+    def again(self) -> ReadPlan:
+        """The same plan for another read, which looks up the versions anew."""
+        again = self.lookup.again()
+        return ReadPlan(self.array, self.selection, self.field, self.shape, self.dtype, self.nbytes, self.chunks, again)
+
     @property
     def touched(self) -> int:
         """How many chunks there are."""

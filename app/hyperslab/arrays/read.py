@@ -11,12 +11,13 @@ import numpy as np
 
 from hyperslab.arrays.chunks import ChunkCache, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
-from hyperslab.arrays.fill import LARGEST_SLAB, Filler, Task, enters_midway, row_nbytes
+from hyperslab.arrays.fill import LARGEST_SLAB, Filler, enters_midway, row_nbytes
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, normalise, split_rows
 from hyperslab.errors import TooLarge
@@ -31,6 +32,12 @@ _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
 _UNSHARED = 2
 """References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
+_PLAN_BYTES = 8 << 20
+_PLAN_BYTES_EACH = 2 << 10
+_PLAN_BYTES_PER_CHUNK = 1 << 10
+"""What kept plans take: in all, each, and for each chunk that one touches; estimates."""
+_MOST_PLANNED = 64
+_SIMPLE = frozenset((int, slice, type(...)))
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
 
@@ -44,6 +51,7 @@ class Reader:
         self.slab_bytes = slab_bytes
         self._max_chunk_bytes = max_chunk_bytes
         self._filler = Filler(cache, slab_bytes)
+        self._plans: VersionedCache[ReadPlan] = VersionedCache(_PLAN_BYTES)
 
     def plan(
         self,
@@ -65,8 +73,18 @@ class Reader:
 
     def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
         """`plan` for a parsed but not yet normalised selection, and for who may not want the versions: the store is
-        asked for them when they, or the tag, are first needed. That has to be before the data are read."""
-        return self._plan(array, normalise(items, array.metadata.shape), field=field)
+        asked for them when they, or the tag, are first needed. That has to be before the data are read.
+
+        Small plans without lists are kept: who asks for the same again gets the same, with nothing looked up.
+        """
+        key = (array.path, repr(items), field.name if field is not None else "") if _is_simple(items) else None
+        kept = self._plans.get(key, array.version) if key is not None else None
+        if kept is not None and kept.array is array:
+            return kept.again()
+        plan = self._plan(array, normalise(items, array.metadata.shape), field=field)
+        if key is not None and plan.touched <= _MOST_PLANNED:
+            self._plans.put(key, array.version, plan, _PLAN_BYTES_EACH + plan.touched * _PLAN_BYTES_PER_CHUNK)
+        return plan
 
     def _plan(self, array: ArrayNode, selection: Selection, *, field: Field | None, **options: Any) -> ReadPlan:
         self._check_chunk(array)
@@ -108,7 +126,7 @@ class Reader:
         Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype)
-        self._filler.fill(Task(plan, None, out, cost or ReadCost(), cancel))
+        self._filler.fill(plan, out, cost or ReadCost(), cancel)
         return out
 
     def effort(self, plan: ReadPlan) -> float:
@@ -119,14 +137,8 @@ class Reader:
         """The whole answer where every chunk is cached or absent, without any I/O; else None."""
         if plan.versions is None:
             return None
-        cost = cost or ReadCost()
-        chunks = self._filler.chunk_reader(plan, plan.versions, cost)
         out = np.empty(plan.shape, plan.dtype)
-        for projection in plan.projections():
-            if not chunks.read_cached(projection, out):
-                return None
-        cost.add(touched=plan.touched)
-        return out
+        return out if self._filler.read_cached(plan, out, cost or ReadCost()) else None
 
     def stream(
         self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
@@ -169,7 +181,7 @@ class Reader:
         return 2 * chunk
 
     def forget(self) -> None:
-        """Empty the cache, and forget what was asked for: the next read goes about it like the first one."""
+        """Empty the cache of chunks, and forget which were asked for."""
         self._filler.forget()
 
     def close(self) -> None:
@@ -179,11 +191,16 @@ class Reader:
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
         """Read a part of a plan's selection into ``out``."""
-        self._filler.fill(Task(plan, part, out, cost, cancel))
+        self._filler.fill_part(plan, part, out, cost=cost, cancel=cancel)
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
         return self._filler.pool(array)
+
+
+def _is_simple(items: Sequence[SelectionItem]) -> bool:
+    """Whether what is selected can be told from ``repr``, and quickly."""
+    return type(items) is tuple and _SIMPLE.issuperset(map(type, items))
 
 
 class SlabStream:

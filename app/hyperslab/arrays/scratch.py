@@ -13,30 +13,44 @@ _MOST_IDLE: Final = 32 << 20
 """Bytes that are kept for the next one who asks."""
 
 
+class Block:
+    """A buffer of bytes, and the views of it that somebody has made, to be found again by who uses it next."""
+
+    __slots__ = ("memory", "views")
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory: Bytes = np.empty(nbytes, np.uint8)
+        self.views: dict[object, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+
 class Scratch:
-    """Lends buffers. Safe to use from many threads."""
+    """Lends blocks of memory. Safe to use from many threads."""
 
     def __init__(self) -> None:
-        self._idle: list[Bytes] = []
+        self._idle: list[Block] = []
         self._nbytes = 0
         self._lock = Lock()
 
-    def take(self, nbytes: int) -> Bytes:
-        """A buffer of at least ``nbytes`` with anything in it; the one given back last that is large enough."""
+    def take(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes`` with anything in it; the one given back last that is large enough."""
         with self._lock:
             for i in range(len(self._idle) - 1, -1, -1):
-                if len(self._idle[i]) >= nbytes:
-                    memory = self._idle.pop(i)
-                    self._nbytes -= len(memory)
-                    return memory
-        return np.empty(nbytes, np.uint8)
+                if len(self._idle[i].memory) >= nbytes:
+                    block = self._idle.pop(i)
+                    self._nbytes -= len(block.memory)
+                    return block
+        return Block(nbytes)
 
-    def give_back(self, memory: Bytes) -> None:
-        """Nothing refers to the buffer any more. The oldest ones go where there are too many."""
-        if len(memory) > _MOST_IDLE:
+    def give_back(self, block: Block) -> None:
+        """Nothing but its own views refers to the memory any more. The oldest blocks go where there are too many."""
+        nbytes = len(block.memory)
+        if nbytes > _MOST_IDLE:
             return
         with self._lock:
-            self._idle.append(memory)
-            self._nbytes += len(memory)
+            self._idle.append(block)
+            self._nbytes += nbytes
             while self._nbytes > _MOST_IDLE:
                 self._nbytes -= len(self._idle.pop(0))

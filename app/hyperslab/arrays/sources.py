@@ -12,7 +12,7 @@ from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage.base import FileStore, Store, VersionConflict, file_store
+from hyperslab.storage.base import Files, Store, VersionConflict, file_store
 
 _RANGES_WORTH_NEAR = 256 << 10
 """Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
@@ -60,7 +60,7 @@ def make_source(array: ArrayNode) -> Source:
     if not store.capabilities.ranges or array.metadata.chunk_nbytes < worth:
         partial = None
     files = file_store(store)
-    return FarSource(store, partial) if files is None else NearSource(store, partial, files)
+    return FarSource(store, partial) if files is None else NearSource(store, partial, files.files())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class NearSource:
 
     store: Store
     partial: PartialDecoder | None
-    files: FileStore
+    files: Files
 
     def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:  # noqa: ARG002
         buffer = memory.data
@@ -115,8 +115,7 @@ class NearSource:
 
         partial = self.partial if runs is not None else None
         head = partial.head_bytes if partial is not None else 0
-        with self.files.files() as files:
-            size = files.read_parts(key, buffer, head, choose)
+        size = self.files.read_parts(key, buffer, head, choose)
         if size is None:
             return None
         if size > len(buffer):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
+from typing import Any, Final, Protocol
 
-from hyperslab.engine.chunk_rows import ChunkRow, project_rows
+from numpy.typing import NDArray
+
+from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, project, touched, touched_coords
 
 Found = tuple[Mapping[Coords, str | None] | None, str]
 """Versions by chunk, and the tag."""
 
-_MOST_PARTS = 1_024
+FEW: Final = 1_024
 
 
 class Lookup:
@@ -29,6 +32,10 @@ class Lookup:
         self._found: Found | None = None
         self._lock = Lock()
         self.forgone = False
+
+    def again(self) -> Lookup:
+        """One that has found nothing yet."""
+        return Lookup(self._find)
 
     @property
     def done(self) -> bool:
@@ -50,34 +57,38 @@ class Lookup:
 
 
 class Chunks:
-    """The chunks that a selection touches. Where there are few they are worked out once, for whoever asks."""
+    """The chunks that a selection touches. Where there are `FEW` they are worked out once, for whoever asks.
 
-    __slots__ = ("_grid", "_parts", "_rows", "_selection", "count")
+    ``strategy``: how they are read, once somebody has decided it.
+    """
+
+    __slots__ = ("_parts", "count", "grid", "selection", "strategy")
 
     def __init__(self, selection: Selection, grid: ChunkGrid) -> None:
-        self._selection, self._grid = selection, grid
-        self._parts: tuple[ChunkProjection, ...] | None = None
-        self._rows: tuple[ChunkRow, ...] | None = None
+        self.selection, self.grid = selection, grid
         self.count = touched(selection, grid)
+        self.strategy: Strategy | None = None
+        self._parts: tuple[ChunkProjection, ...] | None = None
 
     def projections(self) -> Iterator[ChunkProjection]:
         """The chunks and where they go in the answer."""
-        if self.count > _MOST_PARTS:
-            return project(self._selection, self._grid)
+        if self.count > FEW:
+            return project(self.selection, self.grid)
         if self._parts is None:
-            self._parts = tuple(project(self._selection, self._grid))
+            self._parts = tuple(project(self.selection, self.grid))
         return iter(self._parts)
-
-    def rows(self, most: int) -> Iterator[ChunkRow]:
-        """The chunks in rows of at most ``most``, which is the same each time."""
-        if self.count > _MOST_PARTS:
-            return project_rows(self._selection, self._grid, most)
-        if self._rows is None:
-            self._rows = tuple(project_rows(self._selection, self._grid, most))
-        return iter(self._rows)
 
     def coords(self) -> Iterator[Coords]:
         """The coordinates of the chunks, in the same order."""
-        if self.count > _MOST_PARTS:
-            return touched_coords(self._selection, self._grid)
+        if self.count > FEW:
+            return touched_coords(self.selection, self.grid)
         return iter([part.coords for part in self.projections()])
+
+
+class Strategy(Protocol):
+    """A way to read the chunks of a plan, for as many answers as want them. Safe to use from many threads."""
+
+    def fill(self, lookup: Lookup, out: NDArray[Any], cost: ReadCost, cancel: Cancel | None) -> None:
+        """Read into ``out``, which has the shape of the selection. Raises `ChunkCorrupt`, `StoreError`,
+        `ChunkNotFound` and `Cancelled`."""
+        ...

@@ -55,15 +55,17 @@ class BatchDecoder(ABC):
         """Decode what is stored in ``memory`` (uint8; it is overwritten) at ``extents``, one behind the other, into the
         rows of ``stack`` (uint8 of ``nbytes`` each). Rows without an extent are left alone. Raises `ChunkCorrupt`."""
 
-    def chunks_in(self, stack: NDArray) -> NDArray:
-        """The rows of a stack as chunks of the array's shape and dtype."""
-        return self.codec.dtype.clean(self._shaped(stack))
-
-    def _shaped(self, stack: NDArray) -> NDArray:
+    def shaped(self, stack: NDArray) -> NDArray:
+        """The rows of a stack as chunks of the array's shape and dtype; a view, on which `clean` is still to be
+        called."""
         shape, items = self.codec.chunks, stack.reshape(-1).view(self.codec.dtype.numpy)
         if self.codec.order == "C":
             return items.reshape(len(stack), *shape)
         return items.reshape(len(stack), *reversed(shape)).transpose(0, *range(len(shape), 0, -1))
+
+    def clean(self, chunks: NDArray) -> NDArray:
+        """See `DataType.clean`."""
+        return self.codec.dtype.clean(chunks)
 
 
 def make_batch(codec: ChunkCodec) -> BatchDecoder | None:
@@ -114,7 +116,7 @@ class _BloscBatch(BatchDecoder):
         for first, last in _present(extents):
             frames = [extent for extent in extents[first:last] if extent is not None]
             if not self._decode_joined(data, frames, stack[first:last]):
-                places = self._shaped(stack[first:last])
+                places = self.shaped(stack[first:last])
                 for (start, stop), place, key in zip(frames, places, keys[first:last], strict=True):
                     self.codec.decode_into(data[start:stop], place, key)
 

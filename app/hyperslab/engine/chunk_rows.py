@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -50,26 +50,55 @@ class ChunkRow:
         for part in self.along:
             yield _projection((*parts[: self.axis], part, *parts[self.axis + 1 :]), self.first.plain)
 
-    def copy_out(self, stack: NDArray[Any], out: NDArray[Any]) -> None:
-        """Copy the selected cells of the chunks, the i-th of which is ``stack[i]`` (full chunk shape)."""
-        if len(self.along) == 1:
-            self.first.copy_out(stack[0], out)
-        elif self.first.plain:
-            self._cells_in(out)[...] = stack[(slice(None), *self.first.chunk_region)]
-        else:
-            for chunk, projection in zip(stack, self.projections(), strict=True):
-                projection.copy_out(chunk, out)
+    def move(self, at: int, inner: tuple[int, ...]) -> Move:
+        """How to copy the selected cells, where the i-th chunk lies in row ``at + i`` of a stack of chunks.
 
-    def _cells_in(self, out: NDArray[Any]) -> NDArray[Any]:
-        """The cells of the output with an axis of chunks before the others."""
-        count, length = len(self.along), self.along[0].length
-        at = sum([part.outside is not None for part in self.first.parts[: self.axis]])
-        region = [*self.first.out_region, ...]
-        start: int = region[at].start  # type: ignore[union-attr]  # what is plain has slices
-        region[at] = slice(start, start + count * length)
-        cells = out[tuple(region)]
-        cells = cells.reshape(*cells.shape[:at], count, length, *cells.shape[at + 1 :])
-        return cells.transpose(at, *range(at), *range(at + 1, cells.ndim))
+        ``inner``: the axes behind those of the selection, in the output and in the chunks.
+        """
+        if not self.first.plain:
+            return self._move_one_by_one(at)
+        region, cells = self.first.chunk_region, self.first.out_region
+        count = len(self.along)
+        if count == 1:
+            return PlainMove((at, *region, ...), (*cells, ...))
+        axis = sum([part.outside is not None for part in self.first.parts[: self.axis]])
+        length = self.along[0].length
+        start: int = cells[axis].start  # type: ignore[union-attr]  # what is plain has slices
+        cells = (*cells[:axis], slice(start, start + count * length), *cells[axis + 1 :])
+        shape = (*self.first.shape, *inner)
+        split = (*shape[:axis], count, *shape[axis:])
+        axes = (axis, *range(axis), *range(axis + 1, len(split)))
+        return PlainMove((slice(at, at + count), *region, ...), (*cells, ...), split, axes)
+
+    def _move_one_by_one(self, at: int) -> Move:
+        projections = tuple(self.projections())
+
+        def move(stack: NDArray[Any], out: NDArray[Any]) -> None:
+            for i, projection in enumerate(projections):
+                projection.copy_out(stack[at + i], out)
+
+        return move
+
+
+Move: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], None]
+"""Copies cells of a stack of chunks (the full chunk shape behind its first axis) into the output."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainMove:
+    """A `Move` that is one assignment. ``region``: of the stack; ``cells``: of the output, the axes of which are
+    ``split`` and put in the order of ``axes``, so that the chunks come first."""
+
+    region: tuple[Any, ...]
+    cells: tuple[Any, ...]
+    split: tuple[int, ...] | None = None
+    axes: tuple[int, ...] = ()
+
+    def __call__(self, stack: NDArray[Any], out: NDArray[Any]) -> None:
+        if self.split is None:
+            out[self.cells] = stack[self.region]
+        else:
+            out[self.cells].reshape(self.split).transpose(self.axes)[...] = stack[self.region]
 
 
 def project_rows(selection: Selection, grid: ChunkGrid, most: int) -> Iterator[ChunkRow]:

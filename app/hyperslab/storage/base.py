@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Protocol, Self, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 
 class Absent(Enum):
@@ -173,22 +173,24 @@ class Store(Protocol):
 
 
 class Files(Protocol):
-    """Many values of a store that is near, read by one thread, each in one version.
+    """Values of a store that is near, read into the caller's memory, each in one version. Safe to call from many
+    threads."""
 
-    ``version``: of the value that was found last.
-    """
+    def read_each(
+        self,
+        keys: Sequence[str],
+        buffer: memoryview,
+        at: int,
+        room: int,
+        *,
+        packed: bool,
+        versions: list[str | None] | None = None,
+    ) -> list[tuple[int, int] | None]:
+        """Read many values into ``buffer`` from ``at`` on, each of which has ``room`` bytes at most; ``packed``: one
+        directly behind the other, else ``room`` bytes apart.
 
-    @property
-    def version(self) -> str: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def read_into(self, key: str, buffer: memoryview) -> int | None:
-        """The size of a value, as much of which as there is room for is put into ``buffer``; None where it is absent.
-
-        Raises `errors.StoreError`.
+        Returns where each of them lies, None where one is absent; the versions are put behind ``versions``, too. Of a
+        value that is larger only the beginning is read, and its extent tells its size. Raises `errors.StoreError`.
         """
         ...
 

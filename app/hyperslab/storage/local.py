@@ -54,6 +54,7 @@ class LocalStore:
         self._fence = Fence(root)
         self._root = self._fence.root.rstrip("/")
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync")
+        self._files = LocalFiles(self._fence, self.get)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
@@ -97,7 +98,7 @@ class LocalStore:
 
     def files(self) -> LocalFiles:
         """See `base.FileStore`."""
-        return LocalFiles(self._fence, self.get)
+        return self._files
 
     def stat(self, key: str) -> Entry | None:
         stat = self._stat(key)

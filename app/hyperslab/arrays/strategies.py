@@ -1,0 +1,123 @@
+"""The two ways to read what a plan selects: one chunk at a time, or many small ones together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from hyperslab.arrays.batches import BatchReader, Group
+from hyperslab.arrays.chunks import ChunkReader, NDArray, Piece
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.plan import Projection
+from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.sources import UNKNOWN
+from hyperslab.arrays.touched import FEW, Chunks, Lookup
+from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
+from hyperslab.engine.grid import Coords
+
+Versions = Mapping[Coords, str | None] | None
+
+_WORTH_THREADS: Final = 2 << 20
+_SMALL_ITEM: Final = 256 << 10
+"""Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
+LZ4 makes in the same time."""
+
+
+class ByChunk:
+    """Reads chunk by chunk: on the caller's thread, and on those of ``pool`` where a network is waited for or much is
+    decoded in large pieces.
+
+    ``parts`` makes the ``count`` projections, again for each answer where they are many. ``far``: the chunks are
+    fetched over a network. ``versioned``: somebody needs the versions, the cache or requests for parts of objects.
+    """
+
+    def __init__(
+        self,
+        chunks: ChunkReader,
+        parts: Callable[[], Iterable[Projection]],
+        count: int,
+        *,
+        pool: WorkerPool,
+        far: bool,
+        versioned: bool,
+    ) -> None:
+        self._chunks = chunks
+        self._parts = parts
+        self._count = count
+        self._pool = pool
+        self._far = far
+        self._versioned = versioned
+        self._kept = tuple(map(chunks.piece, parts())) if count <= FEW else None
+
+    def fill(self, lookup: Lookup, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """See `touched.Strategy`."""
+        versions = _versions(lookup, needed=self._versioned)
+
+        def read(piece: Piece) -> None:
+            self._chunks.read(piece, _version(versions, piece), out, cost)
+
+        if self._count > 1 and (self._far or self._is_much()):
+            self._pool.each(self._pieces(), self._count, read, cancel)
+            return
+        for piece in self._pieces():
+            if cancel is not None:
+                cancel.check()
+            read(piece)
+
+    def _pieces(self) -> Iterable[Piece]:
+        return map(self._chunks.piece, self._parts()) if self._kept is None else self._kept
+
+    def _is_much(self) -> bool:
+        """Whether one thread takes longer than it takes to wake another. Judged each time: how large the blocks of
+        frames are is known when one was seen."""
+        effort = self._chunks.effort(next(iter(self._pieces())))
+        return effort >= _SMALL_ITEM and self._count * effort >= _WORTH_THREADS
+
+
+class InBatches:
+    """Reads small chunks together: one batch after the other, or, with a ``pool``, one thread fetching and the others
+    decoding. What is cached, or known to be absent, is placed by ``chunks``."""
+
+    def __init__(self, batches: BatchReader, chunks: ChunkReader, touched: Chunks, *, pool: WorkerPool | None) -> None:
+        self._batches = batches
+        self._chunks = chunks
+        self._touched = touched
+        self._pool = pool
+        is_kept = touched.count <= FEW and not batches.keeps
+        self._groups = tuple(batches.groups(self._rows())) if is_kept else None
+
+    def fill(self, lookup: Lookup, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """See `touched.Strategy`."""
+        versions = _versions(lookup, needed=self._batches.keeps)
+        groups: Iterable[Group] | None = self._groups
+        if groups is None:
+            keeps = self._batches.keeps
+            groups = self._batches.groups(self._missing(versions, out, cost) if keeps else self._rows())
+        if self._pool is not None:
+            self._batches.read_many(iter(groups), out, cost, pool=self._pool, cancel=cancel)
+            return
+        for group in groups:
+            if cancel is not None:
+                cancel.check()
+            self._batches.read(group, out, cost)
+
+    def _rows(self) -> Iterator[ChunkRow]:
+        return project_rows(self._touched.selection, self._touched.grid, self._batches.most)
+
+    def _missing(self, versions: Versions, out: NDArray, cost: ReadCost) -> Iterator[ChunkRow]:
+        """What is to be read; the rest is placed."""
+        for projection in self._touched.projections():
+            piece = self._chunks.piece(projection)
+            if not self._chunks.read_cached(piece, _version(versions, piece), out, cost):
+                yield single_row(projection)
+
+
+def _versions(lookup: Lookup, *, needed: bool) -> Versions:
+    """The versions of the chunks, where they are ``needed`` or known anyway; None also where there are too many."""
+    if not needed and not lookup.done:
+        lookup.forgo()
+    return None if lookup.forgone else lookup()[0]
+
+
+def _version(versions: Versions, piece: Piece) -> str | None:
+    return UNKNOWN if versions is None else versions[piece.projection.coords]
