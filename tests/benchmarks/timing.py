@@ -11,8 +11,8 @@ from tests.benchmarks.cases import Case
 from tests.benchmarks.programs import ProgramFailed, Running, Sample
 from tests.benchmarks.results import Measurement
 
-_SHORTEST = 0.01
-_MOST_REPEATS = 200
+_SHORTEST = 0.1
+_MOST_REPEATS = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class SliceBody:
     def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        if self.work <= _BRIEF and not self._is_warm:
+        if timings is None and self.work <= _BRIEF:  # else it was found to be warm
             self.warm.note(self.plan.array.mount, self._keys)
         return self._part(values, part, cost.cached, cost, timings)
 

@@ -21,7 +21,7 @@ from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage.base import FileStore
 
-_BATCH_BYTES: Final = 2 << 20
+BATCH_BYTES: Final = 2 << 20
 """Decoded bytes of a batch."""
 _MOST: Final = 64
 _MOST_VIEWS: Final = 16
@@ -68,7 +68,7 @@ class BatchReader:
     def __init__(
         self, array: ArrayNode, store: FileStore, decoder: BatchDecoder, *, field: Field | None, keeper: Keeper
     ) -> None:
-        self.most = max(1, min(_MOST, _BATCH_BYTES // decoder.nbytes))
+        self.most = max(1, min(_MOST, BATCH_BYTES // decoder.nbytes))
         self.keeps = keeper.caching is not Caching.NEVER
         self._array = array
         self._files = store.files()
@@ -95,7 +95,7 @@ class BatchReader:
         """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
         self.place(self.fetch(group), out, cost)
 
-    def read_many(
+    def read_in_turn(
         self, groups: Iterator[Group], out: NDArray, cost: ReadCost, *, pool: WorkerPool, cancel: Cancel | None
     ) -> None:
         """`read` for many groups, on the threads of ``pool`` too; raises `Cancelled` as well.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from threading import Lock
 
-from hyperslab.arrays.batches import BatchReader
+from hyperslab.arrays.batches import BATCH_BYTES, BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
-from hyperslab.arrays.strategies import ByChunk, InBatches
+from hyperslab.arrays.strategies import WORTH_THREADS, ByChunk, InBatches
 from hyperslab.arrays.touched import FEW, Chunks, Strategy
 from hyperslab.cache import Recent
 from hyperslab.engine.indexing import Selection, SliceAxis
@@ -108,15 +108,16 @@ class Filler:
         return strategy
 
     def _choose(self, plan: ReadPlan, chunks: Chunks) -> Strategy:
-        batches = self._batch_reader(plan)
+        batches = self._batch_reader(plan, chunks)
         single = chunks.count <= 1 and self._caching(plan) is not Caching.NEVER  # then the cache loads it once for all
         if batches is None or single:
             return self._by_chunk(plan, chunks.projections, chunks.count)
         metadata = plan.array.metadata
         effort = chunks.count * metadata.chunk_nbytes * metadata.codec.effort
-        relayed = chunks.count > batches.most and effort >= _WORTH_RELAY
-        pool = self.pool(plan.array) if relayed else None
-        return InBatches(batches, self._chunk_reader(plan), chunks, pool=pool)
+        large = metadata.chunk_nbytes >= _SMALL_CHUNK
+        threaded = chunks.count > batches.most and effort >= (WORTH_THREADS if large else _WORTH_RELAY)
+        pool = self.pool(plan.array) if threaded else None
+        return InBatches(batches, self._chunk_reader(plan), chunks, pool=pool, side_by_side=large)
 
     def _by_chunk(self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int) -> Strategy:
         array = plan.array
@@ -124,15 +125,24 @@ class Filler:
         versioned = far or self._caching(plan) is not Caching.NEVER
         return ByChunk(self._chunk_reader(plan), parts, count, pool=self.pool(array), far=far, versioned=versioned)
 
-    def _batch_reader(self, plan: ReadPlan) -> BatchReader | None:
-        """Reads chunks that are small and near."""
+    def _batch_reader(self, plan: ReadPlan, chunks: Chunks) -> BatchReader | None:
+        """Reads chunks that are near, and small or nothing but bytes to be copied."""
         array = plan.array
-        if array.metadata.chunk_nbytes >= _SMALL_CHUNK:
-            return None
         store, decoder = file_store(array.mount.store), array.metadata.batch
         if decoder is None or store is None:
             return None
+        if array.metadata.chunk_nbytes >= _SMALL_CHUNK and not self._is_copied(plan, chunks):
+            return None
         return BatchReader(array, store, decoder, field=plan.field, keeper=self._keeper(plan))
+
+    def _is_copied(self, plan: ReadPlan, chunks: Chunks) -> bool:
+        """Whether uncompressed chunks are read whole and not cached: there is so little to do that what Python does for
+        each of them counts."""
+        metadata = plan.array.metadata
+        if metadata.codec.links or metadata.chunk_nbytes > BATCH_BYTES // 2 or self._caching(plan) is not Caching.NEVER:
+            return False
+        reader, first = self._chunk_reader(plan), next(iter(chunks.projections()), None)
+        return first is not None and reader.piece(first).runs(metadata) is None
 
     def _chunk_reader(self, plan: ReadPlan | PointsPlan) -> ChunkReader:
         return ChunkReader(plan.array, self._keeper(plan), plan.field)

@@ -20,7 +20,7 @@ _AHEAD = 3
 """Items that wait for each thread, so that none runs out of work while the next one is made."""
 _PATIENCE = 0.5
 """Seconds to let other relays finish, each of which takes some 10 milliseconds for a slab: one that has to wait for a
-disk ends at once (see `BatchReader.read_many`)."""
+disk ends at once (see `BatchReader.read_in_turn`)."""
 
 
 class WorkerPool:

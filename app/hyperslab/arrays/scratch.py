@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +14,17 @@ _MOST_IDLE: Final = 32 << 20
 
 
 class Block:
-    """A buffer of bytes, and the views of it that somebody has made, to be found again by who uses it next."""
+    """A buffer of bytes, and the views of it that somebody has made, to be found again by who uses it next.
 
-    __slots__ = ("memory", "views")
+    ``user``: the thread that had it last.
+    """
+
+    __slots__ = ("memory", "user", "views")
 
     def __init__(self, nbytes: int) -> None:
         self.memory: Bytes = np.empty(nbytes, np.uint8)
         self.views: dict[object, Any] = {}
+        self.user = 0
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -35,13 +39,15 @@ class Scratch:
         self._lock = Lock()
 
     def take(self, nbytes: int) -> Block:
-        """A block of at least ``nbytes`` with anything in it; the one given back last that is large enough."""
+        """A block of at least ``nbytes`` with anything in it: the last one that this thread gave back, as it may still
+        be in its processor's cache; else the last one of another."""
+        thread = get_ident()
         with self._lock:
-            for i in range(len(self._idle) - 1, -1, -1):
-                if len(self._idle[i].memory) >= nbytes:
-                    block = self._idle.pop(i)
-                    self._nbytes -= len(block.memory)
-                    return block
+            at = self._find(nbytes, thread)
+            if at >= 0:
+                block = self._idle.pop(at)
+                self._nbytes -= len(block.memory)
+                return block
         return Block(nbytes)
 
     def give_back(self, block: Block) -> None:
@@ -49,8 +55,19 @@ class Scratch:
         nbytes = len(block.memory)
         if nbytes > _MOST_IDLE:
             return
+        block.user = get_ident()
         with self._lock:
             self._idle.append(block)
             self._nbytes += nbytes
             while self._nbytes > _MOST_IDLE:
                 self._nbytes -= len(self._idle.pop(0))
+
+    def _find(self, nbytes: int, thread: int) -> int:
+        found = -1
+        for at in range(len(self._idle) - 1, -1, -1):
+            block = self._idle[at]
+            if len(block.memory) >= nbytes:
+                if block.user == thread:
+                    return at
+                found = max(found, at)
+        return found

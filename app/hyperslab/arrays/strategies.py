@@ -17,7 +17,7 @@ from hyperslab.engine.grid import Coords
 
 Versions = Mapping[Coords, str | None] | None
 
-_WORTH_THREADS: Final = 2 << 20
+WORTH_THREADS: Final = 2 << 20
 _SMALL_ITEM: Final = 256 << 10
 """Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
 LZ4 makes in the same time."""
@@ -71,18 +71,30 @@ class ByChunk:
         """Whether one thread takes longer than it takes to wake another. Judged each time: how large the blocks of
         frames are is known when one was seen."""
         effort = self._chunks.effort(next(iter(self._pieces())))
-        return effort >= _SMALL_ITEM and self._count * effort >= _WORTH_THREADS
+        return effort >= _SMALL_ITEM and self._count * effort >= WORTH_THREADS
 
 
 class InBatches:
-    """Reads small chunks together: one batch after the other, or, with a ``pool``, one thread fetching and the others
-    decoding. What is cached, or known to be absent, is placed by ``chunks``."""
+    """Reads small chunks together: one batch after the other, or, with a ``pool``, on several threads.
 
-    def __init__(self, batches: BatchReader, chunks: ChunkReader, touched: Chunks, *, pool: WorkerPool | None) -> None:
+    What is cached, or known to be absent, is placed by ``chunks``. ``side_by_side``: each thread fetches and decodes
+    batches of its own; else one fetches and the others decode.
+    """
+
+    def __init__(
+        self,
+        batches: BatchReader,
+        chunks: ChunkReader,
+        touched: Chunks,
+        *,
+        pool: WorkerPool | None,
+        side_by_side: bool = False,
+    ) -> None:
         self._batches = batches
         self._chunks = chunks
         self._touched = touched
         self._pool = pool
+        self._side_by_side = side_by_side
         is_kept = touched.count <= FEW and not batches.keeps
         self._groups = tuple(batches.groups(self._rows())) if is_kept else None
 
@@ -93,13 +105,16 @@ class InBatches:
         if groups is None:
             keeps = self._batches.keeps
             groups = self._batches.groups(self._missing(versions, out, cost) if keeps else self._rows())
-        if self._pool is not None:
-            self._batches.read_many(iter(groups), out, cost, pool=self._pool, cancel=cancel)
-            return
-        for group in groups:
-            if cancel is not None:
-                cancel.check()
-            self._batches.read(group, out, cost)
+        if self._pool is None:
+            for group in groups:
+                if cancel is not None:
+                    cancel.check()
+                self._batches.read(group, out, cost)
+        elif self._side_by_side:
+            count = -(-self._touched.count // self._batches.most)
+            self._pool.each(groups, count, lambda group: self._batches.read(group, out, cost), cancel)
+        else:
+            self._batches.read_in_turn(iter(groups), out, cost, pool=self._pool, cancel=cancel)
 
     def _rows(self) -> Iterator[ChunkRow]:
         return project_rows(self._touched.selection, self._touched.grid, self._batches.most)
