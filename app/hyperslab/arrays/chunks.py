@@ -182,21 +182,23 @@ class ChunkReader:
     def _read_around(
         self, piece: Piece, version: str, out: NDArray, *, runs: Sequence[Run] | None, cost: ReadCost
     ) -> None:
-        block = self._scratch.take(self._room)
+        block = self._scratch.take(self._room) if self._source.into_memory else None
+        memory = None if block is None else block.memory
         start = perf_counter()
-        fetched = self._source.fetch(piece.key, version, runs, block.memory)
+        fetched = self._source.fetch(piece.key, version, runs, memory)
         began = perf_counter()
         if fetched is None:
             self._absent(piece, out)
         else:
             if fetched.whole is None or not self._decode_into_place(piece, fetched.whole, out):
-                self._decode_beside(piece, fetched, out, runs=runs, memory=block.memory)
+                self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
             cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
         del fetched  # nothing refers to the memory any more
-        self._scratch.give_back(block)
+        if block is not None:
+            self._scratch.give_back(block)
 
     def _decode_beside(
-        self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes
+        self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes | None
     ) -> None:
         """Decode into other memory, and copy from there. What was fetched into ``memory`` and needs no decoding stays
         there."""
@@ -222,14 +224,14 @@ class ChunkReader:
         run = projection.contiguous_run(out, metadata.chunks, metadata.order)
         return run is not None and self._codec.partial.decode_run_into(stored, *run, piece.key)
 
-    def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes) -> NDArray:
+    def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes | None) -> NDArray:
         """The chunk, perhaps in ``memory``, and perhaps only what of it ``runs`` say."""
         partial, whole = self._codec.partial, fetched.whole
         if partial is None or runs is None:
             assert whole is not None
             return self._codec.decode(whole, key, memory)
         if whole is None:
-            if fetched.in_memory and not self._codec.links:
+            if fetched.in_memory and memory is not None and not self._codec.links:
                 return partial.decode_in_place(memory, runs)
             return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
         chunk = partial.decode_runs(whole, runs, key=key, memory=memory)

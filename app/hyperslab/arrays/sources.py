@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.scratch import Bytes
@@ -43,9 +43,11 @@ class Fetched:
 
 
 class Source(Protocol):
-    """Fetches chunks of one array."""
+    """Fetches chunks of one array; ``into_memory``: to memory that is lent, which `fetch` cannot do without."""
 
-    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:
+    into_memory: ClassVar[bool]
+
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes | None) -> Fetched | None:
         """The chunk, or what of it holds ``runs``; None where it is absent. It may lie in ``memory``.
 
         Parts are all of one version: of ``version``, or of any where that is `UNKNOWN`.
@@ -69,8 +71,9 @@ class FarSource:
 
     store: Store
     partial: PartialDecoder | None
+    into_memory: ClassVar[bool] = False
 
-    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:  # noqa: ARG002
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes | None) -> Fetched | None:  # noqa: ARG002
         if self.partial is not None and runs is not None and version != UNKNOWN:
             try:
                 parts = self._fetch_parts(self.partial, key, version, runs)
@@ -103,8 +106,10 @@ class NearSource:
     store: Store
     partial: PartialDecoder | None
     files: Files
+    into_memory: ClassVar[bool] = True
 
-    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes) -> Fetched | None:  # noqa: ARG002
+    def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes | None) -> Fetched | None:  # noqa: ARG002
+        assert memory is not None
         buffer = memory.data
         ranges: Sequence[Run] | None = None
 

@@ -115,8 +115,8 @@ class ChunkProjection:
 
         ``start`` counts items of the stored chunk, ``stretch`` is a 1-d view of ``out``. None otherwise.
         """
-        start = _run_start(self.parts, chunks, order)
-        view = None if start is None else self._contiguous_view(out, order)
+        view = self._contiguous_view(out, order)
+        start = None if view is None else _run_start(self.parts, chunks, order)
         return None if start is None or view is None else (start, view.reshape(-1, order=_np_order(order)))
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:

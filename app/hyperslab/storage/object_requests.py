@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import BoundedSemaphore
+from queue import SimpleQueue
 from typing import Final, TypeVar
 
 import obstore
@@ -24,16 +24,20 @@ class Requests:
     def __init__(self, connection: Connection, store: str, width: int) -> None:
         self._connection = connection
         self._store = store
-        self._slots = BoundedSemaphore(width)
+        self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore, at a twentieth of the price of threading's
+        for _ in range(width):
+            self._slots.put(None)
         self._bucket_seen = float("-inf")
 
     def call(self, key: str, request: Callable[[], T]) -> T:
         """The answer to a request; what goes wrong becomes an error of ours, a 404 that of a missing bucket."""
+        self._slots.get()
         try:
-            with self._slots:
-                return request()
+            return request()
         except OBSTORE_ERRORS as error:
             raise translate(self._store, key, error) from error
+        finally:
+            self._slots.put(None)
 
     def ask(self, key: str, request: Callable[[], T]) -> T | None:
         """The answer to a request about a key; None where the key, and only the key, is not there."""
