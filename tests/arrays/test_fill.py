@@ -435,6 +435,21 @@ class TestThreads:
 
         assert handed_out == []
 
+    def test_large_uncompressed_chunks_are_read_in_batches_by_several(
+        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sizes, fetch = [], BatchReader.fetch
+
+        def fetch_noted(self: BatchReader, group: Group) -> Batch:
+            sizes.append(len(group.keys))
+            return fetch(self, group)
+
+        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
+        self.read(tmp_path, None, (slice(None), slice(None), slice(100, 900)), (1, 512, 512))
+
+        assert handed_out == [16]
+        assert sizes == [2] * 16
+
     def test_small_chunks_are_decoded_in_batches_while_one_thread_fetches(
         self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -474,6 +489,18 @@ def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:
     assert first is not second
     scratch.give_back(first)
     assert scratch.take(500) is first
+
+
+def test_scratch_gives_a_thread_what_it_had_before() -> None:
+    scratch = Scratch()
+    mine, theirs = scratch.take(1000), scratch.take(1000)
+    scratch.give_back(mine)
+    other = threading.Thread(target=scratch.give_back, args=(theirs,))
+    other.start()
+    other.join()
+
+    assert scratch.take(1000) is mine
+    assert scratch.take(1000) is theirs
 
 
 def test_scratch_keeps_no_more_than_so_much() -> None:

@@ -1,0 +1,120 @@
+"""Who reads the same selection again finds it planned; what is read is what is stored now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numcodecs import Blosc, GZip
+
+from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.service import Service
+from hyperslab.errors import IndexOutOfRange
+from tests.arrays.support import MIB, age, open_array, service_on, zarr_array
+
+Array = np.ndarray[Any, Any]
+
+VALUES = np.arange(4096, dtype="<i4").reshape(64, 64)
+BOX = (slice(3, 50), slice(2, 60, 3))
+
+
+@pytest.fixture(params=[Blosc(), None, GZip()], ids=["Blosc", "uncompressed", "gzip"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    zarr_array(tmp_path, VALUES, (16, 8), compressors=request.param)
+    age(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(params=[0, MIB], ids=["no cache", "cache"])
+def service(request: pytest.FixtureRequest, folder: Path) -> Iterator[Service]:
+    with service_on(folder, cache_bytes=request.param) as service:
+        yield service
+
+
+def plan(service: Service, *items: Any) -> ReadPlan:
+    return service.reader.plan_items(open_array(service), items)
+
+
+def read(service: Service, *items: Any) -> Array:
+    return service.reader.read(plan(service, *items))
+
+
+def test_what_was_planned_is_found_again(service: Service) -> None:
+    first, again = plan(service, *BOX), plan(service, *BOX)
+
+    assert again.chunks is first.chunks
+    np.testing.assert_array_equal(service.reader.read(first), VALUES[BOX])
+    np.testing.assert_array_equal(service.reader.read(again), VALUES[BOX])
+
+
+def test_each_answer_is_its_own(service: Service) -> None:
+    first, again = read(service, *BOX), read(service, *BOX)
+    first[...] = 0
+
+    np.testing.assert_array_equal(again, VALUES[BOX])
+
+
+def test_another_selection_is_not_taken_for_it(service: Service) -> None:
+    selections: list[tuple[Any, ...]] = [
+        (3,), (slice(3, 4),), (slice(3, 4), ...), (..., 3), (-61,), ([3, 4],), (slice(3, None),), (slice(None, 3),), (),
+    ]  # fmt: skip
+
+    for _ in range(2):
+        for items in selections:
+            np.testing.assert_array_equal(read(service, *items), VALUES[items])
+
+
+def test_a_tag_is_of_the_time_of_its_own_plan(service: Service, folder: Path) -> None:
+    before = plan(service, *BOX).tag
+    zarr.open_array(str(folder / "a"), mode="r+", zarr_format=2)[10, 10] = -1
+    after = plan(service, *BOX).tag
+
+    assert before != after == plan(service, *BOX).tag
+
+
+def test_what_was_written_since_is_read(service: Service, folder: Path) -> None:
+    read(service, *BOX)
+    zarr.open_array(str(folder / "a"), mode="r+", zarr_format=2)[5, 5] = -1
+    (folder / "a" / "1.0").unlink()
+
+    expected = VALUES.copy()
+    expected[5, 5] = -1
+    expected[16:32, :8] = 0
+    np.testing.assert_array_equal(read(service, *BOX), expected[BOX])
+
+
+def test_an_array_that_was_made_anew_is_planned_anew(service: Service, folder: Path) -> None:
+    for _ in range(2):
+        assert read(service, ..., 60).shape == (64,)
+    zarr_array(folder, VALUES[:32, :32] * 2, (5, 5), overwrite=True)
+    age(folder)
+
+    np.testing.assert_array_equal(read(service, slice(3, 50)), VALUES[3:32, :32] * 2)
+    with pytest.raises(IndexOutOfRange):
+        read(service, ..., 60)
+
+
+def test_many_threads_may_share_a_plan(service: Service) -> None:
+    shared = [plan(service, *BOX) for _ in range(2)] * 20
+    start = threading.Barrier(4)
+
+    def work(number: int) -> bool:
+        if number < 4:
+            start.wait()
+        return np.array_equal(service.reader.read(shared[number]), VALUES[BOX])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(40)))
+
+
+def test_plans_of_many_chunks_are_not_kept(tmp_path: Path) -> None:
+    zarr_array(tmp_path, VALUES, (4, 4))
+    with service_on(tmp_path, cache_bytes=0) as service:
+        assert plan(service).chunks is not plan(service).chunks
+        assert plan(service, 0).chunks is plan(service, 0).chunks
