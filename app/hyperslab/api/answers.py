@@ -20,10 +20,9 @@ from typing import Final
 
 from starlette.types import Scope
 
-from hyperslab.api.bodies import Body, Ready, fits_the_loop
+from hyperslab.api.bodies import Ready, Rereadable, fits_the_loop
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.params import raw_path
-from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
@@ -48,13 +47,15 @@ Identity = tuple[bytes, bytes]
 @dataclass(frozen=True, slots=True)
 class Sources:
     """All keys of one store that an answer was made of, and the versions that they had; ``touched`` chunks among
-    them. ``body`` reads it anew. ``until``: the time of the monotonic clock up to which nothing else counts."""
+    them, and ``documents`` before them. ``body`` reads it anew. ``until``: the time of the monotonic clock up to which
+    nothing else counts."""
 
     mount: MountedStore
     keys: tuple[str, ...]
     versions: list[str | None]
     touched: int | None
-    body: Body | None = None
+    documents: int = 0
+    body: Rereadable | None = None
     until: float = inf
 
 
@@ -149,37 +150,45 @@ class Answers:
         if kept is None:
             return None
         began = perf_counter()
+        seen = shared and self._turn.has_seen(identity, kept)
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
-        body = kept.sources.body
-        if tags is None and data is None and (body is None or not fits_the_loop(body.effort, self._threads)):
-            return None
-        if not (shared and self._turn.has_seen(identity, kept)) and not self._still_holds(identity, kept):
+        if tags is None and data is None:
+            return self._read(identity, kept, seen=seen, began=began)
+        if not seen and not self._still_holds(identity, kept, len(kept.sources.keys)):
             return None
         if tags is not None:
             return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
-        ready = self._read(identity, kept.sources, began) if data is None else _again(data, kept.sources, began)
-        return None if ready is None else Given(kept, ready, perf_counter() - began)
+        assert data is not None
+        return Given(kept, _again(data, kept.sources, began), perf_counter() - began)
 
-    def _still_holds(self, identity: Identity, kept: Kept) -> bool:
-        """Whether neither its sources have changed nor its age asks for a new one."""
+    def _still_holds(self, identity: Identity, kept: Kept, count: int) -> bool:
+        """Whether neither the first ``count`` of its sources have changed nor its age asks for a new one."""
         if _is_due(kept):
             return False
         sources = kept.sources
-        if self._versions.versions(sources.mount, "", sources.keys) != sources.versions:
+        if self._versions.versions(sources.mount, "", sources.keys[:count]) != sources.versions[:count]:
             self._drop(identity)
             return False
-        self._turn.note(identity, kept)
+        if count == len(sources.keys):
+            self._turn.note(identity, kept)
         return True
 
-    def _read(self, identity: Identity, sources: Sources, began: float) -> Ready | None:
-        body = sources.body
-        if body is None:
+    def _read(self, identity: Identity, kept: Kept, *, seen: bool, began: float) -> Given | None:
+        """The answer with its body read anew, if the event loop can do that."""
+        sources, body = kept.sources, kept.sources.body
+        if body is None or not fits_the_loop(body.effort, self._threads):
+            return None
+        count = sources.documents if body.verifies else len(sources.keys)
+        if not seen and not self._still_holds(identity, kept, count):
             return None
         try:
-            return body.fetch(ByteRange(0, body.size), {"plan": perf_counter() - began})
+            ready = body.fetch_again({"plan": perf_counter() - began})
         except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
+            ready = None
+        if ready is None:
             self._drop(identity)
             return None
+        return Given(kept, ready, perf_counter() - began)
 
     def _drop(self, identity: Identity) -> None:
         self._kept.drop(identity)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.answers import MOST_KEYS, Sources
-from hyperslab.api.bodies import Body, Produced
+from hyperslab.api.bodies import Produced
 from hyperslab.api.context import Context
 from hyperslab.api.conversion import converted
 from hyperslab.api.encoders import check_npy, encode_json, npy_header
@@ -124,14 +124,15 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, sele
     )
 
 
-def _sources(plan: ReadPlan, body: Body | Produced) -> Sources | None:
+def _sources(plan: ReadPlan, body: SliceBody | Produced) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
         return None
     keys = (*array.documents, *map(array.chunk_key, plan.versions))
     versions = [*array.documents.values(), *plan.versions.values()]
-    return Sources(array.mount, keys, versions, plan.touched, None if isinstance(body, Produced) else body)
+    again = body if isinstance(body, SliceBody) else None
+    return Sources(array.mount, keys, versions, plan.touched, documents=len(array.documents), body=again)
 
 
 async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPlan:
@@ -154,7 +155,7 @@ def most_bytes(context: Context, asked: Wanted) -> int | None:
     return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
 
 
-def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> Body | Produced:
+def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> SliceBody | Produced:
     reader = context.service.reader
     encode = _TEXT.get(asked.form)
     if plan.dtype.hasobject:

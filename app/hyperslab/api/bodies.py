@@ -68,12 +68,32 @@ class Body(Protocol):
         """The part where it can be had without blocking; called on the event loop."""
         ...
 
-    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
-        """The whole part at once; blocks for as long as `effort` says. ``timings``: of a plan used again."""
+    def fetch(self, part: ByteRange) -> Ready:
+        """The whole part at once; blocks for as long as `effort` says."""
         ...
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         """Begin to read a part; called in a thread, as are the pieces."""
+        ...
+
+
+class Rereadable(Protocol):
+    """A body that is small and can be read again for another answer, as long as what it is made of has not changed.
+
+    ``verifies``: reading it tells whether its keys still have the versions that it was planned with; otherwise they are
+    to be looked up before.
+    """
+
+    @property
+    def effort(self) -> Effort:
+        """What `fetch_again` takes."""
+        ...
+
+    @property
+    def verifies(self) -> bool: ...
+
+    def fetch_again(self, timings: Timings) -> Ready | None:
+        """The whole body; None where it has changed, if it ``verifies``. ``timings``: what was done before."""
         ...
 
 
@@ -103,7 +123,7 @@ class Bytes:
         whole = part.start == 0 and part.stop == len(self.data)
         return Ready(self.data if whole else memoryview(self.data)[part.start : part.stop], self.headers)
 
-    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:  # noqa: ARG002 - nothing to tell
+    def fetch(self, part: ByteRange) -> Ready:
         return self.ready(part)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled

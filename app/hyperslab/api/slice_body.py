@@ -91,26 +91,40 @@ class SliceBody:
         array, versions = self.plan.array, self.plan.versions or {}
         return tuple([(array.chunk_key(coords), version) for coords, version in versions.items()])
 
+    @cached_property
+    def _versions(self) -> dict[str, str | None]:
+        return dict(self._keys)
+
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
         if plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
             return None
         cost = ReadCost()
         values = self.reader.read_cached(plan, cost)
-        return None if values is None else self._part(values, part, plan.touched, cost)
+        return None if values is None else self._part(values, part, plan.touched, cost, self.timings)
 
-    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:
+    def fetch(self, part: ByteRange) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        if timings is None and self.work <= _BRIEF:  # else it was found to be warm
+        if self.work <= _BRIEF:
             self.warm.note(self.plan.array.mount, self._keys)
-        return self._part(values, part, cost.cached, cost, timings)
+        return self._part(values, part, cost.cached, cost, self.timings)
 
-    def _part(
-        self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings | None = None
-    ) -> Ready:
+    @cached_property
+    def verifies(self) -> bool:
+        return self.reader.verifies(self.plan)
+
+    def fetch_again(self, timings: Timings) -> Ready | None:
+        cost = ReadCost()
+        if self.verifies:
+            values = self.reader.read_exactly(self.plan, self._versions, cost)
+        else:
+            values = self.reader.read(self.plan, cost=cost)
+        return None if values is None else self._part(values, ByteRange(0, self.size), cost.cached, cost, timings)
+
+    def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings) -> Ready:
         data = bytes_of(values)
-        headers = cost_headers(self.plan.touched, cached, cost, timings or self.timings)
+        headers = cost_headers(self.plan.touched, cached, cost, timings)
         if self.prefix:
             return Ready((self.prefix + data)[part.start : part.stop], headers)
         return Ready(data[part.start : part.stop], headers)

@@ -40,7 +40,7 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
     if found.size <= _WHOLE and _wants_all(request):
         found, body = await _read_whole(context, again)
         again = replace(again, found=found)
-    sources = Sources(found.mount, (found.key,), [found.version], None, again)
+    sources = Sources(found.mount, (found.key,), [found.version], None, body=again)
     etag = strong_etag(found.version)
     return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
@@ -92,8 +92,16 @@ class StoredBody:
     def ready(self, part: ByteRange) -> None:
         """Never: the store must be asked."""
 
-    def fetch(self, part: ByteRange, timings: Timings | None = None) -> Ready:  # noqa: ARG002 - stored keys tell none
+    def fetch(self, part: ByteRange) -> Ready:
         return Ready(self.keys.read_range(self.found, part.start, part.stop))
+
+    @property
+    def verifies(self) -> bool:
+        """The store compares versions, which it has looked up this very moment."""
+        return self.found.mount.recheck == "always"
+
+    def fetch_again(self, timings: Timings) -> Ready:  # noqa: ARG002 - stored keys tell none
+        return self.fetch(ByteRange(0, self.size))
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         def pieces() -> Iterator[Buffer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -40,7 +40,7 @@ class Group:
 class Batch(NamedTuple):
     """A group that was fetched into a block, in ``seconds``: what is stored of each chunk lies at its extent.
 
-    ``versions``: of those that are there, if they may be kept.
+    ``versions``: of those that are there, where somebody wants them.
     """
 
     group: Group
@@ -95,6 +95,15 @@ class BatchReader:
         """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
         self.place(self.fetch(group), out, cost)
 
+    def read_exactly(self, group: Group, versions: Mapping[str, str | None], out: NDArray, cost: ReadCost) -> bool:
+        """`read`, if the chunks still have these versions (by key; None: absent); False where one has another."""
+        batch = self.fetch(group, versioned=True)
+        if batch.versions != [versions[key] for key in group.keys]:
+            self._scratch.give_back(batch.block)
+            return False
+        self.place(batch, out, cost)
+        return True
+
     def read_in_turn(
         self, groups: Iterator[Group], out: NDArray, cost: ReadCost, *, pool: WorkerPool, cancel: Cancel | None
     ) -> None:
@@ -124,13 +133,13 @@ class BatchReader:
             if batch.seconds > _PATIENCE * len(group.keys):
                 return
 
-    def fetch(self, group: Group) -> Batch:
-        """Read what is stored of some chunks."""
+    def fetch(self, group: Group, *, versioned: bool = False) -> Batch:
+        """Read what is stored of some chunks; the versions too where they are kept, or ``versioned``."""
         decoder, keys = self._decoder, group.keys
         count, room = len(keys), decoder.room
         block = self._scratch.take(count * decoder.nbytes + decoder.room_for(count))
         buffer = self._layout(block, count).stored.data
-        versions: list[str | None] | None = [] if self.keeps else None
+        versions: list[str | None] | None = [] if self.keeps or versioned else None
         began = perf_counter()
         extents = self._files.read_each(
             keys, buffer, decoder.head_room(count), room, packed=not decoder.in_place, versions=versions

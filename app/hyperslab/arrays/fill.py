@@ -13,7 +13,7 @@ from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
 from hyperslab.arrays.strategies import WORTH_THREADS, ByChunk, InBatches
-from hyperslab.arrays.touched import FEW, Chunks, Strategy
+from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Strategy
 from hyperslab.cache import Recent
 from hyperslab.engine.indexing import Selection, SliceAxis
 from hyperslab.storage.base import file_store
@@ -56,6 +56,10 @@ class Filler:
         chunks = Chunks(part, plan.array.metadata.grid)
         cost.add(touched=chunks.count)
         self._choose(plan, chunks).fill(plan.lookup, out, cost, cancel)
+
+    def exact(self, plan: ReadPlan) -> ExactFill | None:
+        """See `Strategy`."""
+        return self._strategy(plan).exact
 
     def read_cached(self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost) -> bool:
         """Read all of a plan whose versions are known, if that needs no I/O; False where it does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -128,6 +128,22 @@ class Reader:
         out = np.empty(plan.shape, plan.dtype)
         self._filler.fill(plan, out, cost or ReadCost(), cancel)
         return out
+
+    def verifies(self, plan: ReadPlan) -> bool:
+        """Whether `read_exactly` can be used: for few small chunks of a store that is near, where nothing is cached and
+        the operator wants versions to be looked up every time."""
+        return plan.array.mount.recheck == "always" and self._filler.exact(plan) is not None
+
+    def read_exactly(self, plan: ReadPlan, versions: Mapping[str, str | None], cost: ReadCost) -> NDArray | None:
+        """`read` a plan that `verifies`, from chunks of just these versions, by key; None where one has another by now.
+
+        So a tag made of these versions is the tag of what was read, with no look-up before.
+        """
+        fill, out = self._filler.exact(plan), np.empty(plan.shape, plan.dtype)
+        if fill is None:
+            raise ValueError("versions do not come with the data of this plan")
+        cost.add(touched=plan.touched)
+        return out if fill(versions, out, cost) else None
 
     def effort(self, plan: ReadPlan) -> float:
         """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""

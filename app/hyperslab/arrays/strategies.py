@@ -11,7 +11,7 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.sources import UNKNOWN
-from hyperslab.arrays.touched import FEW, Chunks, Lookup
+from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Lookup
 from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
 from hyperslab.engine.grid import Coords
 
@@ -64,6 +64,10 @@ class ByChunk:
                 cancel.check()
             read(piece)
 
+    @property
+    def exact(self) -> None:
+        """See `touched.Strategy`: parts of large files are read without a look at their versions."""
+
     def _pieces(self) -> Iterable[Piece]:
         return map(self._chunks.piece, self._parts()) if self._kept is None else self._kept
 
@@ -115,6 +119,14 @@ class InBatches:
             self._pool.each(groups, count, lambda group: self._batches.read(group, out, cost), cancel)
         else:
             self._batches.read_in_turn(iter(groups), out, cost, pool=self._pool, cancel=cancel)
+
+    @property
+    def exact(self) -> ExactFill | None:
+        """See `touched.Strategy`: for what one thread reads and nobody caches."""
+        return None if self._groups is None or self._pool is not None else self._fill_exactly
+
+    def _fill_exactly(self, versions: Mapping[str, str | None], out: NDArray, cost: ReadCost) -> bool:
+        return all(self._batches.read_exactly(group, versions, out, cost) for group in self._groups or ())
 
     def _rows(self) -> Iterator[ChunkRow]:
         return project_rows(self._touched.selection, self._touched.grid, self._batches.most)

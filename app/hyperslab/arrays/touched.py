@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -92,3 +92,12 @@ class Strategy(Protocol):
         """Read into ``out``, which has the shape of the selection. Raises `ChunkCorrupt`, `StoreError`,
         `ChunkNotFound` and `Cancelled`."""
         ...
+
+    @property
+    def exact(self) -> ExactFill | None:
+        """`fill` that verifies versions as well; None where they do not come with the data at no further cost."""
+        ...
+
+
+ExactFill: TypeAlias = Callable[[Mapping[str, str | None], NDArray[Any], ReadCost], bool]
+"""Reads chunks of just these versions, by key (None: absent), into an output; False where one has another by now."""

@@ -1,0 +1,183 @@
+"""A kept answer whose body is read anew: its tag is that of the bytes that were read; no chunk is looked up first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numcodecs import Blosc
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig
+from hyperslab.storage.local import LocalStore
+from hyperslab.storage.local_files import LocalFiles
+from tests.arrays.support import LONG_AGO, age, zarr_array
+
+VALUES = np.arange(400, dtype="<i4").reshape(20, 20)
+SLICE = "/v1/slice/data/a?select=2:13,3:18"
+BOX = (slice(2, 13), slice(3, 18))
+DOCUMENTS = {"a/.zarray", "a/.zattrs"}
+
+Client = httpx.AsyncClient
+
+
+class Watched(LocalStore):
+    """Notes whose versions are looked up, and calls ``before_read`` when chunks are about to be read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(StoreConfig("data", str(root)), str(root))
+        self.looked_up: list[str] = []
+        self.before_read: Callable[[], None] = lambda: None
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.looked_up += keys
+        return super().versions(prefix, keys)
+
+    def files(self) -> LocalFiles:
+        return _Files(self)
+
+
+class _Files(LocalFiles):
+    def __init__(self, store: Watched) -> None:
+        super().__init__(store._fence, store.get)
+        self._store = store
+
+    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
+        self._store.before_read()
+        return super().read_each(*args, **kwargs)
+
+
+@pytest.fixture(params=[Blosc(), None], ids=["Blosc", "uncompressed"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Watched:
+    zarr_array(tmp_path, VALUES, (5, 5), compressors=request.param, fill_value=7)
+    age(tmp_path)
+    return Watched(tmp_path)
+
+
+def play(store: Watched, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
+    """A scene with a service that caches nothing."""
+
+    async def run() -> None:
+        service = build([MountedStore("data", store, **mount)], cache_bytes=0)
+        app = create_app(service, ApiOptions(answer_cache_bytes=0))
+        async with Client(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            for _ in range(3):
+                assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
+            store.looked_up.clear()
+            await scene(client)
+
+    asyncio.run(run())
+
+
+def values(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200
+    return np.frombuffer(answer.content, "<i4").reshape(11, 15).tolist()
+
+
+def replace(store: Watched, key: str, source: str | None) -> None:
+    """Put another chunk in its place, or none."""
+    path = Path(store.url.removeprefix("file://")) / key
+    if source is None:
+        path.unlink()
+        return
+    new = path.with_name("new")
+    new.write_bytes((path.parent / source).read_bytes())
+    os.utime(new, (LONG_AGO + 1, LONG_AGO + 1))  # not the time of the old file, whose inode it may get
+    new.replace(path)
+
+
+def test_only_documents_are_looked_up_before(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        for _ in range(2):
+            assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
+            assert set(store.looked_up) == DOCUMENTS
+            store.looked_up.clear()
+
+    play(store, scene)
+
+
+def test_a_stored_key_is_not_looked_up_before(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
+        store.looked_up.clear()
+        again = await client.get("/zarr/data/a/1.2")
+
+        assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+        assert store.looked_up == []
+
+        replace(store, "a/1.2", "3.3")
+        after = await client.get("/zarr/data/a/1.2")
+        assert after.content == (await client.get("/zarr/data/a/3.3")).content != first.content
+        assert after.headers["etag"] != first.headers["etag"]
+
+    play(store, scene)
+
+
+def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        before = await client.get(SLICE)
+        store.before_read = _once(lambda: replace(store, "a/1.2", "3.3"))
+        during = await client.get(SLICE)
+        after = await client.get(SLICE)
+
+        expected = VALUES.copy()
+        expected[5:10, 10:15] = VALUES[15:20, 15:20]
+        assert values(during) == values(after) == expected[BOX].tolist()
+        assert before.headers["etag"] != during.headers["etag"] == after.headers["etag"]
+
+    play(store, scene)
+
+
+def test_a_chunk_that_vanishes_or_appears_is_seen(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        tags = {(await client.get(SLICE)).headers["etag"]}
+        expected = VALUES.copy()
+        for source, value in ((None, 7), ("3.3", VALUES[15:20, 15:20])):
+            store.before_read = _once(lambda source=source: replace(store, "a/0.1", source))  # type: ignore[misc]
+            found = await client.get(SLICE)
+            expected[0:5, 5:10] = value
+            assert values(found) == expected[BOX].tolist()
+            assert values(await client.get(SLICE)) == expected[BOX].tolist()
+            tags.add(found.headers["etag"])
+        assert len(tags) == 3
+
+    play(store, scene)
+
+
+def test_an_array_that_is_resized_is_planned_anew(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        await client.get(SLICE)
+        document = Path(store.url.removeprefix("file://")) / "a" / ".zarray"
+        text = document.read_text().replace("20", "10")
+        document.write_text(text)
+
+        assert (await client.get(SLICE)).headers["array-shape"] == "[8,7]"
+
+    play(store, scene)
+
+
+def test_versions_that_the_operator_wants_remembered_are_not_compared_with_what_is_read(store: Watched) -> None:
+    async def scene(client: Client) -> None:
+        before = await client.get(SLICE)
+        replace(store, "a/1.2", "3.3")
+        after = await client.get(SLICE)
+
+        assert after.headers["etag"] == before.headers["etag"]
+        assert store.looked_up == []
+
+    play(store, scene, recheck=60.0)
+
+
+def _once(function: Callable[[], None]) -> Callable[[], None]:
+    """The function, which does nothing when it is called again."""
+    waiting = [function]
+    return lambda: waiting.pop()() if waiting else None
