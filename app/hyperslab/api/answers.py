@@ -34,7 +34,7 @@ from hyperslab.storage.base import VersionConflict
 MOST_KEYS: Final = 64
 GRACE: Final = 0.5
 """Seconds for which an answer that is too old is still given while one request makes it anew."""
-_LARGEST: Final = 256 << 10
+_LARGEST: Final = 512 << 10
 _OVERHEAD: Final = 2048
 _PER_KEY: Final = 256
 _HEAD_BYTES: Final = 8 << 20

@@ -24,7 +24,8 @@ _PIECE = 8 << 20
 _WHOLE = 1 << 20
 """Values up to this size are read in one go, so that the tag sent is that of the bytes sent."""
 _WARM = 256 << 10
-"""Values up to this size are read on the event loop where the operating system is likely to have them in memory."""
+"""Values up to this size are read on the event loop where the operating system is likely to have them in memory; those
+up to `_WHOLE` while nobody else waits."""
 _PARTIAL = CONDITIONAL | {b"range"}
 _NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
 
@@ -86,8 +87,9 @@ class StoredBody:
         found = self.found
         if found.size > _WHOLE or not found.mount.store.capabilities.cheap_stat:
             return Effort.LONG
-        warm = found.size <= _WARM and self.warm.are_warm(found.mount, [(found.key, found.version)])
-        return Effort.NONE if warm else Effort.SHORT
+        if not self.warm.are_warm(found.mount, [(found.key, found.version)]):
+            return Effort.SHORT
+        return Effort.NONE if found.size <= _WARM else Effort.BRIEF
 
     def ready(self, part: ByteRange) -> None:
         """Never: the store must be asked."""
