@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 
 from hyperslab.arrays.batches import BATCH_BYTES, BatchReader
-from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray
+from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray, Piece
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
@@ -63,7 +63,7 @@ class Filler:
 
     def read_cached(self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost) -> bool:
         """Read all of a plan whose versions are known, if that needs no I/O; False where it does."""
-        versions, chunks = plan.versions or {}, self._chunk_reader(plan)
+        versions, chunks = plan.versions or {}, self._chunk_reader(plan, self._caching(plan))
         for projection in plan.projections():
             piece = chunks.piece(projection)
             if not chunks.read_cached(piece, versions[projection.coords], out, cost):
@@ -74,10 +74,10 @@ class Filler:
     def effort(self, plan: ReadPlan) -> float:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
         metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
-        whole = self._caching(plan) is not Caching.NEVER  # the second time that a part is asked for
-        if whole or first is None:
-            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
-        chunks = self._chunk_reader(plan)
+        caching = self._caching(plan)
+        if caching is not Caching.NEVER or first is None:  # cached ones are decoded whole: the second time that a part
+            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort  # is asked for
+        chunks = self._chunk_reader(plan, caching)
         return plan.touched * chunks.effort(chunks.piece(first))
 
     def pool(self, array: ArrayNode) -> WorkerPool:
@@ -102,7 +102,7 @@ class Filler:
     def _strategy(self, plan: ReadPlan | PointsPlan) -> Strategy:
         """The strategy for all of a plan, which is kept where it is small."""
         if isinstance(plan, PointsPlan):
-            return self._by_chunk(plan, plan.projections, plan.touched)
+            return self._by_chunk(plan, plan.projections, plan.touched, self._caching(plan))
         chunks = plan.chunks
         if chunks.strategy is not None:
             return chunks.strategy
@@ -112,47 +112,49 @@ class Filler:
         return strategy
 
     def _choose(self, plan: ReadPlan, chunks: Chunks) -> Strategy:
-        batches = self._batch_reader(plan, chunks)
-        single = chunks.count <= 1 and self._caching(plan) is not Caching.NEVER  # then the cache loads it once for all
-        if batches is None or single:
-            return self._by_chunk(plan, chunks.projections, chunks.count)
+        caching = self._caching(plan)
+        single = chunks.count <= 1 and caching is not Caching.NEVER  # then the cache loads it once for all
+        batches = None if single else self._batch_reader(plan, chunks, caching)
+        if batches is None:
+            return self._by_chunk(plan, chunks.projections, chunks.count, caching)
         metadata = plan.array.metadata
         effort = chunks.count * metadata.chunk_nbytes * metadata.codec.effort
         large = metadata.chunk_nbytes >= _SMALL_CHUNK
         threaded = chunks.count > batches.most and effort >= (WORTH_THREADS if large else _WORTH_RELAY)
         pool = self.pool(plan.array) if threaded else None
-        return InBatches(batches, self._chunk_reader(plan), chunks, pool=pool, side_by_side=large)
+        cached = self._chunk_reader(plan, caching) if batches.keeps else None
+        return InBatches(batches, chunks, cached=cached, pool=pool, side_by_side=large)
 
-    def _by_chunk(self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int) -> Strategy:
+    def _by_chunk(
+        self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int, caching: Caching
+    ) -> Strategy:
         array = plan.array
         far = not array.mount.store.capabilities.cheap_stat
-        versioned = far or self._caching(plan) is not Caching.NEVER
-        return ByChunk(self._chunk_reader(plan), parts, count, pool=self.pool(array), far=far, versioned=versioned)
+        versioned = far or caching is not Caching.NEVER
+        reader = self._chunk_reader(plan, caching)
+        return ByChunk(reader, parts, count, pool=self.pool(array), far=far, versioned=versioned)
 
-    def _batch_reader(self, plan: ReadPlan, chunks: Chunks) -> BatchReader | None:
+    def _batch_reader(self, plan: ReadPlan, chunks: Chunks, caching: Caching) -> BatchReader | None:
         """Reads chunks that are near, and small or nothing but bytes to be copied."""
         array = plan.array
         store, decoder = file_store(array.mount.store), array.metadata.batch
         if decoder is None or store is None:
             return None
-        if array.metadata.chunk_nbytes >= _SMALL_CHUNK and not self._is_copied(plan, chunks):
+        if array.metadata.chunk_nbytes >= _SMALL_CHUNK and not self._is_copied(plan, chunks, caching):
             return None
-        return BatchReader(array, store, decoder, field=plan.field, keeper=self._keeper(plan))
+        return BatchReader(array, store, decoder, field=plan.field, keeper=Keeper(array, self._memory, caching))
 
-    def _is_copied(self, plan: ReadPlan, chunks: Chunks) -> bool:
+    def _is_copied(self, plan: ReadPlan, chunks: Chunks, caching: Caching) -> bool:
         """Whether uncompressed chunks are read whole and not cached: there is so little to do that what Python does for
         each of them counts."""
         metadata = plan.array.metadata
-        if metadata.codec.links or metadata.chunk_nbytes > BATCH_BYTES // 2 or self._caching(plan) is not Caching.NEVER:
+        if metadata.codec.links or metadata.chunk_nbytes > BATCH_BYTES // 2 or caching is not Caching.NEVER:
             return False
-        reader, first = self._chunk_reader(plan), next(iter(chunks.projections()), None)
-        return first is not None and reader.piece(first).runs(metadata) is None
+        first = next(iter(chunks.projections()), None)
+        return first is not None and Piece(first, "").runs(metadata) is None
 
-    def _chunk_reader(self, plan: ReadPlan | PointsPlan) -> ChunkReader:
-        return ChunkReader(plan.array, self._keeper(plan), plan.field)
-
-    def _keeper(self, plan: ReadPlan | PointsPlan) -> Keeper:
-        return Keeper(plan.array, self._memory, self._caching(plan))
+    def _chunk_reader(self, plan: ReadPlan | PointsPlan, caching: Caching) -> ChunkReader:
+        return ChunkReader(plan.array, Keeper(plan.array, self._memory, caching), plan.field)
 
     def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
         if self._cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):

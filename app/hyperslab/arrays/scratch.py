@@ -41,11 +41,17 @@ class Scratch:
     def take(self, nbytes: int) -> Block:
         """A block of at least ``nbytes`` with anything in it: the last one that this thread gave back, as it may still
         be in its processor's cache; else the last one of another."""
-        thread = get_ident()
+        thread, found = get_ident(), -1
         with self._lock:
-            at = self._find(nbytes, thread)
-            if at >= 0:
-                block = self._idle.pop(at)
+            for at in range(len(self._idle) - 1, -1, -1):
+                block = self._idle[at]
+                if len(block.memory) >= nbytes:
+                    found = max(found, at)
+                    if block.user == thread:
+                        found = at
+                        break
+            if found >= 0:
+                block = self._idle.pop(found)
                 self._nbytes -= len(block.memory)
                 return block
         return Block(nbytes)
@@ -61,13 +67,3 @@ class Scratch:
             self._nbytes += nbytes
             while self._nbytes > _MOST_IDLE:
                 self._nbytes -= len(self._idle.pop(0))
-
-    def _find(self, nbytes: int, thread: int) -> int:
-        found = -1
-        for at in range(len(self._idle) - 1, -1, -1):
-            block = self._idle[at]
-            if len(block.memory) >= nbytes:
-                if block.user == thread:
-                    return at
-                found = max(found, at)
-        return found

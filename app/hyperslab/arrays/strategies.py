@@ -81,41 +81,42 @@ class ByChunk:
 class InBatches:
     """Reads small chunks together: one batch after the other, or, with a ``pool``, on several threads.
 
-    What is cached, or known to be absent, is placed by ``chunks``. ``side_by_side``: each thread fetches and decodes
-    batches of its own; else one fetches and the others decode.
+    ``cached`` places what is cached, or known to be absent; None where nothing is. ``side_by_side``: each thread
+    fetches and decodes batches of its own; else one fetches and the others decode.
     """
 
     def __init__(
         self,
         batches: BatchReader,
-        chunks: ChunkReader,
-        touched: Chunks,
+        chunks: Chunks,
         *,
+        cached: ChunkReader | None,
         pool: WorkerPool | None,
         side_by_side: bool = False,
     ) -> None:
         self._batches = batches
         self._chunks = chunks
-        self._touched = touched
+        self._cached = cached
         self._pool = pool
         self._side_by_side = side_by_side
-        is_kept = touched.count <= FEW and not batches.keeps
+        is_kept = chunks.count <= FEW and cached is None
         self._groups = tuple(batches.groups(self._rows())) if is_kept else None
 
     def fill(self, lookup: Lookup, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
         """See `touched.Strategy`."""
-        versions = _versions(lookup, needed=self._batches.keeps)
+        versions = _versions(lookup, needed=self._cached is not None)
         groups: Iterable[Group] | None = self._groups
         if groups is None:
-            keeps = self._batches.keeps
-            groups = self._batches.groups(self._missing(versions, out, cost) if keeps else self._rows())
+            cached = self._cached
+            rows = self._rows() if cached is None else self._missing(cached, versions, out, cost)
+            groups = self._batches.groups(rows)
         if self._pool is None:
             for group in groups:
                 if cancel is not None:
                     cancel.check()
                 self._batches.read(group, out, cost)
         elif self._side_by_side:
-            count = -(-self._touched.count // self._batches.most)
+            count = -(-self._chunks.count // self._batches.most)
             self._pool.each(groups, count, lambda group: self._batches.read(group, out, cost), cancel)
         else:
             self._batches.read_in_turn(iter(groups), out, cost, pool=self._pool, cancel=cancel)
@@ -129,13 +130,15 @@ class InBatches:
         return all(self._batches.read_exactly(group, versions, out, cost) for group in self._groups or ())
 
     def _rows(self) -> Iterator[ChunkRow]:
-        return project_rows(self._touched.selection, self._touched.grid, self._batches.most)
+        if self._chunks.count == 1:
+            return map(single_row, self._chunks.projections())
+        return project_rows(self._chunks.selection, self._chunks.grid, self._batches.most)
 
-    def _missing(self, versions: Versions, out: NDArray, cost: ReadCost) -> Iterator[ChunkRow]:
+    def _missing(self, cached: ChunkReader, versions: Versions, out: NDArray, cost: ReadCost) -> Iterator[ChunkRow]:
         """What is to be read; the rest is placed."""
-        for projection in self._touched.projections():
-            piece = self._chunks.piece(projection)
-            if not self._chunks.read_cached(piece, _version(versions, piece), out, cost):
+        for projection in self._chunks.projections():
+            piece = cached.piece(projection)
+            if not cached.read_cached(piece, _version(versions, piece), out, cost):
                 yield single_row(projection)
 
 
