@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -29,8 +28,7 @@ _PATIENCE: Final = 0.00015
 """Seconds that it takes to read a small file which is in the page cache, in fresh memory and on a busy machine too."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(NamedTuple):
     """Chunks that are read together: their keys, and how to copy what is selected of all of them."""
 
     keys: tuple[str, ...]
@@ -84,12 +82,12 @@ class BatchReader:
         size = 0
         for row in rows:
             if size + len(row) > self.most and batch:
-                yield self._group(batch)
+                yield self.group(batch)
                 batch, size = [], 0
             batch.append(row)
             size += len(row)
         if batch:
-            yield self._group(batch)
+            yield self.group(batch)
 
     def read(self, group: Group, out: NDArray, cost: ReadCost) -> None:
         """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
@@ -117,7 +115,8 @@ class BatchReader:
         if rest := list(groups):
             pool.each(rest, len(rest), lambda group: self.read(group, out, cost), cancel)
 
-    def _group(self, rows: Sequence[ChunkRow]) -> Group:
+    def group(self, rows: Sequence[ChunkRow]) -> Group:
+        """Rows of at most ``most`` chunks in all as one group."""
         keys: list[str] = []
         moves: list[Move] = []
         for row in rows:

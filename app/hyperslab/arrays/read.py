@@ -17,7 +17,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.versions import VersionBook
-from hyperslab.cache import VersionedCache
+from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, normalise, split_rows
 from hyperslab.errors import TooLarge
@@ -37,6 +37,7 @@ _PLAN_BYTES_EACH = 2 << 10
 _PLAN_BYTES_PER_CHUNK = 1 << 10
 """What kept plans take: in all, each, and for each chunk that one touches; estimates."""
 _MOST_PLANNED = 64
+_PLANS_REMEMBERED = 4_096
 _SIMPLE = frozenset((int, slice, type(...)))
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
@@ -52,6 +53,7 @@ class Reader:
         self._max_chunk_bytes = max_chunk_bytes
         self._filler = Filler(cache, slab_bytes)
         self._plans: VersionedCache[ReadPlan] = VersionedCache(_PLAN_BYTES)
+        self._asked = Recent(_PLANS_REMEMBERED)
 
     def plan(
         self,
@@ -75,14 +77,15 @@ class Reader:
         """`plan` for a parsed but not yet normalised selection, and for who may not want the versions: the store is
         asked for them when they, or the tag, are first needed. That has to be before the data are read.
 
-        Small plans without lists are kept: who asks for the same again gets the same, with nothing looked up.
+        Small plans without lists that are asked for a second time are kept: from then on they are the same plan, with
+        nothing looked up.
         """
         key = (array.path, repr(items), field.name if field is not None else "") if _is_simple(items) else None
         kept = self._plans.get(key, array.version) if key is not None else None
         if kept is not None and kept.array is array:
             return kept.again()
         plan = self._plan(array, normalise(items, array.metadata.shape), field=field)
-        if key is not None and plan.touched <= _MOST_PLANNED:
+        if key is not None and plan.touched <= _MOST_PLANNED and self._asked.again(key, array.version):
             self._plans.put(key, array.version, plan, _PLAN_BYTES_EACH + plan.touched * _PLAN_BYTES_PER_CHUNK)
         return plan
 

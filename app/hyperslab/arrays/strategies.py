@@ -99,8 +99,7 @@ class InBatches:
         self._cached = cached
         self._pool = pool
         self._side_by_side = side_by_side
-        is_kept = chunks.count <= FEW and cached is None
-        self._groups = tuple(batches.groups(self._rows())) if is_kept else None
+        self._groups = self._kept() if chunks.count <= FEW and cached is None else None
 
     def fill(self, lookup: Lookup, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
         """See `touched.Strategy`."""
@@ -129,9 +128,12 @@ class InBatches:
     def _fill_exactly(self, versions: Mapping[str, str | None], out: NDArray, cost: ReadCost) -> bool:
         return all(self._batches.read_exactly(group, versions, out, cost) for group in self._groups or ())
 
+    def _kept(self) -> tuple[Group, ...]:
+        if self._chunks.count == 1:  # which most often is read once only
+            return (self._batches.group([single_row(next(self._chunks.projections()))]),)
+        return tuple(self._batches.groups(self._rows()))
+
     def _rows(self) -> Iterator[ChunkRow]:
-        if self._chunks.count == 1:
-            return map(single_row, self._chunks.projections())
         return project_rows(self._chunks.selection, self._chunks.grid, self._batches.most)
 
     def _missing(self, cached: ChunkReader, versions: Versions, out: NDArray, cost: ReadCost) -> Iterator[ChunkRow]:

@@ -84,21 +84,29 @@ Move: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], None]
 """Copies cells of a stack of chunks (the full chunk shape behind its first axis) into the output."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PlainMove:
     """A `Move` that is one assignment. ``region``: of the stack; ``cells``: of the output, the axes of which are
     ``split`` and put in the order of ``axes``, so that the chunks come first."""
 
-    region: tuple[Any, ...]
-    cells: tuple[Any, ...]
-    split: tuple[int, ...] | None = None
-    axes: tuple[int, ...] = ()
+    __slots__ = ("_axes", "_cells", "_region", "_split")
+
+    def __init__(
+        self,
+        region: tuple[Any, ...],
+        cells: tuple[Any, ...],
+        split: tuple[int, ...] | None = None,
+        axes: tuple[int, ...] = (),
+    ) -> None:
+        self._region = region
+        self._cells = cells
+        self._split = split
+        self._axes = axes
 
     def __call__(self, stack: NDArray[Any], out: NDArray[Any]) -> None:
-        if self.split is None:
-            out[self.cells] = stack[self.region]
+        if self._split is None:
+            out[self._cells] = stack[self._region]
         else:
-            out[self.cells].reshape(self.split).transpose(self.axes)[...] = stack[self.region]
+            out[self._cells].reshape(self._split).transpose(self._axes)[...] = stack[self._region]
 
 
 def project_rows(selection: Selection, grid: ChunkGrid, most: int) -> Iterator[ChunkRow]:
