@@ -36,7 +36,7 @@ GRACE: Final = 0.5
 """Seconds for which an answer that is too old is still given while one request makes it anew."""
 _LARGEST: Final = 512 << 10
 _OVERHEAD: Final = 2048
-_PER_KEY: Final = 256
+_PER_KEY: Final = 512
 _HEAD_BYTES: Final = 8 << 20
 _NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modified-since", b"if-unmodified-since"))
 
