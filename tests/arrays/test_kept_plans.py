@@ -13,6 +13,7 @@ import pytest
 import zarr
 from numcodecs import Blosc, GZip
 
+from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service
 from hyperslab.errors import IndexOutOfRange
@@ -123,3 +124,26 @@ def test_plans_of_many_chunks_are_not_kept(tmp_path: Path) -> None:
         for kept, items in ((False, ()), (True, (0,))):
             plan(service, *items)
             assert (plan(service, *items).chunks is plan(service, *items).chunks) is kept
+
+
+def test_a_read_of_known_versions_is_of_just_those(folder: Path) -> None:
+    with service_on(folder, cache_bytes=0) as service:
+        array = open_array(service)
+        known = service.reader.plan(array, plan(service, *BOX).selection)
+        versions = {array.chunk_key(coords): version for coords, version in (known.versions or {}).items()}
+        if not service.reader.verifies(known):
+            assert array.metadata.batch is None
+            return
+
+        found = service.reader.read_exactly(known, versions, ReadCost())
+        assert found is not None
+        np.testing.assert_array_equal(found, VALUES[BOX])
+        for key in versions:
+            assert service.reader.read_exactly(known, {**versions, key: "another"}, ReadCost()) is None
+            assert service.reader.read_exactly(known, {**versions, key: None}, ReadCost()) is None
+
+
+def test_where_chunks_are_cached_or_versions_remembered_none_is_compared(folder: Path) -> None:
+    for options in ({"cache_bytes": MIB}, {"cache_bytes": 0, "mount": {"recheck": 60.0}}):
+        with service_on(folder, **options) as service:
+            assert not service.reader.verifies(plan(service, *BOX))
