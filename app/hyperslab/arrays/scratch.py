@@ -26,9 +26,6 @@ class Block:
         self.views: dict[object, Any] = {}
         self.user = 0
 
-    def __len__(self) -> int:
-        return len(self.memory)
-
 
 class Scratch:
     """Lends blocks of memory. Safe to use from many threads."""
@@ -66,4 +63,4 @@ class Scratch:
             self._idle.append(block)
             self._nbytes += nbytes
             while self._nbytes > _MOST_IDLE:
-                self._nbytes -= len(self._idle.pop(0))
+                self._nbytes -= len(self._idle.pop(0).memory)
