@@ -21,6 +21,8 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Stored
+from hyperslab.storage.local import LocalStore
+from hyperslab.storage.local_files import LocalFiles
 from tests.arrays.counting import CountingStore
 from tests.server import served
 
@@ -140,3 +142,30 @@ def npy(body: bytes) -> NDArray[Any]:
 
     array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
     return array
+
+
+class WatchedStore(LocalStore):
+    """A folder that notes whose versions are looked up, and calls ``before_read`` when small chunks are about to be
+    read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(StoreConfig("data", str(root)), str(root))
+        self.looked_up: list[str] = []
+        self.before_read: Callable[[], None] = lambda: None
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.looked_up += keys
+        return super().versions(prefix, keys)
+
+    def files(self) -> LocalFiles:
+        return _WatchedFiles(self)
+
+
+class _WatchedFiles(LocalFiles):
+    def __init__(self, store: WatchedStore) -> None:
+        super().__init__(store._fence, store.get)
+        self._store = store
+
+    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
+        self._store.before_read()
+        return super().read_each(*args, **kwargs)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -18,9 +17,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig
-from hyperslab.storage.local import LocalStore
-from hyperslab.storage.local_files import LocalFiles
+from tests.api.support import WatchedStore
 from tests.arrays.support import age, zarr_array
 
 
@@ -65,27 +62,6 @@ class TestSpareTime:
         self.run(scene)
 
 
-class WatchedFiles(LocalFiles):
-    """Notes which threads read chunks."""
-
-    readers: set[int]
-
-    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
-        self.readers.add(threading.get_ident())
-        return super().read_each(*args, **kwargs)
-
-
-class WatchedStore(LocalStore):
-    def __init__(self, root: Path) -> None:
-        super().__init__(StoreConfig("data", str(root)), str(root))
-        self.readers: set[int] = set()
-
-    def files(self) -> LocalFiles:
-        files = WatchedFiles(self._fence, self.get)
-        files.readers = self.readers
-        return files
-
-
 class TestReads:
     """Of 1 MiB in eight chunks, most of a millisecond's work; nothing is cached."""
 
@@ -102,6 +78,8 @@ class TestReads:
     def readers(self, store: WatchedStore, *targets: str) -> set[int]:
         """Who reads when all is warm and these are asked for at the same time; 0 stands for the event loop."""
 
+        read_by: set[int] = set()
+
         async def play() -> set[int]:
             service = build([MountedStore("data", store)], cache_bytes=0)
             app = create_app(service, ApiOptions(answer_cache_bytes=0))
@@ -109,13 +87,13 @@ class TestReads:
                 for _ in range(2):
                     for target in targets:
                         await client.get(target)
-                store.readers.clear()
+                store.before_read = lambda: read_by.add(threading.get_ident())
                 answers = await asyncio.gather(*map(client.get, targets))
             service.close()
             for answer, first in zip(answers, (100, 300), strict=False):
                 found = np.frombuffer(answer.content, "<i4").reshape(8, 100)
                 np.testing.assert_array_equal(found, self.VALUES[:, first : first + 100])
-            return {0 if reader == threading.get_ident() else reader for reader in store.readers}
+            return {0 if reader == threading.get_ident() else reader for reader in read_by}
 
         return asyncio.run(play())
 

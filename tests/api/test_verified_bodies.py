@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig
-from hyperslab.storage.local import LocalStore
-from hyperslab.storage.local_files import LocalFiles
+from tests.api.support import WatchedStore
 from tests.arrays.support import LONG_AGO, age, zarr_array
 
 VALUES = np.arange(400, dtype="<i4").reshape(20, 20)
@@ -30,40 +28,14 @@ DOCUMENTS = {"a/.zarray", "a/.zattrs"}
 Client = httpx.AsyncClient
 
 
-class Watched(LocalStore):
-    """Notes whose versions are looked up, and calls ``before_read`` when chunks are about to be read."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(StoreConfig("data", str(root)), str(root))
-        self.looked_up: list[str] = []
-        self.before_read: Callable[[], None] = lambda: None
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.looked_up += keys
-        return super().versions(prefix, keys)
-
-    def files(self) -> LocalFiles:
-        return _Files(self)
-
-
-class _Files(LocalFiles):
-    def __init__(self, store: Watched) -> None:
-        super().__init__(store._fence, store.get)
-        self._store = store
-
-    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
-        self._store.before_read()
-        return super().read_each(*args, **kwargs)
-
-
 @pytest.fixture(params=[Blosc(), None], ids=["Blosc", "uncompressed"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Watched:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> WatchedStore:
     zarr_array(tmp_path, VALUES, (5, 5), compressors=request.param, fill_value=7)
     age(tmp_path)
-    return Watched(tmp_path)
+    return WatchedStore(tmp_path)
 
 
-def play(store: Watched, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
+def play(store: WatchedStore, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
     """A scene with a service that caches nothing."""
 
     async def run() -> None:
@@ -83,7 +55,7 @@ def values(answer: httpx.Response) -> Any:
     return np.frombuffer(answer.content, "<i4").reshape(11, 15).tolist()
 
 
-def replace(store: Watched, key: str, source: str | None) -> None:
+def replace(store: WatchedStore, key: str, source: str | None) -> None:
     """Put another chunk in its place, or none."""
     path = Path(store.url.removeprefix("file://")) / key
     if source is None:
@@ -95,7 +67,7 @@ def replace(store: Watched, key: str, source: str | None) -> None:
     new.replace(path)
 
 
-def test_only_documents_are_looked_up_before(store: Watched) -> None:
+def test_only_documents_are_looked_up_before(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         for _ in range(2):
             assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
@@ -105,7 +77,7 @@ def test_only_documents_are_looked_up_before(store: Watched) -> None:
     play(store, scene)
 
 
-def test_a_stored_key_is_not_looked_up_before(store: Watched) -> None:
+def test_a_stored_key_is_not_looked_up_before(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
         store.looked_up.clear()
@@ -122,7 +94,7 @@ def test_a_stored_key_is_not_looked_up_before(store: Watched) -> None:
     play(store, scene)
 
 
-def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: Watched) -> None:
+def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         before = await client.get(SLICE)
         store.before_read = _once(lambda: replace(store, "a/1.2", "3.3"))
@@ -137,7 +109,7 @@ def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own
     play(store, scene)
 
 
-def test_a_chunk_that_vanishes_or_appears_is_seen(store: Watched) -> None:
+def test_a_chunk_that_vanishes_or_appears_is_seen(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         tags = {(await client.get(SLICE)).headers["etag"]}
         expected = VALUES.copy()
@@ -153,7 +125,7 @@ def test_a_chunk_that_vanishes_or_appears_is_seen(store: Watched) -> None:
     play(store, scene)
 
 
-def test_an_array_that_is_resized_is_planned_anew(store: Watched) -> None:
+def test_an_array_that_is_resized_is_planned_anew(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         await client.get(SLICE)
         document = Path(store.url.removeprefix("file://")) / "a" / ".zarray"
@@ -165,7 +137,7 @@ def test_an_array_that_is_resized_is_planned_anew(store: Watched) -> None:
     play(store, scene)
 
 
-def test_versions_that_the_operator_wants_remembered_are_not_compared_with_what_is_read(store: Watched) -> None:
+def test_versions_that_the_operator_wants_remembered_are_not_compared_with_what_is_read(store: WatchedStore) -> None:
     async def scene(client: Client) -> None:
         before = await client.get(SLICE)
         replace(store, "a/1.2", "3.3")
