@@ -150,19 +150,19 @@ class Answers:
         if kept is None:
             return None
         began = perf_counter()
-        seen = shared and self._turn.has_seen(identity, kept)
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
         if tags is None and data is None:
-            return self._read(identity, kept, seen=seen, began=began)
-        if not seen and not self._still_holds(identity, kept, len(kept.sources.keys)):
+            return self._read(identity, kept, shared=shared, began=began)
+        if not self._still_holds(identity, kept, len(kept.sources.keys), shared=shared):
             return None
-        if tags is not None:
-            return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
-        assert data is not None
-        return Given(kept, _again(data, kept.sources, began), perf_counter() - began)
+        if data is not None:
+            return Given(kept, _again(data, kept.sources, began), perf_counter() - began)
+        return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
 
-    def _still_holds(self, identity: Identity, kept: Kept, count: int) -> bool:
+    def _still_holds(self, identity: Identity, kept: Kept, count: int, *, shared: bool) -> bool:
         """Whether neither the first ``count`` of its sources have changed nor its age asks for a new one."""
+        if shared and self._turn.has_seen(identity, kept):
+            return True
         if _is_due(kept):
             return False
         sources = kept.sources
@@ -173,13 +173,13 @@ class Answers:
             self._turn.note(identity, kept)
         return True
 
-    def _read(self, identity: Identity, kept: Kept, *, seen: bool, began: float) -> Given | None:
+    def _read(self, identity: Identity, kept: Kept, *, shared: bool, began: float) -> Given | None:
         """The answer with its body read anew, if the event loop can do that."""
         sources, body = kept.sources, kept.sources.body
         if body is None or not fits_the_loop(body.effort, self._threads):
             return None
         count = sources.documents if body.verifies else len(sources.keys)
-        if not seen and not self._still_holds(identity, kept, count):
+        if not self._still_holds(identity, kept, count, shared=shared):
             return None
         try:
             ready = body.fetch_again({"plan": perf_counter() - began})

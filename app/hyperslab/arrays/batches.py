@@ -162,7 +162,6 @@ class BatchReader:
         self._move(batch.group.moves, chunks if self._field is None else chunks[self._field], out)
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
         cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
-        del stack, stored, chunks
         self._scratch.give_back(batch.block)
 
     def _layout(self, block: Block, count: int) -> _Layout:
@@ -193,7 +192,7 @@ class BatchReader:
         return chunks
 
     def _move(self, moves: Sequence[Move], chunks: NDArray, out: NDArray) -> None:
-        if chunks.dtype is out.dtype or chunks.dtype == out.dtype:
+        if chunks.dtype == out.dtype:
             for move in moves:
                 move(chunks, out)
         else:

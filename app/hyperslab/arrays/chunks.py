@@ -20,7 +20,6 @@ from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
-from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkNotFound
 
@@ -82,21 +81,28 @@ class Keeper:
 class Piece:
     """The part of one chunk that an answer needs, and what is worked out once about it."""
 
-    __slots__ = ("_runs", "key", "projection")
+    __slots__ = ("_metadata", "_runs", "key", "projection")
 
-    def __init__(self, projection: Projection, key: str) -> None:
+    def __init__(self, array: ArrayNode, projection: Projection) -> None:
         self.projection = projection
-        self.key = key
+        self.key = array.chunk_key(projection.coords)
+        self._metadata = array.metadata
         self._runs: Sequence[Run] | None = None
 
-    def runs(self, metadata: ArrayMetadata) -> Sequence[Run] | None:
+    def runs(self) -> Sequence[Run] | None:
         """The items needed, where reading only them is worth it; else None."""
-        partial = metadata.codec.partial
+        metadata, partial = self._metadata, self._metadata.codec.partial
         if partial is None or self.projection.covers_chunk:
             return None
         if self._runs is None:
             self._runs = self.projection.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return self._runs if partial.worth_it(self._runs) else None
+
+    def effort(self) -> float:
+        """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
+        codec, runs = self._metadata.codec, self.runs()
+        nbytes = self._metadata.chunk_nbytes if codec.partial is None or runs is None else codec.partial.work(runs)
+        return nbytes * codec.effort
 
 
 class ChunkReader:
@@ -119,13 +125,7 @@ class ChunkReader:
 
     def piece(self, projection: Projection) -> Piece:
         """What to ask `read` for."""
-        return Piece(projection, self._array.chunk_key(projection.coords))
-
-    def effort(self, piece: Piece) -> float:
-        """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
-        partial, runs = self._codec.partial, piece.runs(self._metadata)
-        nbytes = self._metadata.chunk_nbytes if partial is None or runs is None else partial.work(runs)
-        return nbytes * self._codec.effort
+        return Piece(self._array, projection)
 
     def read_cached(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> bool:
         """Place a chunk that needs no I/O; False, and nothing done, where it does. ``version``: None where the chunk is
@@ -150,7 +150,7 @@ class ChunkReader:
         if self.read_cached(piece, version, out, cost):
             return
         assert version is not None
-        runs = piece.runs(self._metadata)
+        runs = piece.runs()
         if self._keeper.wants(piece.key, version, part=runs is not None):
             self._read_through_cache(piece, version, out, cost)
         else:

@@ -74,11 +74,11 @@ class Filler:
     def effort(self, plan: ReadPlan) -> float:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
         metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
-        caching = self._caching(plan)
-        if caching is not Caching.NEVER or first is None:  # cached ones are decoded whole: the second time that a part
+        if (
+            self._caching(plan) is not Caching.NEVER or first is None
+        ):  # cached ones are decoded whole: the second time that a part
             return plan.touched * metadata.chunk_nbytes * metadata.codec.effort  # is asked for
-        chunks = self._chunk_reader(plan, caching)
-        return plan.touched * chunks.effort(chunks.piece(first))
+        return plan.touched * Piece(plan.array, first).effort()
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
@@ -151,7 +151,7 @@ class Filler:
         if metadata.codec.links or metadata.chunk_nbytes > BATCH_BYTES // 2 or caching is not Caching.NEVER:
             return False
         first = next(iter(chunks.projections()), None)
-        return first is not None and Piece(first, "").runs(metadata) is None
+        return first is not None and Piece(plan.array, first).runs() is None
 
     def _chunk_reader(self, plan: ReadPlan | PointsPlan, caching: Caching) -> ChunkReader:
         return ChunkReader(plan.array, Keeper(plan.array, self._memory, caching), plan.field)

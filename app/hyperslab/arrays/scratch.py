@@ -42,10 +42,9 @@ class Scratch:
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
                 block = self._idle[at]
-                if len(block.memory) >= nbytes:
-                    found = max(found, at)
+                if len(block.memory) >= nbytes and (found < 0 or block.user == thread):
+                    found = at
                     if block.user == thread:
-                        found = at
                         break
             if found >= 0:
                 block = self._idle.pop(found)

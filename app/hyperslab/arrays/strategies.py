@@ -74,7 +74,7 @@ class ByChunk:
     def _is_much(self) -> bool:
         """Whether one thread takes longer than it takes to wake another. Judged each time: how large the blocks of
         frames are is known when one was seen."""
-        effort = self._chunks.effort(next(iter(self._pieces())))
+        effort = next(iter(self._pieces())).effort()
         return effort >= _SMALL_ITEM and self._count * effort >= WORTH_THREADS
 
 

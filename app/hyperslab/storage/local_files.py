@@ -81,12 +81,8 @@ class LocalFiles:
             stat = None
         if stat is not None:
             return stat.st_size, version_of(stat) if versioned else None
-        stored = self._get(key)
-        if stored is None:
-            return None, None
-        count = min(len(stored.data), len(piece))
-        piece[:count] = stored.data[:count]
-        return len(stored.data), stored.version
+        stored = self._read_slowly(key, piece)
+        return (None, None) if stored is None else (len(stored.data), stored.version)
 
     def _open(self, key: str) -> int:
         path = f"{self._root}/{key}"
@@ -94,13 +90,19 @@ class LocalFiles:
         return os.open(path, _OPEN)
 
     def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> int | None:
-        stored = self._get(key)
+        stored = self._read_slowly(key, buffer)
         if stored is None:
             return None
-        count = min(len(stored.data), len(buffer))
-        buffer[:count] = stored.data[:count]
         choose(buffer[: min(head, len(stored.data))])
         return len(stored.data)
+
+    def _read_slowly(self, key: str, buffer: memoryview) -> Stored | None:
+        """Read a value with `get`, as much of which as there is room for goes into ``buffer``."""
+        stored = self._get(key)
+        if stored is not None:
+            count = min(len(stored.data), len(buffer))
+            buffer[:count] = stored.data[:count]
+        return stored
 
 
 class _Folder:
