@@ -6,17 +6,21 @@ import asyncio
 import os
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import zarr
 
-from hyperslab.api.answers import GRACE, Answers, Kept, Sources
+from hyperslab.api.answers import GRACE, Answers, Asked, Kept, Sources
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.shortcut import Head, Shortcut
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
@@ -104,11 +108,11 @@ def test_metrics_count_what_takes_the_shortcut(server: Running) -> None:
 
 def test_the_access_log_has_a_line_for_each_answer_whichever_way_it_took(folder: Path) -> None:
     with running_server({"data": folder}, access_log=True, log_level="info") as server:
-        for _ in range(3):
+        for _ in range(5):
             assert request(server.url, SLICE).status == 200
         lines = [line for line in server.log.splitlines() if SLICE in line]
 
-    assert len(lines) == 3
+    assert len(lines) == 5
     assert all(line.endswith(f'"GET {SLICE} HTTP/1.1" 200 OK') for line in lines)
 
 
@@ -165,6 +169,148 @@ def _answered(url: str) -> float:
 
 def _metrics(url: str) -> str:
     return request(url, "/metrics").body.decode()
+
+
+# --- requests that have come before, byte by byte ----------------------------------------------------------------
+
+
+@pytest.fixture
+def read_heads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The targets of the requests that were parsed and offered to the shortcut."""
+    targets: list[bytes] = []
+    read = Shortcut.read
+
+    def noting(shortcut: Shortcut, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Head | None:
+        targets.append(target)
+        return read(shortcut, target, headers)
+
+    monkeypatch.setattr(Shortcut, "read", noting)
+    return targets
+
+
+def connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive(connection: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    """Status and body of the next answers."""
+    stream, found = connection.makefile("rb"), []
+    for _ in range(count):
+        status = int(stream.readline().split()[1])
+        headers = dict(line.rstrip().lower().split(b": ", 1) for line in iter(stream.readline, b"\r\n"))
+        found.append((status, stream.read(int(headers.get(b"content-length", 0)) if status == 200 else 0)))
+    return found
+
+
+def repeat(connection: socket.socket, sent: bytes, times: int) -> list[tuple[int, bytes]]:
+    found = []
+    for _ in range(times):
+        connection.sendall(sent)
+        found += receive(connection, 1)
+    return found
+
+
+def test_the_same_bytes_are_read_once(server: Running, read_heads: list[bytes]) -> None:
+    with connect(server.url) as one, connect(server.url) as other:
+        answers = [*repeat(one, asking(SLICE), 5), *repeat(other, asking(SLICE), 5)]
+
+    assert answers == [(200, VALUES[:5, :5].tobytes())] * 10
+    assert len(read_heads) == 2  # by a request that is kept then, and by the next one
+
+
+def test_the_same_bytes_get_what_is_stored_now(server: Running, folder: Path, read_heads: list[bytes]) -> None:
+    with connect(server.url) as connection:
+        before = repeat(connection, asking(SLICE), 4)
+        zarr.open_array(folder / "a", mode="r+")[...] = VALUES + 1
+        after = repeat(connection, asking(SLICE), 4)
+
+    assert before == [(200, VALUES[:5, :5].tobytes())] * 4
+    assert after == [(200, (VALUES[:5, :5] + 1).tobytes())] * 4
+    assert len(read_heads) == 2  # what the shortcut refuses is not offered to it twice
+
+
+def test_a_client_that_has_the_same_bytes_is_told_so_as_long_as_it_has(server: Running, folder: Path) -> None:
+    conditional = asking(SLICE, f"If-None-Match: {warmed(server.url, SLICE).headers['etag']}")
+    with connect(server.url) as connection:
+        before = repeat(connection, conditional, 4)
+        zarr.open_array(folder / "a", mode="r+")[...] = VALUES + 1
+        after = repeat(connection, conditional, 2)
+
+    assert before == [(304, b"")] * 4
+    assert after == [(200, (VALUES[:5, :5] + 1).tobytes())] * 2
+
+
+def test_bytes_that_are_known_may_come_in_parts_and_together(server: Running) -> None:
+    sent = asking(SLICE)
+    with connect(server.url) as connection:
+        repeat(connection, sent, 4)
+        for cut in (1, 20, len(sent) - 2):
+            connection.sendall(sent[:cut])
+            time.sleep(0.02)
+            connection.sendall(sent[cut:] + sent[:cut])
+            time.sleep(0.02)
+            connection.sendall(sent[cut:] + sent)
+            assert receive(connection, 3) == [(200, VALUES[:5, :5].tobytes())] * 3
+        for rest in (b"", b"later"):
+            for _ in range(3):
+                connection.sendall(sent + asking(SLICE, f"Content-Length: {len(rest)}"))
+                assert receive(connection, 2) == [(200, VALUES[:5, :5].tobytes())] * 2
+                connection.sendall(rest)
+
+
+def test_bytes_that_look_known_inside_another_request_are_its_body(server: Running) -> None:
+    known = asking(SLICE)
+    with connect(server.url) as connection:
+        repeat(connection, known, 4)
+        connection.sendall(asking(SLICE, f"Content-Length: {len(known)}"))
+        first = receive(connection, 1)
+        connection.sendall(known)  # a packet of its own, and all the same the body of that request
+        time.sleep(0.05)
+        connection.sendall(asking("/v1/slice/data/a?select=9,9"))
+        second = receive(connection, 1)
+
+    assert first == [(200, VALUES[:5, :5].tobytes())]
+    assert second == [(200, VALUES[9, 9].tobytes())]
+
+
+def test_bytes_that_are_known_wait_for_the_answer_before_them(server: Running) -> None:
+    slow = "/v1/slice/data/large"
+    go_on = threading.Event()
+    with connect(server.url) as connection:
+        repeat(connection, asking(SLICE), 4)
+        server.store.before_chunk = lambda _: _wait(go_on)
+        connection.sendall(asking(slow))
+        time.sleep(0.1)
+        connection.sendall(asking(SLICE))
+        time.sleep(0.1)
+        go_on.set()
+        answers = receive(connection, 2)
+
+    assert answers == [(200, LARGE.tobytes()), (200, VALUES[:5, :5].tobytes())]
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_known_bytes_take_a_bounded_room(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.api.shortcut._MOST_HEADS", 3)
+    metrics: Any = None
+    app: Any = None
+    shortcut = Shortcut(app, answers, metrics, may_read=lambda _: True, cors=lambda _: ())
+    head = shortcut.read(b"/x", [])
+    assert head is not None
+    for i in range(10):
+        shortcut.remember(b"%d" % i, head)
+    shortcut.remember(b"x" * 10_000, head)
+
+    known = [i for i in range(10) if shortcut.recall(b"%d" % i) is head]
+    assert known[-1] == 9
+    assert len(known) <= 3
+    assert shortcut.recall(b"x" * 10_000) is None
 
 
 def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path) -> None:
@@ -239,6 +385,7 @@ def answers(store: HookedStore) -> Answers:
     return found
 
 
+ASKED = Asked((b"/x", b""), None)
 SCOPE = {"method": "GET", "raw_path": b"/x", "path": "/x", "query_string": b"", "headers": []}
 
 
@@ -249,7 +396,7 @@ def keep(answers: Answers, store: HookedStore, body: bytes) -> None:
 
 def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Answers, store: HookedStore) -> None:
     def three() -> None:
-        assert all(answers.find(b"/x", [], shared=True) for _ in range(3))
+        assert all(answers.find(ASKED, shared=True) for _ in range(3))
 
     in_turns(three, three)
 
@@ -258,9 +405,9 @@ def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Ans
 
 def test_what_may_have_been_sent_during_a_turn_is_looked_up_for_itself(answers: Answers, store: HookedStore) -> None:
     def two() -> None:
-        assert answers.find(b"/x", [], shared=True) is not None
+        assert answers.find(ASKED, shared=True) is not None
         store.put("a/0.0", b"new")
-        assert answers.find(b"/x", [], shared=False) is None
+        assert answers.find(ASKED, shared=False) is None
 
     in_turns(two)
 
@@ -272,9 +419,9 @@ def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answe
     def turn() -> None:
         store.put("a/0.0", b"new")
         keep(answers, store, b"newer")
-        assert answers.find(b"/x", [], shared=True) is not None
+        assert answers.find(ASKED, shared=True) is not None
         answers.keep(SCOPE, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
-        assert answers.find(b"/x", [], shared=True) is None
+        assert answers.find(ASKED, shared=True) is None
 
     in_turns(turn)
 
@@ -289,11 +436,11 @@ def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_m
 
     def turn() -> None:
         answers.keep(SCOPE, kept(0.001), b"picture")
-        assert answers.find(b"/x", []) is None
-        assert [answers.find(b"/x", []) is not None for _ in range(3)] == [True, True, True]
+        assert answers.find(ASKED) is None
+        assert [answers.find(ASKED) is not None for _ in range(3)] == [True, True, True]
         answers.keep(SCOPE, kept(-60), b"newer picture")
-        assert answers.find(b"/x", []) is not None
+        assert answers.find(ASKED) is not None
         answers.keep(SCOPE, kept(GRACE + 0.001), b"picture")
-        assert [answers.find(b"/x", []) for _ in range(3)] == [None, None, None]
+        assert [answers.find(ASKED) for _ in range(3)] == [None, None, None]
 
     in_turns(turn)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from time import monotonic, perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
@@ -42,6 +42,13 @@ _NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modifie
 
 Identity = tuple[bytes, bytes]
 """The request's target as it was sent, path and query, and the Accept header."""
+
+
+class Asked(NamedTuple):
+    """What a GET asks for; ``tags``: its If-None-Match."""
+
+    identity: Identity
+    tags: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +137,19 @@ class Answers:
         """Remember an answer that was sent, if it is small and its sources are few and near."""
         sources = kept.sources
         near = sources.mount.store.capabilities.cheap_stat
-        found = _identity(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
-        if near and found is not None and len(sources.keys) <= MOST_KEYS:
-            self._kept.put(found[0], "", kept, kept.nbytes)
+        asked = what_is_asked(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
+        if near and asked is not None and len(sources.keys) <= MOST_KEYS:
+            self._kept.put(asked.identity, "", kept, kept.nbytes)
             if len(data) <= _LARGEST and self._bodies.limit:
-                self._bodies.put(found[0], kept.etag, data, len(data) + _OVERHEAD)
+                self._bodies.put(asked.identity, kept.etag, data, len(data) + _OVERHEAD)
 
-    def find(self, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
-        """What answers a GET; None where the answer has to be made. Header names are in lower case.
+    def find(self, asked: Asked, *, shared: bool = False) -> Given | None:
+        """What answers a GET; None where the answer has to be made.
 
         ``shared``: a look-up of the same turn of the event loop will do. Only for a request whose first byte was there
         when the turn began.
         """
-        found = _identity(target, headers)
-        if found is None:
-            return None
-        identity, tags = found
+        identity, tags = asked
         kept = self._kept.get(identity, "")
         if kept is None:
             return None
@@ -247,8 +251,8 @@ def target_of(scope: Scope) -> bytes:
     return path + b"?" + query if query else path
 
 
-def _identity(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Identity, bytes | None] | None:
-    """What a GET asks for, and its If-None-Match; None where more than that decides about the answer."""
+def what_is_asked(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Asked | None:
+    """What a GET asks for; None where more than that decides about the answer. Header names are in lower case."""
     accept, tags = b"", None
     for name, value in headers:
         if name == b"accept":
@@ -257,4 +261,4 @@ def _identity(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Id
             tags = value
         elif name in _NEEDS_CARE:
             return None
-    return (target, accept), tags
+    return Asked((target, accept), tags)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hyperslab.api.answers import Answers, Given, header_lines, target_of
+from hyperslab.api.answers import Answers, Asked, Given, header_lines, target_of, what_is_asked
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.reply import Buffer
 
@@ -18,12 +17,27 @@ STATE: Final = "hyperslab.shortcut"
 ASKED: Final = "hyperslab.asked"
 """In the scope of a request for which the server has called `Shortcut.answer` in vain."""
 
+_MOST_HEADS: Final = 4096
+_LONGEST_HEAD: Final = 2048
+
 Pairs = Iterable[tuple[bytes, bytes]]
 """Headers, their names in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class WireAnswer:
+class Head(NamedTuple):
+    """All that the head of a GET says about how it is answered, and the CORS headers of the answer."""
+
+    asked: Asked
+    cors: Sequence[tuple[bytes, bytes]]
+    cors_lines: bytes
+
+    @property
+    def target(self) -> bytes:
+        """Path and query as they were sent."""
+        return self.asked.identity[0]
+
+
+class WireAnswer(NamedTuple):
     """``head``: the lines of all headers but those that every answer of the server has."""
 
     status: int
@@ -32,7 +46,8 @@ class WireAnswer:
 
 
 class Shortcut:
-    """Outermost middleware; a server that knows it calls `answer` instead, with no more than a target and headers.
+    """Outermost middleware; a server that knows it calls `read` and `answer` instead, with no more than a target and
+    headers, and once more with what it has read if it receives the very same bytes (`remember`, `recall`).
 
     It gives what the whole application would give: CORS, tokens and metrics are those of the layers that it passes by.
     """
@@ -51,31 +66,53 @@ class Shortcut:
         self._metrics = metrics
         self._may_read = may_read
         self._cors = cors
+        self._heads: dict[bytes, Head] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             scope.get("state", {})[STATE] = self
-        given = self._find(target_of(scope), scope["headers"]) if _may_be_kept(scope) else None
-        if given is None:
+        head = self.read(target_of(scope), scope["headers"]) if _may_be_kept(scope) else None
+        given = None if head is None else self._find(head)
+        if head is None or given is None:
             await self._app(scope, receive, send)
             return
         kept = given.kept
         described = kept.always if given.ready is None else kept.headers
-        headers = [*described, *given.cost, *self._cors(scope["headers"])]
+        headers = [*described, *given.cost, *head.cors]
         await send({"type": "http.response.start", "status": given.status, "headers": headers})
         await send({"type": "http.response.body", "body": given.body})
 
-    def answer(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, shared: bool) -> WireAnswer | None:
+    def read(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Head | None:
+        """The head of a GET; None where it is none that `answer` could answer."""
+        asked = what_is_asked(target, headers) if self._may_read(headers) else None
+        if asked is None:
+            return None
+        cors = self._cors(headers)
+        return Head(asked, cors, header_lines(cors))
+
+    def answer(self, head: Head, *, shared: bool) -> WireAnswer | None:
         """The answer to a GET; None where it has to be made. ``shared``: see `Answers.find`."""
-        given = self._find(target, headers, shared=shared)
+        given = self._find(head, shared=shared)
         if given is None:
             return None
-        kept = given.kept
-        lines = kept.always_lines if given.ready is None else kept.lines
-        return WireAnswer(given.status, lines + header_lines((*given.cost, *self._cors(headers))), given.body)
+        kept, ready = given.kept, given.ready
+        if ready is None:
+            return WireAnswer(304, kept.always_lines + head.cors_lines, b"")
+        return WireAnswer(200, kept.lines + header_lines(ready.headers) + head.cors_lines, ready.data)
 
-    def _find(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, shared: bool = False) -> Given | None:
-        given = self._answers.find(target, headers, shared=shared) if self._may_read(headers) else None
+    def remember(self, request: bytes, head: Head) -> None:
+        """Next time there is no need to parse these bytes."""
+        if len(request) <= _LONGEST_HEAD:
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            self._heads[request] = head
+
+    def recall(self, request: bytes) -> Head | None:
+        """What was read from the same bytes: as tokens and origins are those of the whole run, it still holds."""
+        return self._heads.get(request)
+
+    def _find(self, head: Head, *, shared: bool = False) -> Given | None:
+        given = self._answers.find(head.asked, shared=shared)
         if given is None:
             return None
         self._metrics.count((given.kept.route, "GET", given.status), seconds=given.seconds, nbytes=len(given.body))
