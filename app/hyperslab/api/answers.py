@@ -97,8 +97,7 @@ class Kept:
         return _OVERHEAD + _PER_KEY * len(self.sources.keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """A kept answer that still holds, made ready in ``seconds``; ``ready`` is None where the client has it (304)."""
 
     kept: Kept

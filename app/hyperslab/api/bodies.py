@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
@@ -16,8 +16,7 @@ Timings = Mapping[str, float]
 """Seconds by phase."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """Bytes in hand, and the headers that say what they have cost."""
 
     data: Buffer

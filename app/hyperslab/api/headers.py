@@ -48,7 +48,11 @@ def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
     """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as far as is known when the status line is sent."""
     nbytes = cost.bytes_read if cost is not None else 0
-    spent = {**timings, **(cost.timings if cost is not None else {})}
+    spent = timings if cost is None else {**timings, **cost.timings}
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])
-    chunks = f"touched={touched}, cached={cached}, bytes={nbytes}"
-    return ((_CHUNKS, chunks.encode()), (_TIMING, timing.encode()))
+    return (_chunks_header(touched, cached, nbytes), (_TIMING, timing.encode()))
+
+
+@lru_cache(4096)
+def _chunks_header(touched: int, cached: int, nbytes: int) -> tuple[bytes, bytes]:
+    return _CHUNKS, f"touched={touched}, cached={cached}, bytes={nbytes}".encode()
