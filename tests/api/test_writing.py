@@ -25,6 +25,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.wire import pack_objects
 from tests.api.support import running
 from tests.arrays.support import snapshot
 from tests.server import served
@@ -265,6 +266,36 @@ def test_a_note_of_an_append_that_is_not_ours_is_not_believed(client: httpx.Clie
     answer = client.post("/v1/append/data/a", content=bytes(64), headers={"Idempotency-Key": "k"})
 
     assert (answer.status_code, answer.json()["offset"], answer.json()["repeated"]) == (201, 6, False)
+
+
+def test_what_is_said_of_an_append_has_to_be_true(client: httpx.Client) -> None:
+    """A client that knows the array as it was must not have its bytes taken for something else."""
+    make(client)
+    url, rows = "/v1/append/data/a", bytes(64)
+    for headers in ({"Array-Dtype": '"<f4"'}, {"Array-Shape": "[2,9]"}, {"Array-Shape": "[3,8]"}, {"Array-Shape": "2"}):
+        problem(client.post(url, content=rows, headers=headers), 400, "bad-body")
+    assert client.get(A).json()["shape"] == [6, 8]
+
+    said = client.post(url, content=rows, headers={"Array-Dtype": '"<i4"', "Array-Shape": "[2,8]"})
+    assert said.json()["shape"] == [8, 8]
+
+
+@pytest.mark.parametrize("dtype", ["<i4", "|O"])
+def test_rows_that_hold_nothing_are_counted_by_their_shape(client: httpx.Client, dtype: str) -> None:
+    definition = {"shape": [2, 0], "chunks": [2, 2], "dtype": dtype}
+    objects = {"filters": [{"id": "vlen-utf8"}]} if dtype == "|O" else {}
+    assert client.put("/v1/metadata/data/e", json={**definition, **objects}).status_code == 201
+    url, body = "/v1/append/data/e", pack_objects([]) if objects else b""
+
+    unsaid = problem(client.post(url, content=body), 400, "bad-body")
+    assert "Array-Shape" in unsaid["detail"]
+    for shape in ("[3,1]", "[3]", "[-1,0]", "[true,0]", "3", "x"):
+        problem(client.post(url, content=body, headers={"Array-Shape": shape}), 400, "bad-body")
+    if not objects:
+        problem(client.post(url, content=bytes(4), headers={"Array-Shape": "[3,0]"}), 400, "bad-body")
+
+    said = client.post(url, content=body, headers={"Array-Shape": "[3,0]"})
+    assert (said.status_code, said.json()["offset"], said.json()["shape"]) == (201, 2, [5, 0])
 
 
 def test_the_tag_of_one_append_lets_the_next_one_through(client: httpx.Client) -> None:

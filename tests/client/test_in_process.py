@@ -52,6 +52,16 @@ def test_an_array_is_made_written_resized_and_appended_to(group: RemoteGroup) ->
     assert array.attrs == {"unit": "mm"}
 
 
+@pytest.mark.parametrize(("axis", "data"), [(0, (4, 0)), (1, (2, 3))])
+def test_an_array_without_items_can_be_appended_to(group: RemoteGroup, axis: int, data: tuple[int, int]) -> None:
+    array = group.create_array("a", (2, 0), "<i4", chunks=(4, 4))
+    values = np.ones(data, "<i4")
+
+    assert array.append(values, axis=axis) == array.append(values, axis=axis) - data[axis]
+    assert array.shape == np.concatenate([np.ones((2, 0)), values, values], axis).shape
+    assert (array[...] == 1).all()
+
+
 @pytest.mark.parametrize(
     "dtype",
     ["|b1", "|i1", ">u8", "<f2", ">f8", "<c8", "<M8[ms]", "<m8[10s]", "|S5", ">U3", "|V3", "bfloat16",

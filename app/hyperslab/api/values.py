@@ -57,7 +57,7 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
     parse = _PARSERS.get(kind)
     if parse is None:
         raise UnsupportedMediaType(kind, list(_PARSERS))
-    _check_headers(request, wanted)
+    check_headers(request, wanted)
     return parse(request, body, wanted)
 
 
@@ -122,10 +122,16 @@ def _from_json(_: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     return values_from_json(document, wanted.dtype, wanted.shape, wanted.codecs)
 
 
-def _check_headers(request: Request, wanted: Target) -> None:
-    """A client may say what it sends; then it must be what is expected."""
-    shape = request.header(ARRAY_SHAPE.lower().encode())
-    if shape is not None and _json_header(ARRAY_SHAPE, shape) not in (list(wanted.shape), list(wanted.inner)):
+def stated_shape(request: Request) -> Any:
+    """What a client says of the shape of its values; None where it says nothing. Raises `BadBody`."""
+    text = request.header(ARRAY_SHAPE.lower().encode())
+    return None if text is None else _json_header(ARRAY_SHAPE, text)
+
+
+def check_headers(request: Request, wanted: Target) -> None:
+    """A client may say what it sends; then it must be what is expected. Raises `BadBody`."""
+    shape = stated_shape(request)
+    if shape is not None and shape not in (list(wanted.shape), list(wanted.inner)):
         raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
     dtype = request.header(ARRAY_DTYPE.lower().encode())
     if dtype is not None and (media_type(request) or RAW) == RAW:

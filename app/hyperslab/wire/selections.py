@@ -93,10 +93,9 @@ def _parse_slice(text: str, part: str, position: int) -> slice:
 
 def _parse_integer(text: str, part: str, position: int) -> int:
     stripped = part.strip()
-    position += _margin(part)
     if not _INTEGER.fullmatch(stripped):
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
-        raise BadSelection(text, stripped, position, reason)
+        raise BadSelection(text, stripped, position + _margin(part), reason)
     return int(stripped)
 
 

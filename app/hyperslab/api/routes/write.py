@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import Any, Final
 
-import numpy as np
 from fastapi import APIRouter
-from numpy.typing import NDArray
 
 from hyperslab.api import openapi, writing
+from hyperslab.api.appending import appended_values
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.object_values import as_objects, unpack
 from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import parse_coords
 from hyperslab.api.routes.metadata import document_etag
-from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
-from hyperslab.api.values import CASTINGS, cast, parse_raw, parse_values, target
+from hyperslab.api.upload import received_body
+from hyperslab.api.values import CASTINGS, parse_values, target
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
@@ -32,7 +28,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import normalise
-from hyperslab.errors import BadBody, BadParameter, ChunkNotFound, TooLarge, UnsupportedMediaType
+from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
@@ -118,7 +114,7 @@ async def append(context: Context, request: Request) -> Answer:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
     catalog, most = context.service.catalog, context.options.max_listed
     async with received_body(context, request) as body:
-        values = await context.threads.run(_appended_values, request, body, array, axis % rank)
+        values = await context.threads.run(appended_values, request, body, array, axis % rank)
         appended = await context.threads.run(
             context.service.appender.append,
             array.path,
@@ -151,51 +147,6 @@ async def _put(
         raise replace(error, boxes=boxes) from error
     etag = box_etags(written.array, selection, field, written.tag)[0]
     return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
-
-
-def _appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
-    """The values to append: npy says its shape, raw bytes have as many rows as their number makes."""
-    metadata = array.metadata
-    kind = media_type(request) or RAW
-    if kind == NPY:
-        return cast(
-            parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request.query.choice("casting", CASTINGS) or "safe"
-        )
-    others = [size for a, size in enumerate(metadata.shape) if a != axis]
-    if metadata.dtype.is_object and kind in (RAW, OBJECTS):
-        return _appended_objects(body, array, axis)
-    row = int(np.prod(others, dtype=object)) * metadata.itemsize
-    if kind == RAW:
-        if row == 0 or len(body) % row:
-            raise BadBody("a raw body to append has whole rows, in bytes", f"a multiple of {row}", len(body))
-        shape = (*metadata.shape[:axis], len(body) // row, *metadata.shape[axis + 1 :])
-        return parse_raw(body, metadata.dtype.numpy, shape)
-    if kind == JSON:
-        rows = _json_rows(body, array, axis)
-        shape = (*metadata.shape[:axis], rows, *metadata.shape[axis + 1 :])
-        return parse_values(request, body, target(array, shape, None))
-    raise UnsupportedMediaType(kind, [RAW, NPY, JSON, OBJECTS])
-
-
-def _appended_objects(body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
-    """Whole rows of objects, as many as there are."""
-    items = unpack(body)
-    shape = array.metadata.shape
-    row = prod(size for i, size in enumerate(shape) if i != axis)
-    if row == 0 or len(items) % row:
-        raise BadBody("a body to append has whole rows, in objects", f"a multiple of {row}", len(items))
-    whole = (*shape[:axis], len(items) // row, *shape[axis + 1 :])
-    return as_objects(items, target(array, whole, None).codecs).reshape(whole)
-
-
-def _json_rows(body: memoryview, array: ArrayNode, axis: int) -> int:
-    """How long nested lists are along ``axis``."""
-    part = parse_json_body(body, len(body) + 1)
-    for _ in range(axis):
-        part = part[0] if isinstance(part, list) and part else None
-    if not isinstance(part, list):
-        raise BadBody("JSON to append is nested lists", f"{len(array.metadata.shape)} levels", type(part).__name__)
-    return len(part)
 
 
 def _idempotency_key(request: Request) -> str | None:
