@@ -63,14 +63,20 @@ javascript_clients() {
     fi
 }
 
+other_clients() {
+    environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
+    environment .venv-napari napari-ome-zarr
+    system_package chromium chromium
+    system_package node nodejs
+    system_package npm npm
+    javascript_clients
+}
+
 python=$(find_python)
+other_clients & # beside the checks below, which need none of them
+clients=$!
+trap 'wait "$clients"' EXIT # a check that fails leaves nothing half installed behind
 environment .venv-test -e '.[test]'
-environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
-environment .venv-napari napari-ome-zarr
-system_package chromium chromium
-system_package node nodejs
-system_package npm npm
-javascript_clients
 
 bin=$PWD/.venv-test/bin
 say "ruff"
@@ -78,5 +84,7 @@ say "ruff"
 "$bin/ruff" format --check
 say "mypy"
 "$bin/mypy"
+trap - EXIT
+wait "$clients"
 say "pytest"
 exec "$bin/pytest" --numprocesses "${TEST_PROCESSES:-2}" --dist loadfile "$@"
