@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import MutableMapping
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -14,10 +15,10 @@ _VERSION: Final = "1.1"
 
 
 class Protocol(HttpToolsProtocol):
-    """Writes a kept answer as soon as the head of a request is parsed: no task, no scope, no messages. A request that
-    has come before, byte by byte, is not even parsed.
+    """Writes an answer that is kept, or made in no time, as soon as the head of a request is parsed: no task and no
+    messages. A request that has come before, byte by byte, is not even parsed.
 
-    Everything else goes the way of its parent: what is not kept, other methods, the last request of a connection,
+    Everything else goes the way of its parent: what takes longer, other methods, the last request of a connection,
     requests that wait for an earlier answer, clients that are slow to take theirs.
     """
 
@@ -26,8 +27,9 @@ class Protocol(HttpToolsProtocol):
         self._shortcut: Shortcut | None = self.app_state.get(STATE)
         self._is_between = True
         self._completed = 0
-        self._was_asked = False
-        self._answered: Head | None = None
+        self._recalled: Head | None = None
+        self._answered = False
+        self._kept: Head | None = None
         self._usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
 
     def data_received(self, data: bytes) -> None:
@@ -38,39 +40,59 @@ class Protocol(HttpToolsProtocol):
             if found is not None:
                 self._write(found, head, _VERSION)
                 return
-        self._completed, self._was_asked = 0, head is not None
+        self._completed, self._recalled = 0, head
         super().data_received(data)
-        if shortcut is not None and self._answered is not None and begins_here and self._was_one_request():
-            shortcut.remember(data, self._answered)
+        if shortcut is not None and self._kept is not None and begins_here and self._was_one_request():
+            shortcut.remember(data, self._kept)
 
     def on_message_begin(self) -> None:
         self._is_between = False
-        self._answered = None
+        self._answered, self._kept = False, None
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._shortcut is None or not self._is_ordinary():
+        if self._shortcut is not None and self._is_ordinary():
+            self._answered = self._answer(self._shortcut)
+        if not self._answered:
             super().on_headers_complete()
-            return
-        self.scope[ASKED] = True  # type: ignore[typeddict-unknown-key]  # servers may add what they like
-        is_first = not self._completed  # what follows in the same data may have been sent later
-        head = None if self._was_asked and is_first else self._shortcut.read(self.url, self.headers)
-        found = None if head is None else self._shortcut.answer(head, shared=is_first)
-        if head is None or found is None:
-            super().on_headers_complete()
-        else:
-            self._answered = head
-            self._write(found, head, self.parser.get_http_version())
 
     def on_body(self, body: bytes) -> None:
-        if self._answered is None:  # a GET's body means nothing (RFC 9110 §9.3.1)
+        if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_between = True
         self._completed += 1
-        if self._answered is None:
+        if not self._answered:
             super().on_message_complete()
+
+    def _answer(self, shortcut: Shortcut) -> bool:
+        """Whether the request whose head was parsed could be answered at once."""
+        is_first = not self._completed  # what follows in the same data may have been sent later
+        in_vain = is_first and self._recalled is not None
+        head = self._recalled if in_vain else shortcut.read(self.url, self.headers)
+        found = None if head is None or in_vain else shortcut.answer(head, shared=is_first)
+        self._kept = None if found is None else head
+        self._scope[ASKED] = True
+        if head is not None and found is None:
+            found = self._make(shortcut, head)
+        if head is None or found is None:
+            return False
+        self._write(found, head, self.parser.get_http_version())
+        return True
+
+    def _make(self, shortcut: Shortcut, head: Head) -> WireAnswer | None:
+        path, _, query = self.url.partition(b"?")
+        if not path.startswith(b"/") or b"#" in self.url:
+            return None
+        raw_path = self.root_path.encode("ascii") + path
+        self._scope.update({"method": "GET", "raw_path": raw_path, "query_string": query})
+        return shortcut.make(head, self._scope)
+
+    @property
+    def _scope(self) -> MutableMapping[str, Any]:
+        """The scope of the request, to which a server may add what it likes."""
+        return cast(MutableMapping[str, Any], self.scope)
 
     def _is_ordinary(self) -> bool:
         parser = self.parser

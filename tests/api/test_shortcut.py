@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import zarr
+from starlette.types import Receive, Scope, Send
 
 from hyperslab.api.answers import GRACE, Answers, Asked, Kept, Sources
 from hyperslab.api.app import create_app
@@ -300,7 +302,7 @@ def test_known_bytes_take_a_bounded_room(answers: Answers, monkeypatch: pytest.M
     monkeypatch.setattr("hyperslab.api.shortcut._MOST_HEADS", 3)
     metrics: Any = None
     app: Any = None
-    shortcut = Shortcut(app, answers, metrics, may_read=lambda _: True, cors=lambda _: ())
+    shortcut = Shortcut(app, answers, metrics, may_read=lambda _: True, cors=lambda _: (), prepare=lambda _: None)
     head = shortcut.read(b"/x", [])
     assert head is not None
     for i in range(10):
@@ -320,6 +322,137 @@ def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path
 
     assert kept.status == 200
     assert elsewhere.status == 404
+
+
+# --- requests that nobody has made before -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def passed_on(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests that went through the application."""
+    paths: list[str] = []
+    call = Shortcut.__call__
+
+    async def noting(shortcut: Shortcut, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            paths.append(scope["path"])
+        await call(shortcut, scope, receive, send)
+
+    monkeypatch.setattr(Shortcut, "__call__", noting)
+    return paths
+
+
+NEW = [
+    "/v1/slice/data/a?select={i}:,:2",
+    "/v1/slice/data/a?select=[{i},0],1&format=npy",
+    "/v1/slice/data/a?select={i}&dtype=%3Cf8",
+    "//v1/slice/data//a?select={i}",
+    "/v1/chunk/data/a/0.1?format=raw&dtype=%3Ei{i}",
+]
+
+
+@contextmanager
+def both_ways(folder: Path) -> Iterator[tuple[str, str]]:
+    """One application behind our protocol and behind uvicorn's own; its array was read a moment ago."""
+    service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(folder))))])
+    app = create_app(service, ApiOptions(cors_origins=("https://a.example",)))
+    with served(app) as short, served(app, http="httptools") as long:
+        warmed(long, "/v1/slice/data/a")
+        yield short, long
+
+
+@pytest.mark.parametrize("target", NEW)
+def test_what_is_asked_for_the_first_time_is_answered_as_the_application_does(
+    folder: Path, target: str, passed_on: list[str]
+) -> None:
+    headers = {"Origin": "https://a.example"}
+    with both_ways(folder) as (short, long):
+        passed_on.clear()
+        new = request(short, target.format(i=4), headers=headers)
+        went_through = list(passed_on)
+        same = [stable(request(url, target.format(i=2), headers=headers)) for url in (short, long)]
+
+    assert (new.status, went_through) == (200, [])
+    assert same[0] == same[1]
+
+
+def test_what_is_asked_for_the_first_time_is_counted_and_needs_a_token(folder: Path, passed_on: list[str]) -> None:
+    with running(folder, ApiOptions(read_tokens=("t",))) as found:
+        token = {"Authorization": "Bearer t"}
+        warmed(found.url, "/v1/slice/data/a", **token)
+        before = len(passed_on)
+        new = request(found.url, "/v1/slice/data/a?select=3", headers=token)
+        at_once = len(passed_on) == before
+        without = request(found.url, "/v1/slice/data/a?select=4")
+        text = request(found.url, "/metrics", headers=token).body.decode()
+
+    assert (new.body, at_once, without.status) == (VALUES[3].tobytes(), True, 401)
+    assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 4.0' in text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/slice/data/a?select=10",
+        "/v1/slice/data/a?select=x",
+        "/v1/slice/data/a?selekt=1",
+        "/v1/slice/data/none?select=1",
+        "/v1/slice/data?select=1",
+        "/v1/slice/data/a%2F?select=1",
+        "/v1/chunk/data/a/9.9",
+        "/v1/slice/data/a?select=1#fragment",
+        "http://other.example/v1/slice/data/a?select=2",
+        "/v1/slice/data/a?select=3&format=json",
+        "/v1/slice/data/a?select=4:4",
+    ],
+)
+def test_what_cannot_be_answered_at_once_has_the_same_answer(folder: Path, target: str) -> None:
+    with both_ways(folder) as (short, long):
+        assert stable(request(short, target)) == stable(request(long, target))
+
+
+def test_a_fragment_is_no_part_of_what_is_asked_for(folder: Path) -> None:
+    write_array(folder, "a#", VALUES + 1, (5, 5))
+    with both_ways(folder) as (short, long):
+        warmed(short, "/v1/slice/data/a%23")
+        answers = [request(url, "/v1/slice/data/a#?select=1") for url in (short, long)]
+
+    assert [answer.body for answer in answers] == [VALUES.tobytes()] * 2
+
+
+def test_what_takes_long_is_planned_once(folder: Path) -> None:
+    """The plan that turns out to be no work for the event loop is the one that the application goes on with."""
+    values = np.arange(600 * 600, dtype="<i4").reshape(600, 600)
+    write_array(folder, "larger", values, (600, 600))
+    with running(folder) as server:
+        first = request(server.url, "/v1/slice/data/larger?select=:599")
+        server.store.looked_up = 0
+        second = request(server.url, "/v1/slice/data/larger?select=1:")
+
+    assert (first.body, second.body) == (values[:599].tobytes(), values[1:].tobytes())
+    assert server.store.looked_up == 4  # three documents and a chunk
+
+
+def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
+    warmed(server.url, "/v1/slice/data/a?select=0,0")  # the array is known then, and one of its chunks
+    before = server.service.cache.stats()
+    request(server.url, "/v1/slice/data/a?select=9,9")
+    request(server.url, "/v1/slice/data/a?select=9,8")
+    after = server.service.cache.stats()
+
+    assert (after.misses - before.misses, after.hits - before.hits) == (1, 1)
+
+
+def test_damage_that_is_met_at_once_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
+    warmed(bare.url, SLICE)
+    chunk = folder / "a" / "0.0"
+    before = chunk.stat()
+    chunk.write_bytes(b"\0" * before.st_size)
+    os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    answer = request(bare.url, "/v1/slice/data/a?select=1,1")
+
+    assert (answer.status, answer.headers["content-type"]) == (502, "application/problem+json")
 
 
 # --- bodies that are read anew ---------------------------------------------------------------------------------
@@ -386,12 +519,11 @@ def answers(store: HookedStore) -> Answers:
 
 
 ASKED = Asked((b"/x", b""), None)
-SCOPE = {"method": "GET", "raw_path": b"/x", "path": "/x", "query_string": b"", "headers": []}
 
 
 def keep(answers: Answers, store: HookedStore, body: bytes) -> None:
     sources = Sources(MountedStore("data", store), ("a/0.0",), store.versions("", ["a/0.0"]), 1)
-    answers.keep(SCOPE, Kept(sources, '"tag"', (), (), "slice"), body)
+    answers.keep(ASKED.identity, Kept(sources, '"tag"', (), (), "slice"), body)
 
 
 def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Answers, store: HookedStore) -> None:
@@ -420,7 +552,7 @@ def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answe
         store.put("a/0.0", b"new")
         keep(answers, store, b"newer")
         assert answers.find(ASKED, shared=True) is not None
-        answers.keep(SCOPE, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
+        answers.keep(ASKED.identity, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
         assert answers.find(ASKED, shared=True) is None
 
     in_turns(turn)
@@ -435,12 +567,12 @@ def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_m
         return Kept(Sources(mount, ("a/0.0",), versions, 1, until=time.monotonic() - age), '"tag"', (), (), "tile")
 
     def turn() -> None:
-        answers.keep(SCOPE, kept(0.001), b"picture")
+        answers.keep(ASKED.identity, kept(0.001), b"picture")
         assert answers.find(ASKED) is None
         assert [answers.find(ASKED) is not None for _ in range(3)] == [True, True, True]
-        answers.keep(SCOPE, kept(-60), b"newer picture")
+        answers.keep(ASKED.identity, kept(-60), b"newer picture")
         assert answers.find(ASKED) is not None
-        answers.keep(SCOPE, kept(GRACE + 0.001), b"picture")
+        answers.keep(ASKED.identity, kept(GRACE + 0.001), b"picture")
         assert [answers.find(ASKED) for _ in range(3)] == [None, None, None]
 
     in_turns(turn)

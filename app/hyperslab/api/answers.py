@@ -132,15 +132,13 @@ class Answers:
         """Those of the bodies."""
         return self._bodies.stats()
 
-    def keep(self, scope: Scope, kept: Kept, data: Buffer) -> None:
-        """Remember an answer that was sent, if it is small and its sources are few and near."""
+    def keep(self, identity: Identity, kept: Kept, data: Buffer) -> None:
+        """Remember the answer to a GET, if it is small and its sources are few and near."""
         sources = kept.sources
-        near = sources.mount.store.capabilities.cheap_stat
-        asked = what_is_asked(target_of(scope), scope["headers"]) if scope["method"] == "GET" else None
-        if near and asked is not None and len(sources.keys) <= MOST_KEYS:
-            self._kept.put(asked.identity, "", kept, kept.nbytes)
+        if sources.mount.store.capabilities.cheap_stat and len(sources.keys) <= MOST_KEYS:
+            self._kept.put(identity, "", kept, kept.nbytes)
             if len(data) <= _LARGEST and self._bodies.limit:
-                self._bodies.put(asked.identity, kept.etag, data, len(data) + _OVERHEAD)
+                self._bodies.put(identity, kept.etag, data, len(data) + _OVERHEAD)
 
     def find(self, asked: Asked, *, shared: bool = False) -> Given | None:
         """What answers a GET; None where the answer has to be made.

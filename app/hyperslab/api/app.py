@@ -112,7 +112,9 @@ def _wrapped(
     guarded = Guard(tokens, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=lambda: _methods(describe()))
-    return Shortcut(cors, context.answers, context.metrics, may_read=tokens.may_read, cors=cors.headers)
+    return Shortcut(
+        cors, context.answers, context.metrics, may_read=tokens.may_read, cors=cors.headers, prepare=served.prepare
+    )
 
 
 def _lifespan(context: Context) -> Any:

@@ -108,11 +108,30 @@ def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiat
 
 async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
     """A slice or a chunk. Its tag is worked out from versions; no chunk is read before conditions are weighed."""
-    asked = wanted(request, array, selection)
-    asked.check(most_bytes(context, asked))
+    asked = _asked(context, request, array, selection)
     began = perf_counter()
     plan = await make_plan(context, request, asked)
-    body = _body(context, asked, plan, {"plan": perf_counter() - began})
+    return _reply(context, request, asked, plan, perf_counter() - began)
+
+
+def prepared_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation | None:
+    """`array_reply` where nothing has to be waited for; else None."""
+    if not array.mount.store.capabilities.cheap_stat or not _is_brief(array, selection):
+        return None
+    asked = _asked(context, request, array, selection)
+    began = perf_counter()
+    plan = context.service.reader.plan(asked.array, asked.selection, asked.field, asked.dtype)
+    return _reply(context, request, asked, plan, perf_counter() - began)
+
+
+def _asked(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Wanted:
+    asked = wanted(request, array, selection)
+    asked.check(most_bytes(context, asked))
+    return asked
+
+
+def _reply(context: Context, request: Request, asked: Wanted, plan: ReadPlan, seconds: float) -> Representation:
+    array, body = asked.array, _body(context, asked, plan, {"plan": seconds})
     return Representation(
         context,
         asked.etag(plan.tag),
@@ -142,10 +161,15 @@ async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPl
     """
     plan = context.service.reader.plan
     arguments = (asked.array, asked.selection, asked.field, asked.dtype)
-    if touched(asked.selection, asked.array.metadata.grid) <= MOST_READY_CHUNKS:
+    if _is_brief(asked.array, asked.selection):
         return await context.near(asked.array.mount, plan, *arguments)
     async with cancelled_when_gone(request.receive) as cancel:
         return await context.threads.run(plan, *arguments, cancel=cancel)
+
+
+def _is_brief(array: ArrayNode, selection: Selection) -> bool:
+    """Whether a plan looks up a few versions only."""
+    return touched(selection, array.metadata.grid) <= MOST_READY_CHUNKS
 
 
 def most_bytes(context: Context, asked: Wanted) -> int | None:

@@ -42,13 +42,21 @@ class Context:
 
     async def open_array(self, path: str) -> ArrayNode:
         """Also raises `WrongKind`."""
-        node = await self.open_node(path)
-        if isinstance(node, ArrayNode):
-            return node
-        raise WrongKind(node.path, "group", "array")
+        return _array(await self.open_node(path))
+
+    def known_array(self, path: str) -> ArrayNode | None:
+        """`open_array` where nothing has to be waited for; else None."""
+        node = self.service.catalog.open_known(path)
+        return None if node is None else _array(node)
 
     async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
         if mount.store.capabilities.cheap_stat:
             return fn(*args, **kwargs)
         return await self.threads.run(fn, *args, **kwargs)
+
+
+def _array(node: ArrayNode | GroupNode) -> ArrayNode:
+    if isinstance(node, ArrayNode):
+        return node
+    raise WrongKind(node.path, "group", "array")

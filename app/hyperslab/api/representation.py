@@ -9,7 +9,7 @@ from functools import partial
 
 from starlette.types import Send
 
-from hyperslab.api.answers import Kept, Sources
+from hyperslab.api.answers import Given, Identity, Kept, Sources, target_of, what_is_asked
 from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, fits_the_loop, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
@@ -38,6 +38,19 @@ class Representation:
     always: Headers = ((b"cache-control", b"no-cache"),)
     modified: float | None = None
     sources: Sources | None = None
+
+    def at_once(self, identity: Identity, route: str) -> Given | None:
+        """The whole answer to a GET without conditions and ranges, if the event loop can make it in no time and it is
+        worth keeping; it is kept then. Raises what reading raises."""
+        began, body = time.perf_counter(), self.body
+        if self.sources is None or isinstance(body, Produced):
+            return None
+        ready = self._fetch_now(body, ByteRange(0, body.size))
+        if ready is None:
+            return None
+        kept = self._kept(self.sources, self._describing(self.media_type, body.size), route)
+        self.context.answers.keep(identity, kept, ready.data)
+        return Given(kept, ready, time.perf_counter() - began)
 
     async def send(self, request: Request, send: Send) -> None:
         conditions = request.conditions
@@ -92,9 +105,9 @@ class Representation:
         status, headers = 200, self._describing(self.media_type, len(part))
         if ranges:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
-        ready = body.ready(part)
-        if ready is None:
-            ready = await self._fetch(body, part)
+        ready = self._fetch_now(body, part)
+        if ready is None and body.effort is not Effort.LONG:
+            ready = await self.context.threads.run(body.fetch, part)
         if ready is not None:
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200:
@@ -104,15 +117,21 @@ class Representation:
             await self._stream(stream, body.memory, request, send)
 
     def _keep(self, sources: Sources, request: Request, headers: Headers, ready: Ready) -> None:
-        kept = Kept(sources, self.etag, headers, self._validating(), request.scope.get(ROUTE, "other"))
-        self.context.answers.keep(request.scope, kept, ready.data)
+        scope = request.scope
+        asked = what_is_asked(target_of(scope), scope["headers"]) if request.method == "GET" else None
+        if asked is not None:
+            kept = self._kept(sources, headers, scope.get(ROUTE, "other"))
+            self.context.answers.keep(asked.identity, kept, ready.data)
 
-    async def _fetch(self, body: Body, part: ByteRange) -> Ready | None:
-        """The part, where it can be had soon; None where it is better streamed."""
-        effort, threads = body.effort, self.context.threads
-        if effort is Effort.LONG:
-            return None
-        return body.fetch(part) if fits_the_loop(effort, threads) else await threads.run(body.fetch, part)
+    def _kept(self, sources: Sources, headers: Headers, route: str) -> Kept:
+        return Kept(sources, self.etag, headers, self._validating(), route)
+
+    def _fetch_now(self, body: Body, part: ByteRange) -> Ready | None:
+        """The part, where the event loop can have it in no time."""
+        ready = body.ready(part)
+        if ready is None and fits_the_loop(body.effort, self.context.threads):
+            return body.fetch(part)
+        return ready
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
         """Send pieces as they are read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -12,23 +12,29 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 
 Handler = Callable[[Request], Awaitable[Reply]]
 
 READING: Final = ("GET", "HEAD")
 
+PREPARED: Final = "hyperslab.prepared"
+"""In the scope of a request for which `Endpoints.prepare` has made a reply already."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """All resources below ``prefix`` (``/v1/{name}`` or ``/{name}``); the handler answers GET, and HEAD alike.
 
-    ``operations`` describes them for OpenAPI: path templates and the members of their GET operation.
+    ``operations`` describes them for OpenAPI: path templates and the members of their GET operation. ``prepare`` does
+    what the handler does, if nothing has to be waited for; else it gives None.
     """
 
     prefix: str
     handler: Handler
     operations: Mapping[str, Mapping[str, Any]]
+    prepare: Callable[[Request], Representation | None] | None = None
 
     @property
     def name(self) -> str:
@@ -52,8 +58,16 @@ class Endpoints:
             await self._pass_on(scope, receive, send)
             return
         request = Request(scope, receive, endpoint.prefix)
-        reply = await endpoint.handler(request)
+        reply: Reply = scope.pop(PREPARED, None) or await endpoint.handler(request)
         await reply.send(request, send)
+
+    def prepare(self, scope: Scope) -> Representation | None:
+        """The reply to a GET, if it can be made without waiting for anything. Raises what a handler raises."""
+        endpoint = self._by_prefix.get(_front(raw_path(scope)))
+        if endpoint is None or endpoint.prepare is None:
+            return None
+        scope[ROUTE] = endpoint.name
+        return endpoint.prepare(Request(scope, _wait_for_nothing, endpoint.prefix))
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let another route take the method; where none does, say which methods there are."""
@@ -64,6 +78,10 @@ class Endpoints:
         except MethodNotAllowed as error:
             allowed = dict.fromkeys([*READING, *error.allowed, "OPTIONS"])
             raise MethodNotAllowed(scope["method"], list(allowed)) from error
+
+
+async def _wait_for_nothing() -> NoReturn:
+    raise RuntimeError("a reply that is prepared waits for nothing")
 
 
 def _front(path: bytes) -> bytes:

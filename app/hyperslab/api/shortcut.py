@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.answers import Answers, Asked, Given, header_lines, target_of, what_is_asked
-from hyperslab.api.metrics import Metrics
+from hyperslab.api.metrics import ROUTE, Metrics
 from hyperslab.api.reply import Buffer
+from hyperslab.api.representation import Representation
+from hyperslab.api.routing import PREPARED
 
 STATE: Final = "hyperslab.shortcut"
 """Where a server finds the `Shortcut`: a member of the ASGI lifespan's state."""
@@ -47,7 +50,8 @@ class WireAnswer(NamedTuple):
 
 class Shortcut:
     """Outermost middleware; a server that knows it calls `read` and `answer` instead, with no more than a target and
-    headers, and once more with what it has read if it receives the very same bytes (`remember`, `recall`).
+    headers, and once more with what it has read if it receives the very same bytes (`remember`, `recall`). What is not
+    kept, `make` makes, if that is done in no time.
 
     It gives what the whole application would give: CORS, tokens and metrics are those of the layers that it passes by.
     """
@@ -60,12 +64,14 @@ class Shortcut:
         *,
         may_read: Callable[[Pairs], bool],
         cors: Callable[[Pairs], Sequence[tuple[bytes, bytes]]],
+        prepare: Callable[[Scope], Representation | None],
     ) -> None:
         self._app = app
         self._answers = answers
         self._metrics = metrics
         self._may_read = may_read
         self._cors = cors
+        self._prepare = prepare
         self._heads: dict[bytes, Head] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,12 +99,24 @@ class Shortcut:
     def answer(self, head: Head, *, shared: bool) -> WireAnswer | None:
         """The answer to a GET; None where it has to be made. ``shared``: see `Answers.find`."""
         given = self._find(head, shared=shared)
-        if given is None:
+        return None if given is None else _on_the_wire(given, head)
+
+    def make(self, head: Head, scope: Scope) -> WireAnswer | None:
+        """The answer to a GET that is not kept, if it is made without waiting; else None, and what was done so far is
+        in the ``scope``, for the application to go on with."""
+        if head.asked.tags is not None:
             return None
-        kept, ready = given.kept, given.ready
-        if ready is None:
-            return WireAnswer(304, kept.always_lines + head.cors_lines, b"")
-        return WireAnswer(200, kept.lines + header_lines(ready.headers) + head.cors_lines, ready.data)
+        began = perf_counter()
+        try:
+            reply = self._prepare(scope)
+            given = None if reply is None else reply.at_once(head.asked.identity, scope[ROUTE])
+        except Exception:  # which the application meets again, and has a guard around itself
+            return None
+        if given is None:
+            scope[PREPARED] = reply
+            return None
+        self._count(given, perf_counter() - began)
+        return _on_the_wire(given, head)
 
     def remember(self, request: bytes, head: Head) -> None:
         """Next time there is no need to parse these bytes."""
@@ -113,10 +131,19 @@ class Shortcut:
 
     def _find(self, head: Head, *, shared: bool = False) -> Given | None:
         given = self._answers.find(head.asked, shared=shared)
-        if given is None:
-            return None
-        self._metrics.count((given.kept.route, "GET", given.status), seconds=given.seconds, nbytes=len(given.body))
+        if given is not None:
+            self._count(given, given.seconds)
         return given
+
+    def _count(self, given: Given, seconds: float) -> None:
+        self._metrics.count((given.kept.route, "GET", given.status), seconds=seconds, nbytes=len(given.body))
+
+
+def _on_the_wire(given: Given, head: Head) -> WireAnswer:
+    kept, ready = given.kept, given.ready
+    if ready is None:
+        return WireAnswer(304, kept.always_lines + head.cors_lines, b"")
+    return WireAnswer(200, kept.lines + header_lines(ready.headers) + head.cors_lines, ready.data)
 
 
 def _may_be_kept(scope: Scope) -> bool:

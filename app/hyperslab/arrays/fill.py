@@ -74,10 +74,8 @@ class Filler:
     def effort(self, plan: ReadPlan) -> float:
         """About what reading takes once the stored bytes are in memory: in bytes that LZ4 makes in the same time."""
         metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
-        if (
-            self._caching(plan) is not Caching.NEVER or first is None
-        ):  # cached ones are decoded whole: the second time that a part
-            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort  # is asked for
+        if self._caching(plan) is not Caching.NEVER or first is None:  # what is cached is decoded whole
+            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
         return plan.touched * Piece(plan.array, first).effort()
 
     def pool(self, array: ArrayNode) -> WorkerPool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.chunks import ChunkCache, NDArray
+from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.fill import LARGEST_SLAB, Filler, enters_midway, row_nbytes
 from hyperslab.arrays.limits import check_chunk_count
@@ -104,13 +104,13 @@ class Reader:
 
     def count_cached(self, plan: ReadPlan) -> int:
         """How many of the chunks touched need no I/O: cached ones, and ones known to be absent."""
-        if plan.versions is None:
-            return 0
-        array = plan.array
-        return sum(
-            version is None or self.cache.holds((array.mount.name, array.chunk_key(coords), array.data_id), version)
-            for coords, version in plan.versions.items()
-        )
+        return 0 if plan.versions is None else sum(self._are_cached(plan))
+
+    def _are_cached(self, plan: ReadPlan | PointsPlan) -> Iterator[bool]:
+        """For each chunk whose version is known, whether it needs no I/O."""
+        array, holds = plan.array, self.cache.holds
+        for coords, version in (plan.versions or {}).items():
+            yield version is None or holds(cache_key(array, array.chunk_key(coords)), version)
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
         """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together.
@@ -154,7 +154,7 @@ class Reader:
 
     def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
         """The whole answer where every chunk is cached or absent, without any I/O; else None."""
-        if plan.versions is None:
+        if plan.versions is None or not all(self._are_cached(plan)):  # so that what `read` will count is counted once
             return None
         out = np.empty(plan.shape, plan.dtype)
         return out if self._filler.read_cached(plan, out, cost or ReadCost()) else None

@@ -6,15 +6,16 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api import openapi
-from hyperslab.api.array_reply import PARAMETERS, array_reply
+from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
 from hyperslab.api.context import Context
 from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import stored_reply
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.indexing import Selection, normalise
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound
 
 PREFIX: Final = "/v1/chunk"
@@ -32,7 +33,9 @@ def endpoint(context: Context) -> Endpoint:
         [openapi.PATH, openapi.CHUNK, *openapi.FORMS],
         openapi.VALUES,
     )
-    return Endpoint(PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation})
+    return Endpoint(
+        PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation}, partial(prepare, context)
+    )
 
 
 async def get_chunk(context: Context, request: Request) -> Reply:
@@ -43,8 +46,21 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     coords = parse_coords(array, text)
     if request.query.text("format") == _STORED:
         return await _get_stored(context, request, array, coords)
-    bounds = array.metadata.grid.bounds(coords)
-    return await array_reply(context, request, array, normalise(bounds, array.metadata.shape))
+    return await array_reply(context, request, array, _selection(array, coords))
+
+
+def prepare(context: Context, request: Request) -> Representation | None:
+    """See `Endpoint`."""
+    request.query.only(_KNOWN)
+    path, _, text = request.tail.rpartition("/")
+    array = context.known_array(path)
+    if array is None or request.query.text("format") == _STORED:
+        return None
+    return prepared_reply(context, request, array, _selection(array, parse_coords(array, text)))
+
+
+def _selection(array: ArrayNode, coords: Coords) -> Selection:
+    return normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
 
 
 def parse_coords(array: ArrayNode, text: str) -> Coords:

@@ -6,12 +6,14 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api import openapi
-from hyperslab.api.array_reply import PARAMETERS, array_reply
+from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
 from hyperslab.api.context import Context
 from hyperslab.api.reply import Reply
+from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.engine.indexing import normalise
+from hyperslab.wire import SelectionItem
 
 PREFIX: Final = "/v1/slice"
 
@@ -27,13 +29,25 @@ def endpoint(context: Context) -> Endpoint:
         [openapi.PATH, openapi.SELECT, *openapi.FORMS],
         openapi.VALUES,
     )
-    return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation})
+    return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation}, partial(prepare, context))
 
 
 async def get_slice(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
-    query = request.query
-    query.only(_KNOWN)
-    items = query.selection()
+    items = _items(request)
     array = await context.open_array(request.tail)
     return await array_reply(context, request, array, normalise(items, array.metadata.shape))
+
+
+def prepare(context: Context, request: Request) -> Representation | None:
+    """See `Endpoint`."""
+    items = _items(request)
+    array = context.known_array(request.tail)
+    if array is None:
+        return None
+    return prepared_reply(context, request, array, normalise(items, array.metadata.shape))
+
+
+def _items(request: Request) -> tuple[SelectionItem, ...]:
+    request.query.only(_KNOWN)
+    return request.query.selection()
