@@ -18,8 +18,8 @@ class Protocol(HttpToolsProtocol):
     """Writes an answer that is kept, or made in no time, as soon as the head of a request is parsed: no task and no
     messages. A request that has come before, byte by byte, is not even parsed.
 
-    Everything else goes the way of its parent: what takes longer, other methods, the last request of a connection,
-    requests that wait for an earlier answer, clients that are slow to take theirs.
+    Everything else goes the way of its parent: what takes longer, other methods and versions, the last request of a
+    connection, requests that wait for an earlier answer, clients that are slow to take theirs.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,7 +38,7 @@ class Protocol(HttpToolsProtocol):
         if shortcut is not None and head is not None:
             found = shortcut.answer(head, shared=True)
             if found is not None:
-                self._write(found, head, _VERSION)
+                self._write(found, head)
                 return
         self._completed, self._recalled = 0, head
         super().data_received(data)
@@ -78,7 +78,7 @@ class Protocol(HttpToolsProtocol):
             found = self._make(shortcut, head)
         if head is None or found is None:
             return False
-        self._write(found, head, self.parser.get_http_version())
+        self._write(found, head)
         return True
 
     def _make(self, shortcut: Shortcut, head: Head) -> WireAnswer | None:
@@ -98,7 +98,7 @@ class Protocol(HttpToolsProtocol):
         parser = self.parser
         if parser.get_method() != _GET or not parser.should_keep_alive() or parser.should_upgrade():
             return False
-        return not self._is_busy()
+        return parser.get_http_version() == _VERSION and not self._is_busy()
 
     def _is_busy(self) -> bool:
         """Whether an answer is under way, or the client has not yet taken what was written."""
@@ -107,11 +107,11 @@ class Protocol(HttpToolsProtocol):
 
     def _was_one_request(self) -> bool:
         """Whether the data received were one whole request, and no part of another."""
-        return self._completed == 1 and self._is_between and self.parser.get_http_version() == _VERSION
+        return self._completed == 1 and self._is_between
 
-    def _write(self, found: WireAnswer, asked: Head, version: str) -> None:
+    def _write(self, found: WireAnswer, asked: Head) -> None:
         if self.access_log:
-            self._log(asked.target, version, found.status)
+            self._log(asked.target, found.status)
         head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"\r\n"))
         self.transport.writelines((head, found.body) if found.body else (head,))
         self.on_response_complete()
@@ -123,7 +123,7 @@ class Protocol(HttpToolsProtocol):
             self._usual = headers, header_lines(headers)
         return self._usual[1]
 
-    def _log(self, target: bytes, version: str, status: int) -> None:
+    def _log(self, target: bytes, status: int) -> None:
         """As the parent does, whose formatter takes these arguments apart."""
         client = "{}:{}".format(*self.client) if self.client else ""
-        self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", target.decode("latin-1"), version, status)
+        self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", target.decode("latin-1"), _VERSION, status)
