@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -17,6 +17,14 @@ from hyperslab.errors import BadBody, UnsupportedMediaType
 from hyperslab.wire import ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW
 
 _KINDS = (RAW, NPY, JSON, OBJECTS)
+
+
+class _Units(NamedTuple):
+    """What a body is counted in: so many there are, and so many an item of the array has."""
+
+    number: int
+    each: int
+    name: str
 
 
 def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
@@ -34,11 +42,11 @@ def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: 
         shape = _with_rows(array, axis, _json_rows(body, array, axis))
     elif metadata.dtype.is_object:
         items = unpack(body)
-        wanted = target(array, _shape_of(request, array, axis, nested=(len(items), 1, "objects")), None)
+        wanted = target(array, _shape_of(request, array, axis, _Units(len(items), 1, "objects")), None)
         check_headers(request, wanted)
         return as_objects(items, wanted.codecs).reshape(wanted.shape)
     else:
-        shape = _shape_of(request, array, axis, nested=(len(body), metadata.itemsize, "bytes"))
+        shape = _shape_of(request, array, axis, _Units(len(body), metadata.itemsize, "bytes"))
     return parse_values(request, body, target(array, shape, None))
 
 
@@ -47,13 +55,13 @@ def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:
     return (*shape[:axis], rows, *shape[axis + 1 :])
 
 
-def _shape_of(request: Request, array: ArrayNode, axis: int, *, nested: tuple[int, int, str]) -> tuple[int, ...]:
-    """The shape of so many units, of which an item of the array has some."""
-    count, each, unit = nested
-    row = prod(_with_rows(array, axis, 1)) * each
-    if count % row if row else count:
-        raise BadBody(f"a body to append has whole rows, in {unit}", f"a multiple of {row}" if row else 0, count)
-    return _with_rows(array, axis, count // row if row else _stated_rows(request, array, axis))
+def _shape_of(request: Request, array: ArrayNode, axis: int, units: _Units) -> tuple[int, ...]:
+    """The shape of whole rows."""
+    row = prod(_with_rows(array, axis, 1)) * units.each
+    if units.number % row if row else units.number:
+        expected = f"a multiple of {row}" if row else 0
+        raise BadBody(f"a body to append has whole rows, in {units.name}", expected, units.number)
+    return _with_rows(array, axis, units.number // row if row else _stated_rows(request, array, axis))
 
 
 def _stated_rows(request: Request, array: ArrayNode, axis: int) -> int:
