@@ -145,9 +145,9 @@ class TestFaults:
             with pytest.raises(kind):
                 read()
 
-    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(0.5), Truncate(1_000)], ids=str)
+    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(2.5), Truncate(1_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, proxy: FaultProxy, fault: Fault) -> None:
-        store = web(proxy.url, timeout=0.2)
+        store = web(proxy.url, timeout=1.0)  # which an honest answer does not take on a busy machine either
         proxy.inject(fault)
 
         stored = store.get("k")
