@@ -434,6 +434,26 @@ def test_what_takes_long_is_planned_once(folder: Path) -> None:
     assert server.store.looked_up == 4  # three documents and a chunk
 
 
+def test_the_time_that_preparing_takes_is_counted(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed(server.url, "/v1/slice/data/large?select=0")
+    plan = server.service.reader.plan
+
+    def take_long(*args: Any) -> Any:
+        time.sleep(0.2)
+        return plan(*args)
+
+    monkeypatch.setattr(server.service.reader, "plan", take_long)
+    before = _seconds(server.url)
+    request(server.url, "/v1/slice/data/large?select=::2&format=json")  # text is made in a thread
+
+    assert _seconds(server.url) - before > 0.2
+
+
+def _seconds(url: str) -> float:
+    found = re.search(r'hyperslab_request_seconds_sum\{route="slice"\} (\S+)', _metrics(url))
+    return float(found[1]) if found else 0.0
+
+
 def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
     warmed(server.url, "/v1/slice/data/a?select=0,0")  # the array is known then, and one of its chunks
     before = server.service.cache.stats()

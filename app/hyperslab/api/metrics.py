@@ -20,6 +20,8 @@ from hyperslab.cache import CacheStats
 
 ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
+BEGAN: Final = "hyperslab.began"
+"""In the scope of a request on which somebody has worked before: since when (`time.perf_counter`)."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NOBODY_THERE = 499
@@ -100,7 +102,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = perf_counter()
+        began = scope.get(BEGAN) or perf_counter()
         status, nbytes = _NOBODY_THERE, 0
 
         async def send_and_count(message: Message) -> None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.answers import Answers, Asked, Given, header_lines, target_of, what_is_asked
-from hyperslab.api.metrics import ROUTE, Metrics
+from hyperslab.api.metrics import BEGAN, ROUTE, Metrics
 from hyperslab.api.reply import Buffer
 from hyperslab.api.representation import Representation
 from hyperslab.api.routing import PREPARED
@@ -113,7 +113,7 @@ class Shortcut:
         except Exception:  # which the application meets again, and has a guard around itself
             return None
         if given is None:
-            scope[PREPARED] = reply
+            scope[PREPARED], scope[BEGAN] = reply, began
             return None
         self._count(given, perf_counter() - began)
         return _on_the_wire(given, head)
