@@ -307,6 +307,16 @@ def test_put_into_a_store_that_is_read_only_is_refused(
     assert "read-only" in only_line(capsys.readouterr().err)
 
 
+def test_a_process_of_the_service_looks_for_cycles_seldom() -> None:
+    code = (
+        "import gc; from hyperslab.server import application; from hyperslab.settings import Settings; "
+        "application(Settings()); print(gc.isenabled(), gc.get_threshold()[0] > 10_000, gc.get_freeze_count() > 10_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.split() == ["True", "True", "True"]
+
+
 def test_a_service_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -16,10 +17,13 @@ from uvicorn.supervisors import Multiprocess
 
 from hyperslab.settings import Settings, hand_down
 
-APPLICATION: Final = "hyperslab.asgi:create_app"
+APPLICATION: Final = "hyperslab.server:application"
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
 MEMORY: Final = "/dev/shm"
+_COLLECT_EVERY: Final = (20_000, 20, 50)
+"""How often the collector of cycles looks at what is new, and at what is older. A request makes hundreds of objects and
+leaves no cycles, so nearly all that the collector does by default is to look in vain."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -67,15 +71,27 @@ def _metrics_folder(settings: Settings) -> Iterator[Path]:
 
 
 def _serve_here(settings: Settings, listener: socket.socket) -> bool:
-    from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
-
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        server = uvicorn.Server(_config(settings, create_app(settings)))
+        server = uvicorn.Server(_config(settings, application(settings)))
         server.run(sockets=[listener])
     except KeyboardInterrupt:  # uvicorn repeats the signal when it has shut down, and this is a good end
         return True
     return server.started
+
+
+def application(settings: Settings | None = None) -> Any:
+    """What a process of `serve` runs: the application, in a process that does nothing else.
+
+    Raises `BadSettings` and `BadDefinition`.
+    """
+    from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
+
+    app = create_app(settings)
+    gc.collect()
+    gc.freeze()  # what is there now stays
+    gc.set_threshold(*_COLLECT_EVERY)
+    return app
 
 
 def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:

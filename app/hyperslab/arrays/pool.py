@@ -53,8 +53,7 @@ class WorkerPool:
             if not helper.cancel():  # it has started, perhaps ended
                 helper.result()
         run.let_go()
-        if run.errors:
-            raise run.errors[0]
+        _raise_first(run.errors)
         if cancel is not None:
             cancel.check()
 
@@ -87,12 +86,11 @@ class WorkerPool:
                     else:
                         work(item)
                 run.work_on_rest()
-            for future in under_way:
-                if not future.cancel():
-                    future.result()
+            _raise_first([future.exception() for future in under_way if not future.cancel()])
         finally:
             run.let_go()
             wait([future for future in under_way if not future.cancel()])
+            under_way.clear()
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
@@ -135,7 +133,7 @@ class _Run(Generic[T]):
         self._work = work
         self._cancel = cancel
         self._lock = Lock()
-        self.errors: list[BaseException] = []
+        self.errors: list[BaseException | None] = []
 
     def let_go(self) -> None:
         """Hold on to nothing: helpers that were called off stay in the pool's queue, and this run with them, until a
@@ -190,6 +188,18 @@ class _Relay(Generic[T]):
         """As `_Run.let_go`."""
         self.waiting.clear()
         self._work = _nothing
+
+
+def _raise_first(errors: list[BaseException | None]) -> None:
+    """Raise the first of them, if there is one, and hold on to none: an error holds the frames that it came through,
+    and all that was read in them."""
+    first = next(filter(None, errors), None)
+    errors.clear()
+    try:
+        if first is not None:
+            raise first
+    finally:
+        del first
 
 
 def _nothing(_: object) -> None:

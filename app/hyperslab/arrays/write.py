@@ -275,6 +275,8 @@ def write_chunks(
     try:
         reader.pool(array).each(chunks, len(chunks), one, cancel)
     except HyperslabError as error:
+        if not written and not isinstance(error, StoreError):
+            raise
         raise _with_progress(array, error, written, (coords for coords, _ in chunks)) from error
     return len(written)
 
@@ -287,8 +289,6 @@ def _with_progress(
     failed = [array.chunk_key(coords) for coords in every if coords not in done][:_MOST_KEYS_NAMED]
     if isinstance(error, StoreError):
         return type(error)(error.store, error.key, error.reason, stored, failed)
-    if not stored:
-        return error
     return PartlyWritten(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
 
 

@@ -98,12 +98,14 @@ class VersionedCache(Generic[V]):
             if value is not None:
                 return value, True
             flight, leads = self._join(key, version)
-            if leads:
-                return self._lead(key, version, flight, loader), False
             try:
-                return flight.result(), True
+                return (self._lead(key, version, flight, loader), False) if leads else (flight.result(), True)
             except Cancelled:
+                if leads:
+                    raise
                 continue  # the leader's client has left, ours has not
+            finally:
+                del flight  # the error in it holds this frame
 
     def stats(self) -> CacheStats:
         with self._lock:
@@ -124,6 +126,7 @@ class VersionedCache(Generic[V]):
         except BaseException as error:
             self._land(key, version)
             flight.set_exception(error)
+            del flight
             raise
         self._land(key, version)
         flight.set_result(value)
