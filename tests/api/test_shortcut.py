@@ -464,12 +464,16 @@ def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
     assert (after.misses - before.misses, after.hits - before.hits) == (1, 1)
 
 
-def test_damage_that_is_met_at_once_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
-    warmed(bare.url, SLICE)
-    chunk = folder / "a" / "0.0"
+def damage(chunk: Path) -> None:
+    """Break a file so that its version does not tell."""
     before = chunk.stat()
     chunk.write_bytes(b"\0" * before.st_size)
     os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_damage_that_is_met_at_once_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
+    warmed(bare.url, SLICE)
+    damage(folder / "a" / "0.0")
 
     answer = request(bare.url, "/v1/slice/data/a?select=1,1")
 
@@ -502,10 +506,7 @@ def test_without_memory_the_plan_is_kept_and_the_body_read_each_time(bare: Runni
 
 def test_damage_behind_a_kept_plan_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
     warmed(bare.url, SLICE)
-    chunk = folder / "a" / "0.0"
-    before = chunk.stat()
-    chunk.write_bytes(b"\0" * before.st_size)
-    os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))
+    damage(folder / "a" / "0.0")
 
     answer = request(bare.url, SLICE)
 
