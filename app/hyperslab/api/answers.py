@@ -98,7 +98,7 @@ class Kept:
 
 
 class Given(NamedTuple):
-    """A kept answer that still holds, made ready in ``seconds``; ``ready`` is None where the client has it (304)."""
+    """A kept answer that holds, made ready in ``seconds``; ``ready`` is None where the client has it (304)."""
 
     kept: Kept
     ready: Ready | None

@@ -39,10 +39,10 @@ class Representation:
     modified: float | None = None
     sources: Sources | None = None
 
-    def at_once(self, identity: Identity, route: str) -> Given | None:
+    def at_once(self, identity: Identity, route: str, began: float) -> Given | None:
         """The whole answer to a GET without conditions and ranges, if the event loop can make it in no time and it is
-        worth keeping; it is kept then. Raises what reading raises."""
-        began, body = time.perf_counter(), self.body
+        worth keeping; it is kept then. ``began``: when work on it did. Raises what reading raises."""
+        body = self.body
         if self.sources is None or isinstance(body, Produced):
             return None
         ready = self._fetch_now(body, ByteRange(0, body.size))

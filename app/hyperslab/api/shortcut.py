@@ -109,13 +109,13 @@ class Shortcut:
         began = perf_counter()
         try:
             reply = self._prepare(scope)
-            given = None if reply is None else reply.at_once(head.asked.identity, scope[ROUTE])
+            given = None if reply is None else reply.at_once(head.asked.identity, scope[ROUTE], began)
         except Exception:  # which the application meets again, and has a guard around itself
             return None
         if given is None:
             scope[PREPARED], scope[BEGAN] = reply, began
             return None
-        self._count(given, perf_counter() - began)
+        self._count(given)
         return _on_the_wire(given, head)
 
     def remember(self, request: bytes, head: Head) -> None:
@@ -132,11 +132,11 @@ class Shortcut:
     def _find(self, head: Head, *, shared: bool = False) -> Given | None:
         given = self._answers.find(head.asked, shared=shared)
         if given is not None:
-            self._count(given, given.seconds)
+            self._count(given)
         return given
 
-    def _count(self, given: Given, seconds: float) -> None:
-        self._metrics.count((given.kept.route, "GET", given.status), seconds=seconds, nbytes=len(given.body))
+    def _count(self, given: Given) -> None:
+        self._metrics.count((given.kept.route, "GET", given.status), seconds=given.seconds, nbytes=len(given.body))
 
 
 def _on_the_wire(given: Given, head: Head) -> WireAnswer:
