@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from hyperslab.api.answers import header_lines
-from hyperslab.api.shortcut import ASKED, STATE, Head, Shortcut, WireAnswer
+from hyperslab.api.shortcut import ASKED, LATER, STATE, Head, Shortcut, WireAnswer
 
 _GET: Final = b"GET"
 _VERSION: Final = "1.1"
@@ -75,6 +75,9 @@ class Protocol(HttpToolsProtocol):
         self._kept = None if found is None else head
         self._scope[ASKED] = True
         if head is not None and found is None:
+            if shortcut.only_waits(head):
+                self._scope[LATER] = head
+                return False
             found = self._make(shortcut, head)
         if head is None or found is None:
             return False

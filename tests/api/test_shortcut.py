@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import zarr
+from numcodecs import Blosc
 from starlette.types import Receive, Scope, Send
 
 from hyperslab.api.answers import GRACE, Answers, Asked, Kept, Sources
@@ -28,7 +29,8 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import HookedStore, RawAnswer, Running, request, running, write_array
+from tests.api.support import HookedStore, RawAnswer, Running, WatchedStore, request, running, write_array
+from tests.arrays.support import age, zarr_array
 from tests.server import running_server, served
 
 SLICE = "/v1/slice/data/a?select=0:5,0:5"
@@ -598,3 +600,50 @@ def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_m
         assert [answers.find(ASKED) for _ in range(3)] == [None, None, None]
 
     in_turns(turn)
+
+
+@pytest.mark.parametrize("given", ["kept", "new"])
+def test_many_who_want_something_brief_at_once_are_all_served(
+    tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has to wait for its turn of the event loop; no thread is asked."""
+    values = np.random.default_rng(5).integers(0, 9, (8, 32_768)).astype("<i4")
+    zarr_array(tmp_path, values, (1, 32_768), compressors=Blosc())
+    age(tmp_path)
+    starts = [100 * number if given == "new" else 0 for number in range(20)]
+    store, all_sent, waited = WatchedStore(tmp_path), threading.Event(), []
+    turn = Threads.turn
+
+    async def turn_noted(self: Threads) -> None:
+        waited.append(1)
+        await turn(self)
+
+    def until_all_are_sent() -> None:
+        assert all_sent.wait(30)
+
+    async def no_thread(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a thread was asked")
+
+    monkeypatch.setattr("hyperslab.api.threads._TURN_SECONDS", 0.0)
+    service = build([MountedStore("data", store)], cache_bytes=0)
+    with served(create_app(service, ApiOptions(answer_cache_bytes=0))) as url, ExitStack() as connections:
+        parts = urlsplit(url)
+        peers = [
+            connections.enter_context(socket.create_connection((parts.hostname, parts.port or 0), timeout=30))
+            for _ in starts
+        ]
+        warmed(url, "/v1/slice/data/a?select=:,0:100")
+        monkeypatch.setattr(Threads, "turn", turn_noted)
+        monkeypatch.setattr(Threads, "run", no_thread)
+        store.before_read = until_all_are_sent
+        for peer, start in zip(peers, starts, strict=True):
+            peer.sendall(asking(f"/v1/slice/data/a?select=:,{start}:{start + 100}"))
+        all_sent.set()
+        for peer, start in zip(peers, starts, strict=True):
+            body = values[:, start : start + 100].tobytes()
+            received = b""
+            while not received.endswith(body):
+                received += peer.recv(1 << 16)
+            assert received.startswith(b"HTTP/1.1 200 OK")
+
+    assert len(waited) > len(starts) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from numcodecs import Blosc
 
+from hyperslab.api import threads as threads_module
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads
@@ -19,6 +21,15 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from tests.api.support import WatchedStore
 from tests.arrays.support import age, zarr_array
+
+LONGER = 0.002
+"""Seconds: more than a turn has to spare."""
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 class TestSpareTime:
@@ -32,32 +43,74 @@ class TestSpareTime:
 
         asyncio.run(play())
 
-    def test_is_there_once_a_turn(self) -> None:
+    def test_is_there_for_a_moment_in_each_turn(self) -> None:
         async def scene(threads: Threads) -> None:
-            assert threads.spare()
-            assert not threads.spare()
-            await asyncio.sleep(0)
-            assert threads.spare()
+            for _ in range(3):
+                assert threads.spare()
+                spin(LONGER)
+                assert not threads.spare()
+                await asyncio.sleep(0)
 
         self.run(scene)
 
-    def test_is_not_there_while_a_thread_works(self) -> None:
+    def test_is_there_for_several_who_need_little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(threads_module, "_TURN_SECONDS", 30.0)
+
         async def scene(threads: Threads) -> None:
-            done = threading.Event()
-            working = asyncio.create_task(threads.run(done.wait, 30))
-            await asyncio.sleep(0)
-            assert not threads.spare()
-            done.set()
-            await working
-            assert threads.spare()
+            assert all(threads.spare() for _ in range(10))
 
         self.run(scene)
 
-    def test_is_there_after_work_that_failed(self) -> None:
+    def test_is_waited_for_in_the_order_of_coming(self) -> None:
+        done: list[int] = []
+        turns: list[int] = []
+
         async def scene(threads: Threads) -> None:
-            with pytest.raises(ZeroDivisionError):
-                await threads.run(lambda: 1 // 0)
-            assert threads.spare()
+            async def work(number: int) -> None:
+                await threads.turn()
+                done.append(number)
+                turns.append(turn)
+                spin(LONGER)
+
+            turn = 0
+            working = [asyncio.create_task(work(number)) for number in range(5)]
+            while not all(task.done() for task in working):
+                turn += 1
+                await asyncio.sleep(0)
+
+        self.run(scene)
+
+        assert done == [0, 1, 2, 3, 4]
+        assert len(set(turns)) == 5
+
+    def test_who_comes_later_does_not_overtake(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(threads_module, "_TURN_SECONDS", 0.0)
+
+        async def scene(threads: Threads) -> None:
+            async def take() -> None:
+                assert threads.spare()
+
+            async def come_late() -> None:
+                monkeypatch.setattr(threads_module, "_TURN_SECONDS", 30.0)  # there is time, and somebody waits for it
+                assert not threads.spare()
+
+            await asyncio.gather(take(), threads.turn(), come_late())
+
+        self.run(scene)
+
+    def test_who_waits_no_longer_is_passed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(threads_module, "_TURN_SECONDS", 0.0)
+
+        async def scene(threads: Threads) -> None:
+            async def take() -> None:
+                assert threads.spare()
+
+            async def leave() -> None:
+                gone.cancel()
+
+            taking, gone, patient, leaving = map(asyncio.create_task, (take(), threads.turn(), threads.turn(), leave()))
+            await asyncio.wait_for(asyncio.gather(taking, patient, leaving), 30)
+            assert gone.cancelled()
 
         self.run(scene)
 
@@ -100,8 +153,9 @@ class TestReads:
     def test_one_alone_is_read_by_the_event_loop(self, store: WatchedStore) -> None:
         assert self.readers(store, self.ROWS) == {0}
 
-    def test_of_two_at_once_a_thread_reads_one(self, store: WatchedStore) -> None:
-        readers = self.readers(store, self.ROWS, self.MORE)
+    def test_several_at_once_are_read_by_it_one_after_the_other(
+        self, store: WatchedStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(threads_module, "_TURN_SECONDS", 0.0)
 
-        assert len(readers) == 2
-        assert 0 in readers
+        assert self.readers(store, self.ROWS, self.MORE) == {0}

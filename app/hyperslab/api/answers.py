@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-from hyperslab.api.bodies import Ready, Rereadable, fits_the_loop
+from hyperslab.api.bodies import Effort, Ready, Rereadable, fits_the_loop
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.params import raw_path
 from hyperslab.api.reply import Buffer, Headers
@@ -140,11 +140,11 @@ class Answers:
             if len(data) <= _LARGEST and self._bodies.limit:
                 self._bodies.put(identity, kept.etag, data, len(data) + _OVERHEAD)
 
-    def find(self, asked: Asked, *, shared: bool = False) -> Given | None:
+    def find(self, asked: Asked, *, shared: bool = False, waited: bool = False) -> Given | None:
         """What answers a GET; None where the answer has to be made.
 
         ``shared``: a look-up of the same turn of the event loop will do. Only for a request whose first byte was there
-        when the turn began.
+        when the turn began. ``waited``: the caller has waited for its `turn`.
         """
         identity, tags = asked
         kept = self._kept.get(identity, "")
@@ -153,12 +153,22 @@ class Answers:
         began = perf_counter()
         data = self._bodies.get(identity, kept.etag) if self._bodies.limit and tags is None else None
         if tags is None and data is None:
-            return self._read(identity, kept, shared=shared, began=began)
+            return self._read(identity, kept, shared=shared, waited=waited, began=began)
         if not self._still_holds(identity, kept, len(kept.sources.keys), shared=shared):
             return None
         if data is not None:
             return Given(kept, _again(data, kept.sources, began), perf_counter() - began)
         return Given(kept, None, perf_counter() - began) if tags == kept.tag else None
+
+    def only_waits(self, asked: Asked) -> bool:
+        """Whether `find` gave nothing only because the event loop had done enough in its turn."""
+        kept = self._kept.get(asked.identity, "") if asked.tags is None else None
+        body = None if kept is None else kept.sources.body
+        return body is not None and body.effort is Effort.BRIEF
+
+    async def turn(self) -> None:
+        """Wait until the event loop may read what `only_waits`."""
+        await self._threads.turn()
 
     def _still_holds(self, identity: Identity, kept: Kept, count: int, *, shared: bool) -> bool:
         """Whether neither the first ``count`` of its sources have changed nor its age asks for a new one."""
@@ -174,10 +184,10 @@ class Answers:
             self._turn.note(identity, kept)
         return True
 
-    def _read(self, identity: Identity, kept: Kept, *, shared: bool, began: float) -> Given | None:
+    def _read(self, identity: Identity, kept: Kept, *, shared: bool, waited: bool, began: float) -> Given | None:
         """The answer with its body read anew, if the event loop can do that."""
         sources, body = kept.sources, kept.sources.body
-        if body is None or not fits_the_loop(body.effort, self._threads):
+        if body is None or not (waited or fits_the_loop(body.effort, self._threads)):
             return None
         count = sources.documents if body.verifies else len(sources.keys)
         if not self._still_holds(identity, kept, count, shared=shared):

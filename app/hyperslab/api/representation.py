@@ -105,9 +105,7 @@ class Representation:
         status, headers = 200, self._describing(self.media_type, len(part))
         if ranges:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
-        ready = self._fetch_now(body, part)
-        if ready is None and body.effort is not Effort.LONG:
-            ready = await self.context.threads.run(body.fetch, part)
+        ready = body.ready(part) or await self._fetch(body, part)
         if ready is not None:
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200:
@@ -132,6 +130,17 @@ class Representation:
         if ready is None and fits_the_loop(body.effort, self.context.threads):
             return body.fetch(part)
         return ready
+
+    async def _fetch(self, body: Body, part: ByteRange) -> Ready | None:
+        """The part, unless it takes so long that it is better streamed."""
+        effort, threads = body.effort, self.context.threads
+        if effort is Effort.LONG:
+            return None
+        if effort is Effort.SHORT:
+            return await threads.run(body.fetch, part)
+        if effort is Effort.BRIEF:
+            await threads.turn()
+        return body.fetch(part)
 
     async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
         """Send pieces as they are read.

@@ -20,6 +20,9 @@ STATE: Final = "hyperslab.shortcut"
 ASKED: Final = "hyperslab.asked"
 """In the scope of a request for which the server has called `Shortcut.answer` in vain."""
 
+LATER: Final = "hyperslab.later"
+"""In the scope of one that `Shortcut.only_waits`: its `Head`."""
+
 _MOST_HEADS: Final = 4096
 _LONGEST_HEAD: Final = 2048
 
@@ -77,8 +80,8 @@ class Shortcut:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             scope.get("state", {})[STATE] = self
-        head = self.read(target_of(scope), scope["headers"]) if _may_be_kept(scope) else None
-        given = None if head is None else self._find(head)
+        head = self._head_of(scope)
+        given = None if head is None else await self._find_in_turn(head, again=LATER in scope)
         if head is None or given is None:
             await self._app(scope, receive, send)
             return
@@ -87,6 +90,15 @@ class Shortcut:
         headers = [*described, *given.cost, *head.cors]
         await send({"type": "http.response.start", "status": given.status, "headers": headers})
         await send({"type": "http.response.body", "body": given.body})
+
+    def _head_of(self, scope: Scope) -> Head | None:
+        """What may be kept of what is asked for."""
+        if LATER in scope:
+            later: Head = scope[LATER]
+            return later
+        if scope["type"] != "http" or scope["method"] != "GET" or ASKED in scope:
+            return None
+        return self.read(target_of(scope), scope["headers"])
 
     def read(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Head | None:
         """The head of a GET; None where it is none that `answer` could answer."""
@@ -100,6 +112,10 @@ class Shortcut:
         """The answer to a GET; None where it has to be made. ``shared``: see `Answers.find`."""
         given = self._find(head, shared=shared)
         return None if given is None else _on_the_wire(given, head)
+
+    def only_waits(self, head: Head) -> bool:
+        """See `Answers.only_waits`: then the request is for the application, with its head as `LATER`."""
+        return self._answers.only_waits(head.asked)
 
     def make(self, head: Head, scope: Scope) -> WireAnswer | None:
         """The answer to a GET that is not kept, if it is made without waiting; else None, and what was done so far is
@@ -129,6 +145,19 @@ class Shortcut:
         """What was read from the same bytes: as tokens and origins are those of the whole run, it still holds."""
         return self._heads.get(request)
 
+    async def _find_in_turn(self, head: Head, *, again: bool) -> Given | None:
+        """What answers a GET, perhaps after some turns of the event loop; ``again``: there was nothing at once."""
+        given = None if again else self._find(head)
+        if given is not None or not self._answers.only_waits(head.asked):
+            return given
+        began = perf_counter()
+        await self._answers.turn()
+        given = self._answers.find(head.asked, waited=True)
+        if given is not None:
+            given = given._replace(seconds=perf_counter() - began)
+            self._count(given)
+        return given
+
     def _find(self, head: Head, *, shared: bool = False) -> Given | None:
         given = self._answers.find(head.asked, shared=shared)
         if given is not None:
@@ -144,7 +173,3 @@ def _on_the_wire(given: Given, head: Head) -> WireAnswer:
     if ready is None:
         return WireAnswer(304, kept.always_lines + head.cors_lines, b"")
     return WireAnswer(200, kept.lines + header_lines(ready.headers) + head.cors_lines, ready.data)
-
-
-def _may_be_kept(scope: Scope) -> bool:
-    return bool(scope["type"] == "http" and scope["method"] == "GET" and ASKED not in scope)

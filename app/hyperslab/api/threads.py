@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from time import perf_counter
+from typing import Final, ParamSpec, TypeVar
 
 from starlette.types import Receive
 
@@ -15,36 +17,58 @@ from hyperslab.arrays.cost import Cancel
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_TURN_SECONDS: Final = 0.001
+
 
 class Threads:
     """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them."""
 
     def __init__(self, width: int) -> None:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
-        self._running = 0
-        self._spent = False
+        self._began: float | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function without blocking the loop."""
-        self._running += 1
-        try:
-            if kwargs:
-                return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: fn(*args, **kwargs))
-            return await asyncio.get_running_loop().run_in_executor(self._pool, fn, *args)
-        finally:
-            self._running -= 1
+        loop = asyncio.get_running_loop()
+        if kwargs:
+            return await loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+        return await loop.run_in_executor(self._pool, fn, *args)
 
     def spare(self) -> bool:
-        """Whether the loop may do something brief itself that would else take a trip to a thread: while no thread works
-        for it, and once in each of its turns. Several that come in together are better done side by side."""
-        if self._running or self._spent:
+        """Whether the loop may do something brief now, which is the caller's to do then: up to a millisecond of it in
+        each of its turns, between which it answers what takes no time; nobody overtakes who waits for a `turn`."""
+        if self._waiting:
             return False
-        self._spent = True
+        now = perf_counter()
+        if self._began is None:
+            self._spend(now)
+            return True
+        return now - self._began < _TURN_SECONDS
+
+    async def turn(self) -> None:
+        """Wait until the loop may do something brief for the caller: first come, first served.
+
+        Threads are no help with that. They would take the interpreter from each other at each call of the system, and
+        all together do half of what one does by itself (ADR 0025).
+        """
+        if not self.spare():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    def _spend(self, now: float) -> None:
+        self._began = now
         asyncio.get_running_loop().call_soon(self._restore)
-        return True
 
     def _restore(self) -> None:
-        self._spent = False
+        """A new turn of the loop, which belongs to who has waited longest."""
+        self._began = None
+        while self._waiting and self._began is None:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._spend(perf_counter())
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
