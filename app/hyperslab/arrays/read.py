@@ -16,6 +16,7 @@ from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.scratch import Bytes, Slabs
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
@@ -44,12 +45,18 @@ _READ_AROUND = 4
 
 
 class Reader:
-    """Reads arrays through the chunk cache. Safe to call from many threads; blocks on the store."""
+    """Reads arrays through the chunk cache. Safe to call from many threads; blocks on the store.
 
-    def __init__(self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, max_chunk_bytes: int) -> None:
+    ``kept_bytes``: memory of streams that have ended which stays with the process for the next ones.
+    """
+
+    def __init__(
+        self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int
+    ) -> None:
         self.cache = cache
         self.versions = versions
         self.slab_bytes = slab_bytes
+        self.slabs = Slabs(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
         self._filler = Filler(cache, slab_bytes)
         self._plans: VersionedCache[ReadPlan] = VersionedCache(_PLAN_BYTES)
@@ -202,6 +209,7 @@ class Reader:
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""
         self._filler.forget()
+        self.slabs.forget()
 
     def close(self) -> None:
         self._filler.close()
@@ -250,7 +258,7 @@ class SlabStream:
             if self._start < self._stop
             else iter(())
         )
-        self._buffers: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self._buffers: list[Bytes] = []
         self._turn = 0
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -268,13 +276,13 @@ class SlabStream:
         slab = memoryview(buffer.data)
         return slab[max(self._start, first) - first : min(self._stop, last) - first]
 
-    def _buffer(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _buffer(self, nbytes: int) -> Bytes:
         """A few buffers in turn. One whose slab somebody still holds is left to them and replaced: a server may keep a
         piece for as long as it likes."""
         turn = self._turn % _BUFFERS_PER_STREAM
         self._turn += 1
         if turn == len(self._buffers):
-            self._buffers.append(np.empty(nbytes, np.uint8))
+            self._buffers.append(self._reader.slabs.take(nbytes))
         elif self._buffers[turn].nbytes < nbytes or sys.getrefcount(self._buffers[turn]) > _UNSHARED:
-            self._buffers[turn] = np.empty(nbytes, np.uint8)
+            self._buffers[turn] = self._reader.slabs.take(nbytes)
         return self._buffers[turn]

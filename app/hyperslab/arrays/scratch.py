@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from threading import Lock, get_ident
 from typing import Any, Final
 
@@ -11,6 +12,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _MOST_IDLE: Final = 32 << 20
 """Bytes that are kept for the next one who asks."""
+_ROOMY: Final = 4
+"""A buffer so many times as large as it need be is left to others."""
+_UNSHARED: Final = 2
+"""References to what only a list holds, as ``sys.getrefcount`` counts them: the list's and its own."""
 
 
 class Block:
@@ -63,3 +68,42 @@ class Scratch:
             self._nbytes += nbytes
             while self._nbytes > _MOST_IDLE:
                 self._nbytes -= len(self._idle.pop(0).memory)
+
+
+class Slabs:
+    """Lends buffers that nobody gives back: one is free as soon as nothing refers to it any more, which may be long
+    after who took it has ended (a server holds what it has not sent yet). Safe to use from many threads.
+
+    ``most``: bytes that are remembered, and so stay with the process.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: list[Bytes] = []
+        self._nbytes = 0
+        self._lock = Lock()
+
+    def take(self, nbytes: int) -> Bytes:
+        """A buffer of ``nbytes`` with anything in it."""
+        with self._lock:
+            slab = self._find(nbytes)
+            if slab is None:
+                slab = np.empty(nbytes, np.uint8)
+                self._nbytes += nbytes
+            self._known.append(slab)
+            while self._nbytes > self._most:
+                self._nbytes -= self._known.pop(0).nbytes
+        return slab[:nbytes]
+
+    def _find(self, nbytes: int) -> Bytes | None:
+        known = self._known
+        for at in range(len(known)):
+            if nbytes <= known[at].nbytes <= _ROOMY * nbytes and sys.getrefcount(known[at]) <= _UNSHARED:
+                return known.pop(at)
+        return None
+
+    def forget(self) -> None:
+        """Let go of all that is free, and of the rest as soon as it is."""
+        with self._lock:
+            self._known.clear()
+            self._nbytes = 0

@@ -18,6 +18,9 @@ from hyperslab.arrays.write import Writer
 from hyperslab.arrays.write_keys import KeyWriter
 
 MIB = 1 << 20
+_SHARE_KEPT = 8
+"""An eighth of what answers under way may hold stays for the next ones: fresh memory has to be zeroed by the system,
+which takes as long as copying it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def build(
     versions = VersionBook()
     cache = ChunkCache(cache_bytes)
     catalog = Catalog(mounts, versions)
-    reader = Reader(cache, versions, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes)
+    kept_bytes = bytes_in_flight // _SHARE_KEPT
+    reader = Reader(cache, versions, slab_bytes=slab_bytes, kept_bytes=kept_bytes, max_chunk_bytes=max_chunk_bytes)
     resizer = Resizer(catalog, reader)
     writer = Writer(catalog, reader)
     return Service(
