@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.pool import WorkerPool
-from hyperslab.arrays.scratch import Scratch
+from hyperslab.arrays.scratch import Scratch, Slabs
 from hyperslab.arrays.service import Service, build
+from hyperslab.engine.indexing import normalise
+from hyperslab.engine.partial_blosc import BloscPartial
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.local import LocalStore
@@ -473,6 +477,30 @@ class TestThreads:
         assert len(batches) == 16
         assert handed_out == []
 
+    def test_few_small_chunks_are_decoded_in_halves_by_two(
+        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fetched_by, placed_by, both = [], [], threading.Barrier(2, timeout=30)
+        fetch, place = BatchReader.fetch, BatchReader.place
+
+        def fetch_noted(self: BatchReader, group: Group) -> Batch:
+            fetched_by.append(threading.get_ident())
+            return fetch(self, group)
+
+        def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
+            placed_by.append(threading.get_ident())
+            both.wait()
+            place(self, batch, *rest)
+
+        monkeypatch.setattr(LocalStore, "capabilities", property(lambda self: replace(self._capabilities, width=2)))
+        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
+        monkeypatch.setattr(BatchReader, "place", place_noted)
+        self.read(tmp_path, Blosc(), (3,), (1, 128, 128))
+
+        assert fetched_by == [threading.get_ident()] * 2
+        assert len(set(placed_by)) == len(placed_by) == 2
+        assert handed_out == []
+
     def test_small_chunks_that_are_slow_to_come_are_fetched_side_by_side(
         self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -480,6 +508,117 @@ class TestThreads:
         self.read(tmp_path, Blosc(), (), (1, 128, 128))
 
         assert handed_out == [15]
+
+
+class TestSingleItems:
+    """Few items of a large chunk, all blocks of which are needed: only these are put together."""
+
+    @pytest.fixture
+    def put_together(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        keys: list[str] = []
+        original = BloscPartial.decode_items
+
+        def noted(self: BloscPartial, *rest: Any, key: str, **more: Any) -> Any:
+            keys.append(key)
+            return original(self, *rest, key=key, **more)
+
+        monkeypatch.setattr(BloscPartial, "decode_items", noted)
+        return keys
+
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize(
+        "items", [(slice(None), slice(None), 7), (slice(None, None, -1), slice(5, 700, 9), 1), (..., 0)]
+    )
+    def test_values_are_numpys(self, tmp_path: Path, put_together: list[str], order: Any, items: Any) -> None:
+        values = (np.arange(1 << 21) % 5003).astype("<f4").reshape(8, 512, 512)
+        zarr_array(tmp_path, values, (4, 512, 512), compressors=Blosc(), order=order)
+        with service_on(tmp_path, cache_bytes=0) as service:
+            array = open_array(service)
+            for dtype in (None, np.dtype("<i2")):
+                for _ in range(2):
+                    plan = service.reader.plan(array, normalise(items, values.shape), dtype=dtype)
+                    np.testing.assert_array_equal(service.reader.read(plan), values[items].astype(dtype or "<f4"))
+        assert order == "F" or put_together
+
+    def test_points_and_fields(self, tmp_path: Path, put_together: list[str]) -> None:
+        records = np.zeros((512, 512), [("a", "<i2"), ("b", "<f8")])
+        records["a"], records["b"] = np.arange(512), np.arange(512)[:, None]
+        zarr_array(tmp_path, records, (512, 512), compressors=Blosc())
+        with service_on(tmp_path, cache_bytes=0) as service:
+            array = open_array(service)
+            field = resolve_field(array, "b")
+            service.reader.read(service.reader.plan_items(array, (slice(None), 3), field))  # tells how large blocks are
+            found = service.reader.read(service.reader.plan_items(array, (slice(None), 7), field))
+            where = [np.arange(0, 512, 3), np.arange(511, 0, -3)]
+            points = service.reader.read(service.reader.plan_points(array, where))
+        np.testing.assert_array_equal(found, records["b"][:, 7])
+        np.testing.assert_array_equal(points, records[tuple(where)])
+        assert len(put_together) == 2
+
+    def test_a_broken_chunk_is_named(self, tmp_path: Path) -> None:
+        zarr_array(tmp_path, np.arange(1 << 20, dtype="<i4").reshape(1024, 1024), (1024, 1024), compressors=Blosc())
+        chunk = tmp_path / "a" / "0.0"
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+        with service_on(tmp_path, cache_bytes=0) as service, pytest.raises(ChunkCorrupt, match=r"0\.0"):
+            service.reader.read(service.reader.plan_items(open_array(service), (slice(None), 5)))
+
+
+class TestSlabs:
+    def test_a_buffer_is_lent_again_when_nothing_refers_to_it(self) -> None:
+        slabs = Slabs(10 * MIB)
+        first = slabs.take(MIB)
+        address = first.ctypes.data
+        held = memoryview(first.data)[5:]
+        del first
+
+        assert slabs.take(MIB).ctypes.data != address
+        del held
+        assert slabs.take(MIB).ctypes.data == address
+
+    def test_a_view_of_another_type_keeps_it(self) -> None:
+        slabs = Slabs(10 * MIB)
+        view = slabs.take(MIB)[:800].view("<f8").reshape(10, 10)
+
+        assert not np.shares_memory(slabs.take(MIB), view)
+
+    def test_a_smaller_one_is_found_a_much_larger_one_left_alone(self) -> None:
+        slabs = Slabs(100 * MIB)
+        address = slabs.take(8 * MIB).ctypes.data
+
+        assert slabs.take(5 * MIB).ctypes.data == address
+        assert slabs.take(8 * MIB).ctypes.data == address
+        assert slabs.take(MIB).ctypes.data != address
+
+    def test_no_more_than_so_much_is_remembered(self) -> None:
+        slabs = Slabs(3 * MIB)
+        refs = [weakref.ref(slabs.take(MIB).base) for _ in range(2)]  # the first is free again when the second comes
+        many = [slabs.take(MIB) for _ in range(5)]
+        refs += [weakref.ref(slab.base) for slab in many]
+        del many
+
+        assert len({id(ref()) for ref in refs if ref() is not None}) == 3
+
+    def test_what_was_forgotten_is_gone(self) -> None:
+        slabs = Slabs(3 * MIB)
+        free, used = weakref.ref(slabs.take(MIB).base), slabs.take(2 * MIB)
+
+        slabs.forget()
+
+        assert free() is None
+        assert not np.shares_memory(slabs.take(2 * MIB), used)
+
+    def test_streams_hand_theirs_on(self, tmp_path: Path) -> None:
+        values = np.arange(1 << 20, dtype="<i4").reshape(1024, 1024)
+        zarr_array(tmp_path, values, (64, 1024))
+        addresses: list[set[int]] = []
+        with service_on(tmp_path, cache_bytes=0) as service:
+            for _ in range(3):
+                stream = service.reader.stream(service.reader.plan_items(open_array(service), ()), 0, 4 * MIB)
+                found = [(np.frombuffer(slab, np.uint8).ctypes.data, bytes(slab)) for slab in stream]
+                assert b"".join(data for _, data in found) == values.tobytes()
+                addresses.append({address for address, _ in found})
+                del stream
+        assert addresses[0] == addresses[1] == addresses[2]
 
 
 def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:

@@ -144,6 +144,51 @@ class TestRelay:
 
         assert len(seen) < 100
 
+    def test_a_brief_one_is_helped_by_threads_that_have_nothing_to_do(self, pool: WorkerPool) -> None:
+        both, workers = threading.Barrier(2, timeout=30), set()
+
+        def work(_: int) -> None:
+            workers.add(threading.get_ident())
+            both.wait()
+
+        pool.relay(iter(range(2)), work, brief=True)
+
+        assert len(workers) == 2
+
+    @pytest.mark.parametrize("busy", ["each", "relay"])
+    def test_a_brief_one_waits_for_nobody(self, pool: WorkerPool, busy: str) -> None:
+        begun, done, workers = threading.Event(), threading.Event(), set()
+
+        def wait(_: int) -> None:
+            begun.set()
+            assert done.wait(30)
+
+        other = threading.Thread(
+            target=(lambda: pool.each([1], 1, wait)) if busy == "each" else (lambda: pool.relay([1], wait))
+        )
+        other.start()
+        assert begun.wait(30)
+        pool.relay(iter(range(10)), lambda _: workers.add(threading.get_ident()), brief=True)
+        done.set()
+        other.join()
+
+        assert workers == {threading.get_ident()}
+
+    def test_a_brief_one_that_is_cancelled_while_others_are_busy_ends(self, pool: WorkerPool) -> None:
+        cancel, seen = Cancel(), []
+
+        def work(item: int) -> None:
+            seen.append(item)
+            cancel.set()
+
+        def meanwhile(_: int) -> None:
+            with pytest.raises(Cancelled):
+                pool.relay(iter(range(10)), work, cancel, brief=True)
+
+        pool.each([1], 1, meanwhile)
+
+        assert seen == [0]
+
     def test_a_pool_of_one_thread_does_everything_itself(self) -> None:
         pool = WorkerPool(1, "test", near=True)
         workers: set[int] = set()

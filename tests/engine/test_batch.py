@@ -36,7 +36,8 @@ def decode(array: ArrayMetadata, stored: Sequence[bytes | None]) -> Array:
     for data in stored:
         extents.append(_put(memory, at, data))
         at += decoder.room if data is None or decoder.in_place else len(data)
-    decoder.decode(memory, extents, stack, [f"k{i}" for i in range(len(stored))])
+    stretches = decoder.join(memory, extents)
+    decoder.decode(memory, extents, stretches, stack, [f"k{i}" for i in range(len(stored))])
     return decoder.clean(decoder.shaped(stack))
 
 
@@ -85,6 +86,17 @@ def test_frames_that_are_alike_take_one_call_of_the_decoder(monkeypatch: pytest.
 
     assert calls == [5 * array.chunk_nbytes]
     assert all((found[k] == np.arange(4096, dtype="<u2").reshape(64, 64) * k).all() for k in range(5))
+
+
+def test_what_is_in_front_of_a_gap_is_not_overwritten() -> None:
+    """The table of the frames behind a chunk that is not there needs more room than that chunk leaves."""
+    array = array_of((512,), "<u2", {"id": "blosc", "blocksize": 128})
+    chunks = [np.full(512, k, "<u2") for k in range(64)]
+    stored = [None if k == 20 else array.codec.encode(chunk) for k, chunk in enumerate(chunks)]
+
+    found = decode(array, stored)
+
+    assert all((found[k] == chunk).all() for k, chunk in enumerate(chunks) if k != 20)
 
 
 def test_a_frame_that_was_not_compressed_is_decoded_beside_others() -> None:

@@ -223,5 +223,5 @@ def _read(case: vectors.Case) -> list[Any]:
         if key in case["chunks"]:
             projection.copy_out(array.codec.decode(bytes.fromhex(case["chunks"][key]), key), out)
         else:
-            projection.fill_out(array.fill, out)
+            projection.put_out(array.fill, out)
     return plain(out)

@@ -104,6 +104,30 @@ def test_parts_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, 
     assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(count)))
 
 
+@pytest.mark.parametrize(("cname", "shuffle"), list(itertools.product(CNAMES, SHUFFLES)))
+@given(data=st.data())
+@settings(max_examples=25)
+def test_single_items_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, data: st.DataObject) -> None:
+    """One after the other from frames of one array, whose blocks may differ; short last blocks; idle bits."""
+    dtype = data.draw(st.sampled_from(["|u1", "|b1", "<u2", ">f4", "<f8", "|V3", "<c16", "|V17"]))
+    count = data.draw(st.integers(1, 100) | st.integers(30_000, 33_000))
+    array = array_of([3, count], dtype, {"id": "blosc"}, order=data.draw(st.sampled_from("CF")))
+    chunk = values_of((3, count), array.dtype.numpy, array.order)
+    selections = st.tuples(st.integers(0, 2) | st.slices(3), st.integers(0, count - 1) | st.slices(count))
+
+    for _ in range(3):
+        blocksize = data.draw(st.sampled_from([0, 128, 256, 1000, 4096]))
+        config = {"id": "blosc", "cname": cname, "shuffle": shuffle, "blocksize": blocksize}
+        config["typesize"] = data.draw(st.sampled_from([None, None, 1, 2, 4]))
+        stored = array_of([3, count], dtype, config, order=array.order).codec.encode(chunk)
+        picked = data.draw(selections)
+        for projection in project(normalise(picked, chunk.shape), array.grid):
+            memory = np.full(array.chunk_nbytes + 5, 0x55, np.uint8)
+            found = partial_of(array).decode_items(memoryview(bytearray(stored)), projection, key="0", memory=memory)
+            if found is not None:
+                np.testing.assert_array_equal(found, array.dtype.clean(chunk)[picked])
+
+
 @given(data=st.data(), order=st.sampled_from("CF"))
 def test_parts_of_raw_chunks_are_those_of_the_whole(data: st.DataObject, order: str) -> None:
     array = array_of([30, 40, 5], "<f4", order=order)
@@ -316,6 +340,46 @@ def blocks_of_64_kib() -> tuple[PartialDecoder, bytes]:
     stored = array.codec.encode((np.arange(1 << 20) % 251).astype("|u1").reshape(16, 1 << 16))
     assert BloscHeader.parse(stored, array.chunk_nbytes).blocksize == 1 << 16
     return partial_of(array), stored
+
+
+def test_items_are_taken_from_frames_that_are_shuffled_by_items_and_from_no_others() -> None:
+    projection = next(project(normalise((slice(None, None, 50),), (1000,)), array_of([1000], "<u4").grid))
+
+    for shuffle, typesize, taken in ((1, None, True), (1, 2, False), (0, None, False), (2, None, False)):
+        array = array_of([1000], "<u4", {"id": "blosc", "shuffle": shuffle, "typesize": typesize})
+        chunk = np.arange(1000, dtype="<u4")
+        stored = memoryview(bytearray(array.codec.encode(chunk)))
+        memory = np.zeros(4000, np.uint8)
+
+        found = partial_of(array).decode_items(stored, projection, key="0", memory=memory)
+
+        assert (found is not None) == taken
+        assert found is None or found.tolist() == chunk[::50].tolist()
+        assert taken or array.codec.decode(stored, "0").tolist() == chunk.tolist()
+
+
+@pytest.mark.parametrize("blocksize", [2, 402])
+def test_blocks_that_hold_no_whole_number_of_items_are_left_to_the_whole(blocksize: int) -> None:
+    array = array_of([1000], "<u4", {"id": "blosc"})
+    projection = next(project(normalise((slice(None, None, 50),), (1000,)), array.grid))
+    stored = bytearray(array.codec.encode(np.arange(1000, dtype="<u4")))
+    struct.pack_into("<i", stored, 8, blocksize)
+
+    found = partial_of(array).decode_items(memoryview(stored), projection, key="0", memory=np.zeros(4000, np.uint8))
+
+    assert found is None
+
+
+def test_items_of_a_frame_that_is_broken_are_a_corrupt_chunk() -> None:
+    array = array_of([1000], "<u4", {"id": "blosc"})
+    projection = next(project(normalise((slice(None, None, 50),), (1000,)), array.grid))
+    stored = array.codec.encode(np.arange(1000, dtype="<u4"))
+
+    for broken in (stored[:10], stored[:-1], stored[:30] + b"\xff" * (len(stored) - 30)):
+        with pytest.raises(ChunkCorrupt):
+            partial_of(array).decode_items(
+                memoryview(bytearray(broken)), projection, key="0", memory=np.zeros(4000, np.uint8)
+            )
 
 
 def test_the_work_is_that_of_whole_blocks() -> None:

@@ -13,7 +13,7 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Block, Bytes
-from hyperslab.engine.batch import BatchDecoder
+from hyperslab.engine.batch import BatchDecoder, Stretch
 from hyperslab.engine.chunk_rows import ChunkRow, Move
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.runs import Run
@@ -38,14 +38,19 @@ class Group(NamedTuple):
 class Batch(NamedTuple):
     """A group that was fetched into a block, in ``seconds``: what is stored of each chunk lies at its extent.
 
-    ``versions``: of those that are there, where somebody wants them.
+    ``stretches``: what is to be decoded. ``versions``: of those that are there, where somebody wants them.
     """
 
     group: Group
     block: Block
     extents: Sequence[Run | None]
+    stretches: Sequence[Stretch]
     versions: Sequence[str | None]
     seconds: float
+
+
+class Changed(Exception):
+    """A chunk has another version than the one that was asked for."""
 
 
 class _Layout(NamedTuple):
@@ -76,12 +81,12 @@ class BatchReader:
         self._scratch = keeper.memory.scratch
         self._keeper = keeper
 
-    def groups(self, rows: Iterable[ChunkRow]) -> Iterator[Group]:
-        """Rows (of at most ``most`` chunks) put together as far as there is room in a batch."""
+    def groups(self, rows: Iterable[ChunkRow], most: int) -> Iterator[Group]:
+        """Rows (of at most ``most`` chunks) put together as long as they are no more."""
         batch: list[ChunkRow] = []
         size = 0
         for row in rows:
-            if size + len(row) > self.most and batch:
+            if size + len(row) > most and batch:
                 yield self.group(batch)
                 batch, size = [], 0
             batch.append(row)
@@ -92,15 +97,6 @@ class BatchReader:
     def read(self, group: Group, out: NDArray, cost: ReadCost) -> None:
         """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
         self.place(self.fetch(group), out, cost)
-
-    def read_exactly(self, group: Group, versions: Mapping[str, str | None], out: NDArray, cost: ReadCost) -> bool:
-        """`read`, if the chunks still have these versions (by key; None: absent); False where one has another."""
-        batch = self.fetch(group, versioned=True)
-        if batch.versions != [versions[key] for key in group.keys]:
-            self._scratch.give_back(batch.block)
-            return False
-        self.place(batch, out, cost)
-        return True
 
     def read_in_turn(
         self, groups: Iterator[Group], out: NDArray, cost: ReadCost, *, pool: WorkerPool, cancel: Cancel | None
@@ -114,6 +110,15 @@ class BatchReader:
         pool.relay(self._fetched_quickly(groups), lambda batch: self.place(batch, out, cost), cancel)
         if rest := list(groups):
             pool.each(rest, len(rest), lambda group: self.read(group, out, cost), cancel)
+
+    def fetched_exactly(self, groups: Iterable[Group], versions: Mapping[str, str | None]) -> Iterator[Batch]:
+        """Batches, as long as all chunks still have these versions (by key; None: absent); raises `Changed` then."""
+        for group in groups:
+            batch = self.fetch(group, versioned=True)
+            if batch.versions != [versions[key] for key in group.keys]:
+                self._scratch.give_back(batch.block)
+                raise Changed
+            yield batch
 
     def group(self, rows: Sequence[ChunkRow]) -> Group:
         """Rows of at most ``most`` chunks in all as one group."""
@@ -137,23 +142,23 @@ class BatchReader:
         decoder, keys = self._decoder, group.keys
         count, room = len(keys), decoder.room
         block = self._scratch.take(count * decoder.nbytes + decoder.room_for(count))
-        buffer = self._layout(block, count).stored.data
+        stored = self._layout(block, count).stored
         versions: list[str | None] | None = [] if self.keeps or versioned else None
         began = perf_counter()
         extents = self._files.read_each(
-            keys, buffer, decoder.head_room(count), room, packed=not decoder.in_place, versions=versions
+            keys, stored.data, decoder.head_room(count), room, packed=not decoder.in_place, versions=versions
         )
         seconds = perf_counter() - began
         for key, extent in zip(keys, extents, strict=True):
             if extent is not None and extent[1] - extent[0] > room:
                 raise ChunkCorrupt(key, None, f"{extent[1] - extent[0]} bytes are more than a chunk can have")
-        return Batch(group, block, extents, versions or (), seconds)
+        return Batch(group, block, extents, decoder.join(stored, extents), versions or (), seconds)
 
     def place(self, batch: Batch, out: NDArray, cost: ReadCost) -> None:
         """Decode a batch, and place what is wanted of it."""
         began, decoder, keys, extents = perf_counter(), self._decoder, batch.group.keys, batch.extents
         stack, chunks, stored = self._layout(batch.block, len(keys))
-        decoder.decode(stored, extents, stack, keys)
+        decoder.decode(stored, extents, batch.stretches, stack, keys)
         chunks = decoder.clean(chunks)
         if self.keeps:
             self._keep(batch, chunks)

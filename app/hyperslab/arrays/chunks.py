@@ -27,6 +27,9 @@ NDArray = np.ndarray[Any, np.dtype[Any]]
 ChunkCache = VersionedCache[NDArray]
 
 _LARGE_CHUNK = 1 << 20
+_BYTES_PER_ITEM = 256
+"""Bytes of a chunk that are put together in the time that finding and taking one item by itself takes, with room to
+spare."""
 _ROOM_SHARE = 64
 _ROOM = 4 << 10
 """What does not compress is stored in a few bytes more."""
@@ -206,8 +209,22 @@ class ChunkReader:
             self._place(piece.projection, self._decoded(fetched, piece.key, runs, memory), out)
             return
         other = self._scratch.take(self._metadata.chunk_nbytes)
-        self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
+        if runs is not None or not self._place_items(piece, fetched, out, other.memory):
+            self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
         self._scratch.give_back(other)
+
+    def _place_items(self, piece: Piece, fetched: Fetched, out: NDArray, memory: Bytes) -> bool:
+        """Decode and place only the items that are wanted; False where that is not the thing to do."""
+        metadata, partial, stored = self._metadata, self._codec.partial, fetched.whole
+        few = piece.projection.size * _BYTES_PER_ITEM <= metadata.chunk_nbytes
+        if partial is None or not few or not isinstance(stored, memoryview) or stored.readonly:
+            return False
+        values = partial.decode_items(stored, piece.projection, key=piece.key, memory=memory)
+        if values is None:
+            return False
+        with np.errstate(over="ignore"):
+            piece.projection.put_out(values if self._field is None else values[self._field], out)
+        return True
 
     def _decode_into_place(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
         """Decode straight into the answer; False where its items do not lie there as they do in the chunk."""
@@ -249,7 +266,7 @@ class ChunkReader:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, piece.key)
         with np.errstate(over="ignore"):
-            piece.projection.fill_out(self._fill, out)
+            piece.projection.put_out(self._fill, out)
 
 
 class _Vanished(Exception):

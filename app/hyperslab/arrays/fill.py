@@ -12,10 +12,11 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
-from hyperslab.arrays.strategies import WORTH_THREADS, ByChunk, InBatches
+from hyperslab.arrays.strategies import WORTH_THREADS, ByChunk, InBatches, Sharing
 from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Strategy
 from hyperslab.cache import Recent
 from hyperslab.engine.indexing import Selection, SliceAxis
+from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.storage.base import file_store
 
 _LARGEST_SHARE = 4
@@ -23,9 +24,10 @@ _LARGEST_SHARE = 4
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
 LARGEST_SLAB = 4
+_WORTH_HELP = 1 << 20
 _WORTH_RELAY = 4 << 20
-"""Less work with small chunks, all of which one thread fetches, is not worth handing to others: in bytes that LZ4 makes
-in the same time."""
+"""Less work with small chunks, all of which one thread fetches, is not worth handing to idle threads, or to busy ones:
+in bytes that LZ4 makes in the same time."""
 _SMALL_CHUNK = 256 << 10
 """Chunks of fewer bytes are read and decoded in batches."""
 
@@ -115,13 +117,9 @@ class Filler:
         batches = None if single else self._batch_reader(plan, chunks, caching)
         if batches is None:
             return self._by_chunk(plan, chunks.projections, chunks.count, caching)
-        metadata = plan.array.metadata
-        effort = chunks.count * metadata.chunk_nbytes * metadata.codec.effort
-        large = metadata.chunk_nbytes >= _SMALL_CHUNK
-        threaded = chunks.count > batches.most and effort >= (WORTH_THREADS if large else _WORTH_RELAY)
-        pool = self.pool(plan.array) if threaded else None
         cached = self._chunk_reader(plan, caching) if batches.keeps else None
-        return InBatches(batches, chunks, cached=cached, pool=pool, side_by_side=large)
+        sharing = _sharing(plan.array.metadata, chunks.count, batches.most)
+        return InBatches(batches, chunks, cached=cached, pool=self.pool(plan.array), sharing=sharing)
 
     def _by_chunk(
         self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int, caching: Caching
@@ -168,6 +166,16 @@ class Filler:
         row = row_nbytes(plan)
         cut = row > LARGEST_SLAB * self._slab_bytes and not enters_midway(plan)
         return cut and row <= self._cache.limit // 2
+
+
+def _sharing(metadata: ArrayMetadata, count: int, most: int) -> Sharing:
+    """How reading ``count`` chunks is best shared, ``most`` of them in a batch."""
+    effort = count * metadata.chunk_nbytes * metadata.codec.effort
+    if metadata.chunk_nbytes >= _SMALL_CHUNK:
+        return Sharing.EACH if count > most and effort >= WORTH_THREADS else Sharing.NONE
+    if count > most and effort >= _WORTH_RELAY:
+        return Sharing.RELAY
+    return Sharing.BRIEF if count > 1 and effort >= _WORTH_HELP else Sharing.NONE
 
 
 def enters_midway(plan: ReadPlan | PointsPlan) -> bool:

@@ -57,14 +57,20 @@ class WorkerPool:
         if cancel is not None:
             cancel.check()
 
-    def relay(self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None) -> None:
+    def relay(
+        self, items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None = None, *, brief: bool = False
+    ) -> None:
         """Make items one after the other on this thread, and let the others work on them; while those have enough to
         do, this one works too. Raises as `each` does, and when nobody works on an item any more.
 
-        Another relay on the same threads is let finish first, unless it takes long.
+        Another relay on the same threads is let finish first, unless it takes long. ``brief``: it is not worth waiting
+        for; the others are only asked for help while they have nothing else to do.
         """
-        with self._in_turn():
-            self._relay(items, work, cancel)
+        with self._in_turn(0 if brief else _PATIENCE) as first:
+            if brief and (self._busy or not first):
+                _alone(items, work, cancel)
+            else:
+                self._relay(items, work, cancel)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -93,10 +99,11 @@ class WorkerPool:
             under_way.clear()
 
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        taken = self._turn.acquire(timeout=_PATIENCE)
+    def _in_turn(self, patience: float) -> Iterator[bool]:
+        """Whether no other relay goes on when it is this one's turn, which it is after ``patience`` seconds at most."""
+        taken = self._turn.acquire(timeout=patience)
         try:
-            yield
+            yield taken
         finally:
             if taken:
                 self._turn.release()
@@ -188,6 +195,13 @@ class _Relay(Generic[T]):
         """As `_Run.let_go`."""
         self.waiting.clear()
         self._work = _nothing
+
+
+def _alone(items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+    for item in items:
+        if cancel is not None:
+            cancel.check()
+        work(item)
 
 
 def _raise_first(errors: list[BaseException | None]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Final
 
-from hyperslab.arrays.batches import BatchReader, Group
+from hyperslab.arrays.batches import Batch, BatchReader, Changed, Group
 from hyperslab.arrays.chunks import ChunkReader, NDArray, Piece
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import Projection
@@ -78,63 +79,82 @@ class ByChunk:
         return effort >= _SMALL_ITEM and self._count * effort >= WORTH_THREADS
 
 
-class InBatches:
-    """Reads small chunks together: one batch after the other, or, with a ``pool``, on several threads.
+class Sharing(Enum):
+    """How many small chunks are read: ``NONE``: on the caller's thread. ``BRIEF``: so few that the pool's threads only
+    help where they have nothing to do. ``RELAY``: one thread fetches, the others decode. ``EACH``: each thread fetches
+    and decodes batches of its own."""
 
-    ``cached`` places what is cached, or known to be absent; None where nothing is. ``side_by_side``: each thread
-    fetches and decodes batches of its own; else one fetches and the others decode.
+    NONE = 0
+    BRIEF = 1
+    RELAY = 2
+    EACH = 3
+
+
+class InBatches:
+    """Reads small chunks together: one batch after the other, or ``sharing`` the work with the threads of ``pool``.
+
+    ``cached`` places what is cached, or known to be absent; None where nothing is.
     """
 
     def __init__(
-        self,
-        batches: BatchReader,
-        chunks: Chunks,
-        *,
-        cached: ChunkReader | None,
-        pool: WorkerPool | None,
-        side_by_side: bool = False,
+        self, batches: BatchReader, chunks: Chunks, *, cached: ChunkReader | None, pool: WorkerPool, sharing: Sharing
     ) -> None:
         self._batches = batches
         self._chunks = chunks
         self._cached = cached
         self._pool = pool
-        self._side_by_side = side_by_side
+        self._sharing = sharing
+        self._most = min(batches.most, -(-chunks.count // pool.width)) if sharing is Sharing.BRIEF else batches.most
         self._groups = self._kept() if chunks.count <= FEW and cached is None else None
 
     def fill(self, lookup: Lookup, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
         """See `touched.Strategy`."""
         versions = _versions(lookup, needed=self._cached is not None)
         groups: Iterable[Group] | None = self._groups
+        batches, pool = self._batches, self._pool
         if groups is None:
             cached = self._cached
             rows = self._rows() if cached is None else self._missing(cached, versions, out, cost)
-            groups = self._batches.groups(rows)
-        if self._pool is None:
-            for group in groups:
-                if cancel is not None:
-                    cancel.check()
-                self._batches.read(group, out, cost)
-        elif self._side_by_side:
-            count = -(-self._chunks.count // self._batches.most)
-            self._pool.each(groups, count, lambda group: self._batches.read(group, out, cost), cancel)
+            groups = batches.groups(rows, self._most)
+        if self._sharing is Sharing.EACH:
+            count = -(-self._chunks.count // self._most)
+            pool.each(groups, count, lambda group: batches.read(group, out, cost), cancel)
+        elif self._sharing is Sharing.RELAY:
+            batches.read_in_turn(iter(groups), out, cost, pool=pool, cancel=cancel)
         else:
-            self._batches.read_in_turn(iter(groups), out, cost, pool=self._pool, cancel=cancel)
+            self._place(map(batches.fetch, groups), out, cost, cancel)
 
     @property
     def exact(self) -> ExactFill | None:
-        """See `touched.Strategy`: for what one thread reads and nobody caches."""
-        return None if self._groups is None or self._pool is not None else self._fill_exactly
+        """See `touched.Strategy`: for few chunks that nobody caches."""
+        few = self._groups is not None and self._sharing in (Sharing.NONE, Sharing.BRIEF)
+        return self._fill_exactly if few else None
 
     def _fill_exactly(self, versions: Mapping[str, str | None], out: NDArray, cost: ReadCost) -> bool:
-        return all(self._batches.read_exactly(group, versions, out, cost) for group in self._groups or ())
+        try:
+            self._place(self._batches.fetched_exactly(self._groups or (), versions), out, cost, None)
+        except Changed:
+            return False
+        return True
+
+    def _place(self, batches: Iterator[Batch], out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """Place what is fetched here, with some help or without."""
+        place = self._batches.place
+        if self._sharing is Sharing.BRIEF:
+            self._pool.relay(batches, lambda batch: place(batch, out, cost), cancel, brief=True)
+            return
+        for batch in batches:
+            if cancel is not None:
+                cancel.check()
+            place(batch, out, cost)
 
     def _kept(self) -> tuple[Group, ...]:
         if self._chunks.count == 1:  # which most often is read once only
             return (self._batches.group([single_row(next(self._chunks.projections()))]),)
-        return tuple(self._batches.groups(self._rows()))
+        return tuple(self._batches.groups(self._rows(), self._most))
 
     def _rows(self) -> Iterator[ChunkRow]:
-        return project_rows(self._chunks.selection, self._chunks.grid, self._batches.most)
+        return project_rows(self._chunks.selection, self._chunks.grid, self._most)
 
     def _missing(self, cached: ChunkReader, versions: Versions, out: NDArray, cost: ReadCost) -> Iterator[ChunkRow]:
         """What is to be read; the rest is placed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy.typing as npt
 
@@ -21,6 +21,17 @@ NDArray = npt.NDArray[Any]
 
 _SMALLEST_BLOCK: Final = 4 << 10
 """For tables of more blocks than this comes to there is no room: such frames are decoded one by one."""
+
+
+class Stretch(NamedTuple):
+    """Chunks ``[first, last)`` of a batch that are there, and what is stored of all of them as one ``frame``.
+
+    None where they cannot be joined, and are to be decoded one by one.
+    """
+
+    first: int
+    last: int
+    frame: memoryview | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +62,25 @@ class BatchDecoder(ABC):
         return 0 if self.in_place else self.head_room(count) + count * self.room
 
     @abstractmethod
-    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:
-        """Decode what is stored in ``memory`` (uint8; it is overwritten) at ``extents``, one behind the other, into the
-        rows of ``stack`` (uint8 of ``nbytes`` each). Rows without an extent are left alone. Raises `ChunkCorrupt`."""
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:
+        """What is to be decoded of the chunks that are stored in ``memory`` (uint8; some of it is overwritten) at
+        ``extents``, one behind the other.
+
+        All that Python has to do for each chunk is done here; `decode` is little more than a call for each stretch,
+        and best made by another thread.
+        """
+
+    @abstractmethod
+    def decode(
+        self,
+        memory: NDArray,
+        extents: Sequence[Run | None],
+        stretches: Sequence[Stretch],
+        stack: NDArray,
+        keys: Sequence[str],
+    ) -> None:
+        """Decode what `join` found into the rows of ``stack`` (uint8 of ``nbytes`` each). Rows without an extent are
+        left alone. Raises `ChunkCorrupt`."""
 
     def shaped(self, stack: NDArray) -> NDArray:
         """The rows of a stack as chunks of the array's shape and dtype; a view, on which `clean` is still to be
@@ -91,7 +118,17 @@ class _RawBatch(BatchDecoder):
     def head_room(self, count: int) -> int:  # noqa: ARG002
         return 0
 
-    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:  # noqa: ARG002
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:  # noqa: ARG002
+        return ()
+
+    def decode(
+        self,
+        memory: NDArray,
+        extents: Sequence[Run | None],
+        stretches: Sequence[Stretch],  # noqa: ARG002
+        stack: NDArray,  # noqa: ARG002
+        keys: Sequence[str],
+    ) -> None:
         """Nothing to do where all have the right size; else let the codec say what is wrong."""
         for extent, key in zip(extents, keys, strict=True):
             if extent is not None and extent[1] - extent[0] != self.nbytes:
@@ -111,23 +148,47 @@ class _BloscBatch(BatchDecoder):
     def head_room(self, count: int) -> int:
         return HEADER_BYTES + 4 * count * -(-self.nbytes // _SMALLEST_BLOCK)
 
-    def decode(self, memory: NDArray, extents: Sequence[Run | None], stack: NDArray, keys: Sequence[str]) -> None:
-        data = memory.data
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:
+        data, free = memory.data, 0
+        stretches = []
         for first, last in _present(extents):
             frames = [extent for extent in extents[first:last] if extent is not None]
-            if not self._decode_joined(data, frames, stack[first:last]):
-                places = self.shaped(stack[first:last])
-                for (start, stop), place, key in zip(frames, places, keys[first:last], strict=True):
-                    self.codec.decode_into(data[start:stop], place, key)
+            stretches.append(Stretch(first, last, self._joined(data, frames, free)))
+            free = frames[-1][1]
+        return stretches
 
-    def _decode_joined(self, data: memoryview, frames: Sequence[Run], rows: NDArray) -> bool:
-        """False where the frames differ, or one is broken: decoding them one by one tells which."""
+    def decode(
+        self,
+        memory: NDArray,
+        extents: Sequence[Run | None],
+        stretches: Sequence[Stretch],
+        stack: NDArray,
+        keys: Sequence[str],
+    ) -> None:
+        for first, last, frame in stretches:
+            rows = stack[first:last]
+            if frame is None or not _decode_joined(frame, rows):
+                places = self.shaped(rows)
+                for extent, place, key in zip(extents[first:last], places, keys[first:last], strict=True):
+                    assert extent is not None
+                    self.codec.decode_into(memory[slice(*extent)].data, place, key)
+
+    def _joined(self, data: memoryview, frames: Sequence[Run], free: int) -> memoryview | None:
+        if len(frames) == 1:
+            return data[slice(*frames[0])]
         try:
-            frame = join_frames(data, frames, self.nbytes) if len(frames) > 1 else data[slice(*frames[0])]
-            decompress(frame, rows.reshape(-1), rows.nbytes)
-        except (ValueError, RuntimeError):
-            return False
-        return True
+            return join_frames(data, frames, self.nbytes, free)
+        except ValueError:
+            return None
+
+
+def _decode_joined(frame: memoryview, rows: NDArray) -> bool:
+    """False where one of the frames is broken: decoding them one by one tells which."""
+    try:
+        decompress(frame, rows.reshape(-1), rows.nbytes)
+    except (ValueError, RuntimeError):
+        return False
+    return True
 
 
 def _present(extents: Sequence[Run | None]) -> list[Run]:

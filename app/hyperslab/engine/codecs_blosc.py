@@ -32,6 +32,8 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 _HEADER = struct.Struct("<BBBBiii")
 _KIND_BYTES: Final = 12
 """The header up to the size of the blocks."""
+_FLAGS_AT: Final = 2
+_SHUFFLED: Final = 0x01
 _STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
 _LZ4: Final = 1
@@ -73,6 +75,11 @@ class BloscHeader(NamedTuple):
     def stored(self) -> bool:
         """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
         return bool(self.flags & _STORED)
+
+    @property
+    def shuffled(self) -> bool:
+        """The bytes of the items of a block lie apart: first all of their first bytes, then all of their second."""
+        return bool(self.flags & _SHUFFLED) and self.typesize > 1 and not self.stored
 
     @property
     def fast(self) -> bool:
@@ -162,38 +169,51 @@ class BloscFrame:
         )
 
 
-def join_frames(data: memoryview, frames: Sequence[tuple[int, int]], nbytes: int) -> memoryview:
+def join_frames(data: memoryview, frames: Sequence[tuple[int, int]], nbytes: int, free: int = 0) -> memoryview:
     """One frame of several that lie in ``data`` one behind the other and hold ``nbytes`` each.
 
-    Its header and table are written over what lies before the first of them. Raises `ValueError` where there is no room
-    for that, where the frames are not alike, and where one of them cannot be true.
+    Its header and table are written over what lies before the first of them, from ``free`` on. Raises `ValueError`
+    where there is no room for that, where the frames are not alike, and where one of them cannot be true.
     """
     first, stop = frames[0][0], frames[-1][1]
     header = BloscHeader.parse(data[first:stop], nbytes)
     if header.stored or not header.blocksize or nbytes % header.blocksize:
         raise ValueError("frames of this kind cannot be joined")
     start = first - HEADER_BYTES - 4 * header.nblocks * len(frames)
-    if start < 0:
+    if start < free:
         raise ValueError("there is no room for a table")
-    table = _joined_table(data, frames, header)
+    table = _joined_table(data, frames, header, start)
     total = (*header[:4], nbytes * len(frames), header.blocksize, stop - start)
-    struct.pack_into(f"{_HEADER.format}{len(table)}i", data, start, *total, *[at - start for at in table])
+    struct.pack_into(f"{_HEADER.format}{len(table)}i", data, start, *total, *table)
     return data[start:stop]
 
 
-def _joined_table(data: memoryview, frames: Sequence[tuple[int, int]], header: BloscHeader) -> list[int]:
-    """Where the blocks of all frames begin in ``data``."""
-    kind = data[frames[0][0] :][:_KIND_BYTES]
-    entries = struct.Struct(f"<{1 + header.nblocks}i")
+def _joined_table(data: memoryview, frames: Sequence[tuple[int, int]], header: BloscHeader, start: int) -> list[int]:
+    """Where the blocks of all frames begin behind ``start``."""
+    kind = bytes(data[frames[0][0] :][:_KIND_BYTES])
+    entries = struct.Struct(f"<{_KIND_BYTES}s{1 + header.nblocks}i").unpack_from
+    least = header.table_stop
     table: list[int] = []
     for first, last in frames:
-        if last - first < header.table_stop or data[first : first + _KIND_BYTES] != kind:
+        if last - first < least:
+            raise ValueError("a frame ends within its table")
+        found, cbytes, *starts = entries(data, first)
+        if found != kind or cbytes != last - first:
             raise ValueError("the frames are not alike")
-        cbytes, *starts = entries.unpack_from(data, first + _KIND_BYTES)
-        if cbytes != last - first or min(starts) < header.table_stop or max(starts) >= cbytes:
+        if min(starts) < least or max(starts) >= cbytes:
             raise ValueError("a block lies outside its frame")
-        table += [first + start for start in starts]
+        at = first - start
+        table += [at + block for block in starts]
     return table
+
+
+def decompress_shuffled(data: memoryview, header: BloscHeader, out: NDArray[Any]) -> None:
+    """Decode a whole frame that is ``shuffled``, and leave it so: that is the header's business alone.
+
+    ``data``: what says so is overwritten. ``out``: uint8, exactly as long. Raises as `decompress` does.
+    """
+    data[_FLAGS_AT] = header.flags & ~_SHUFFLED
+    decompress(data, out, len(out))
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:

@@ -68,6 +68,11 @@ class ChunkProjection:
         return tuple([part.length for part in self.parts if part.outside is not None])
 
     @property
+    def size(self) -> int:
+        """How many cells are selected."""
+        return math.prod([part.length for part in self.parts])
+
+    @property
     def covers_chunk(self) -> bool:
         """All cells of the chunk inside the array are selected, in order."""
         return all(part.covers for part in self.parts)
@@ -91,12 +96,15 @@ class ChunkProjection:
         else:
             _place(chunk, self.chunk_region, _take(values, self.out_region))
 
-    def fill_out(self, fill: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put ``fill`` (0-d, or of the subarray shape) where the selected cells go in the output."""
+    def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Put ``values``, one for each selected cell (of ``shape``), where these go in the output.
+
+        Or the same one everywhere there: 0-d, or of the subarray shape.
+        """
         if self.plain:
-            out[(*self.out_region, ...)] = fill
+            out[(*self.out_region, ...)] = values
         else:
-            _place(out, self.out_region, fill)
+            _place(out, self.out_region, values)
 
     def contiguous_out(self, out: NDArray[Any], order: str = "C") -> NDArray[Any] | None:
         """The chunk's region of ``out``, shaped as the chunk, where the whole chunk can be decoded straight into it.
@@ -122,6 +130,23 @@ class ChunkProjection:
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the selected cells; see `runs.chunk_runs`."""
         return chunk_runs(self.chunk_region, chunks, order=order, gap=gap, limit=limit)
+
+    def selects_as(self, other: object) -> bool:
+        """Whether this selects the same cells of its chunk as another projection does of its own; False where that is
+        not easily told."""
+        if not isinstance(other, ChunkProjection):
+            return False
+        return self.plain and other.plain and self.chunk_region == other.chunk_region
+
+    def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
+        """The selected cells as items of the stored chunk, counted in its order; of ``shape``."""
+        found, stride = np.zeros((), np.int64), 1
+        axes = list(zip(self.parts, chunks, strict=True))
+        for part, size in reversed(axes) if order == "C" else axes:
+            inside = part.inside if isinstance(part.inside, int | np.ndarray) else np.arange(size)[part.inside]
+            found = np.add.outer(inside * stride, found) if part.outside is not None else found + inside * stride
+            stride *= size
+        return found if order == "C" else found.transpose()
 
     def _contiguous_view(self, out: NDArray[Any], order: str) -> NDArray[Any] | None:
         if not all(isinstance(region, slice) for region in self.out_region):

@@ -9,7 +9,7 @@ import bisect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,21 @@ from hyperslab.engine.codecs_blosc import Source
 from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.runs import Run, merge_runs
+from hyperslab.engine.selection import Indices
 from hyperslab.errors import ChunkCorrupt
 
 NDArray = npt.NDArray[Any]
 Part: TypeAlias = tuple[int, Buffer]
 """Some bytes of a stored chunk, and where they begin in it."""
+
+
+class Cells(Protocol):
+    """What is selected of a chunk: see `ChunkProjection`."""
+
+    def items(self, chunks: Sequence[int], order: str = "C") -> Indices: ...
+
+    def selects_as(self, other: object) -> bool: ...
+
 
 WORTH_SHARE: Final = 0.6
 """Up to this share of a chunk, reading and decoding only that is faster than all of it."""
@@ -94,6 +104,11 @@ class PartialDecoder(ABC):
 
         False, and nothing done, where decoding the whole chunk is as fast.
         """
+
+    def decode_items(self, data: memoryview, cells: Cells, *, key: str, memory: NDArray) -> NDArray | None:  # noqa: ARG002
+        """Only the items that are selected, of the whole stored chunk, in the shape of the selection; None, and nothing
+        done, where decoding the chunk is as fast. ``data`` is overwritten, and ``memory``."""
+        return None
 
     def _spans(self, runs: Sequence[Run]) -> list[Run]:
         """Runs in decoded bytes."""

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
+from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress, decompress_shuffled
 from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
-from hyperslab.engine.partial import RANGE_GAP_BYTES, WORTH_SHARE, Part, PartialDecoder, length_of, source_of
+from hyperslab.engine.partial import RANGE_GAP_BYTES, WORTH_SHARE, Cells, Part, PartialDecoder, length_of, source_of
 from hyperslab.engine.runs import Run, merge_runs
+from hyperslab.engine.selection import Indices
 from hyperslab.errors import ChunkCorrupt
 
 NDArray = npt.NDArray[Any]
@@ -38,10 +39,47 @@ class BlockSize:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scattered:
+    """Where the bytes of some items lie in a decoded frame that is left shuffled: the ``first`` ones, and how far
+    ``apart`` those that belong together are. [c-blosc shuffle-generic.h]"""
+
+    first: Indices
+    apart: int | Indices
+
+    @classmethod
+    def find(cls, items: Indices, header: BloscHeader) -> Scattered:
+        """``items``: of any shape."""
+        length = header.blocksize // header.typesize
+        blocks = items >> length.bit_length() - 1 if length.bit_count() == 1 else items // length  # 10 times as fast
+        rest = (header.nbytes - (header.nblocks - 1) * header.blocksize) // header.typesize
+        apart = length if rest == length else np.where(blocks == header.nblocks - 1, rest, length)
+        return cls(items + blocks * (header.blocksize - length), apart)
+
+    def gather(self, raw: NDArray, size: int) -> NDArray:
+        """The ``size`` bytes of each item one behind the other: uint8, with one more axis than the items."""
+        found = np.empty((*self.first.shape, size), np.uint8)
+        places = self.first
+        for i in range(size):
+            found[..., i] = raw[places]
+            places = places + self.apart
+        return found
+
+
+class Latest:
+    """The cells that were last looked for in the frames of an array, the size of their blocks, and where they lie."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept: tuple[Cells, int, Scattered] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BloscPartial(PartialDecoder):
     """One Blosc frame a chunk."""
 
     blocks: BlockSize = field(default_factory=BlockSize, init=False)
+    latest: Latest = field(default_factory=Latest, init=False)
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         few = length_of(self._spans(runs)) <= WORTH_SHARE * self.nbytes
@@ -94,6 +132,29 @@ class BloscPartial(PartialDecoder):
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
         self._clean(out)
         return True
+
+    def decode_items(self, data: memoryview, cells: Cells, *, key: str, memory: NDArray) -> NDArray | None:
+        """Putting the bytes of an item together takes a fifth of decoding; it is done for these alone."""
+        try:
+            header = BloscHeader.parse(data, self.nbytes)
+            self._note(header)
+            if not header.shuffled or header.typesize != self.dtype.itemsize or header.blocksize % header.typesize:
+                return None
+            raw = self._memory(memory)
+            decompress_shuffled(data, header, raw)
+        except (ValueError, RuntimeError) as error:
+            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
+        found = self._scattered(cells, header).gather(raw, header.typesize)
+        return self.dtype.clean(found.view(self.dtype.numpy)[..., 0])
+
+    def _scattered(self, cells: Cells, header: BloscHeader) -> Scattered:
+        """Where the bytes of cells lie. Most often it is as in the chunk before."""
+        kept = self.latest.kept
+        if kept is not None and kept[1] == header.blocksize and cells.selects_as(kept[0]):
+            return kept[2]
+        found = Scattered.find(cells.items(self.chunks, self.order), header)
+        self.latest.kept = cells, header.blocksize, found
+        return found
 
     def _ranges(self, head: Buffer, runs: Sequence[Run]) -> list[Run] | None:
         header = BloscHeader.parse(head, self.nbytes)

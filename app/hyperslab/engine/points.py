@@ -29,6 +29,11 @@ class PointProjection:
     positions: Indices
 
     @property
+    def size(self) -> int:
+        """How many points there are."""
+        return len(self.positions)
+
+    @property
     def covers_chunk(self) -> bool:
         """Never taken for granted: points may repeat."""
         return False
@@ -46,16 +51,23 @@ class PointProjection:
         """Scatter into the chunk; of points that repeat the last one stays."""
         chunk[self._cells] = values[self.positions]
 
-    def fill_out(self, fill: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put the fill value where the chunk's points go."""
-        out[self.positions] = fill
+    def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Put ``values``, one for each of the chunk's points or the same one for all, where these go."""
+        out[self.positions] = values
+
+    def selects_as(self, other: object) -> bool:  # noqa: ARG002
+        """See `ChunkProjection.selects_as`."""
+        return False
+
+    def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
+        """The points as items of the stored chunk, counted in its order."""
+        if not chunks:
+            return np.zeros(self.size, np.int64)
+        return np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the points; see `runs.chunk_runs`."""
-        if not chunks:
-            return [(0, 1)]
-        offsets = np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
-        merged = merge_runs(runs_of(offsets), gap)
+        merged = merge_runs(runs_of(self.items(chunks, order)), gap)
         return merged if len(merged) <= limit else [(merged[0][0], merged[-1][1])]
 
 
