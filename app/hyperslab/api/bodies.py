@@ -35,7 +35,7 @@ class Effort(Enum):
     """How long it takes to have a body at hand."""
 
     NONE = "microseconds: the event loop can do it"
-    BRIEF = "a millisecond or so: the event loop can do it, one in each of its turns"
+    BRIEF = "a millisecond or so: the event loop can do it, for a moment in each of its turns"
     SHORT = "milliseconds: nobody need be able to call it off"
     LONG = "as long as it takes: the client may leave meanwhile"
 

@@ -27,6 +27,9 @@ LIKELY_BLOCK: Final = 8 << 10
 USUAL_BLOCK: Final = 256 << 10
 """What Blosc makes of large chunks unless told otherwise, give or take."""
 
+_MOST_KEPT: Final = 1 << 16
+"""Items whose places are kept with the array, in 16 bytes each at most."""
+
 
 class BlockSize:
     """How large the blocks of an array's frames are: the same in all that one program has written, so what the latest
@@ -153,7 +156,8 @@ class BloscPartial(PartialDecoder):
         if kept is not None and kept[1] == header.blocksize and cells.selects_as(kept[0]):
             return kept[2]
         found = Scattered.find(cells.items(self.chunks, self.order), header)
-        self.latest.kept = cells, header.blocksize, found
+        if found.first.size <= _MOST_KEPT:
+            self.latest.kept = cells, header.blocksize, found
         return found
 
     def _ranges(self, head: Buffer, runs: Sequence[Run]) -> list[Run] | None:
