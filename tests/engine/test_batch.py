@@ -36,8 +36,7 @@ def decode(array: ArrayMetadata, stored: Sequence[bytes | None]) -> Array:
     for data in stored:
         extents.append(_put(memory, at, data))
         at += decoder.room if data is None or decoder.in_place else len(data)
-    stretches = decoder.join(memory, extents)
-    decoder.decode(memory, extents, stretches, stack, [f"k{i}" for i in range(len(stored))])
+    decoder.decode(decoder.join(memory, extents), stack, [f"k{i}" for i in range(len(stored))])
     return decoder.clean(decoder.shaped(stack))
 
 

@@ -13,7 +13,7 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Block, Bytes
-from hyperslab.engine.batch import BatchDecoder, Stretch
+from hyperslab.engine.batch import BatchDecoder, Joined
 from hyperslab.engine.chunk_rows import ChunkRow, Move
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.runs import Run
@@ -36,15 +36,14 @@ class Group(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A group that was fetched into a block, in ``seconds``: what is stored of each chunk lies at its extent.
+    """A group that was fetched into a block, in ``seconds``; ``joined``: what is stored of its chunks.
 
-    ``stretches``: what is to be decoded. ``versions``: of those that are there, where somebody wants them.
+    ``versions``: of those that are there, where somebody wants them.
     """
 
     group: Group
     block: Block
-    extents: Sequence[Run | None]
-    stretches: Sequence[Stretch]
+    joined: Joined
     versions: Sequence[str | None]
     seconds: float
 
@@ -152,13 +151,13 @@ class BatchReader:
         for key, extent in zip(keys, extents, strict=True):
             if extent is not None and extent[1] - extent[0] > room:
                 raise ChunkCorrupt(key, None, f"{extent[1] - extent[0]} bytes are more than a chunk can have")
-        return Batch(group, block, extents, decoder.join(stored, extents), versions or (), seconds)
+        return Batch(group, block, decoder.join(stored, extents), versions or (), seconds)
 
     def place(self, batch: Batch, out: NDArray, cost: ReadCost) -> None:
         """Decode a batch, and place what is wanted of it."""
-        began, decoder, keys, extents = perf_counter(), self._decoder, batch.group.keys, batch.extents
-        stack, chunks, stored = self._layout(batch.block, len(keys))
-        decoder.decode(stored, extents, batch.stretches, stack, keys)
+        began, decoder, keys, extents = perf_counter(), self._decoder, batch.group.keys, batch.joined.extents
+        stack, chunks, _ = self._layout(batch.block, len(keys))
+        decoder.decode(batch.joined, stack, keys)
         chunks = decoder.clean(chunks)
         if self.keeps:
             self._keep(batch, chunks)

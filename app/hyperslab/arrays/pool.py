@@ -68,7 +68,7 @@ class WorkerPool:
         """
         with self._in_turn(0 if brief else _PATIENCE) as first:
             if brief and (self._busy or not first):
-                _alone(items, work, cancel)
+                one_by_one(items, work, cancel)
             else:
                 self._relay(items, work, cancel)
 
@@ -197,7 +197,8 @@ class _Relay(Generic[T]):
         self._work = _nothing
 
 
-def _alone(items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+def one_by_one(items: Iterable[T], work: Callable[[T], None], cancel: Cancel | None) -> None:
+    """Call ``work`` with every item on this thread; raises `Cancelled` too."""
     for item in items:
         if cancel is not None:
             cancel.check()

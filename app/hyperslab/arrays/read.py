@@ -16,7 +16,7 @@ from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
-from hyperslab.arrays.scratch import Bytes, Slabs
+from hyperslab.arrays.scratch import UNSHARED, Bytes, Slabs
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
@@ -31,8 +31,6 @@ _SLABS_BESIDE = 2
 _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
-_UNSHARED = 2
-"""References to a buffer that only its stream holds, as ``sys.getrefcount`` counts them: the list's and its own."""
 _PLAN_BYTES = 8 << 20
 _PLAN_BYTES_EACH = 2 << 10
 _PLAN_BYTES_PER_CHUNK = 1 << 10
@@ -283,6 +281,6 @@ class SlabStream:
         self._turn += 1
         if turn == len(self._buffers):
             self._buffers.append(self._reader.slabs.take(nbytes))
-        elif self._buffers[turn].nbytes < nbytes or sys.getrefcount(self._buffers[turn]) > _UNSHARED:
+        elif self._buffers[turn].nbytes < nbytes or sys.getrefcount(self._buffers[turn]) > UNSHARED:
             self._buffers[turn] = self._reader.slabs.take(nbytes)
         return self._buffers[turn]

@@ -14,7 +14,7 @@ _MOST_IDLE: Final = 32 << 20
 """Bytes that are kept for the next one who asks."""
 _ROOMY: Final = 4
 """A buffer so many times as large as it need be is left to others."""
-_UNSHARED: Final = 2
+UNSHARED: Final = 2
 """References to what only a list holds, as ``sys.getrefcount`` counts them: the list's and its own."""
 
 
@@ -98,7 +98,7 @@ class Slabs:
     def _find(self, nbytes: int) -> Bytes | None:
         known = self._known
         for at in range(len(known)):
-            if nbytes <= known[at].nbytes <= _ROOMY * nbytes and sys.getrefcount(known[at]) <= _UNSHARED:
+            if nbytes <= known[at].nbytes <= _ROOMY * nbytes and sys.getrefcount(known[at]) <= UNSHARED:
                 return known.pop(at)
         return None
 

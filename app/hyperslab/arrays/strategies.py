@@ -10,7 +10,7 @@ from hyperslab.arrays.batches import Batch, BatchReader, Changed, Group
 from hyperslab.arrays.chunks import ChunkReader, NDArray, Piece
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import Projection
-from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.pool import WorkerPool, one_by_one
 from hyperslab.arrays.sources import UNKNOWN
 from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Lookup
 from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
@@ -59,11 +59,8 @@ class ByChunk:
 
         if self._count > 1 and (self._far or self._is_much()):
             self._pool.each(self._pieces(), self._count, read, cancel)
-            return
-        for piece in self._pieces():
-            if cancel is not None:
-                cancel.check()
-            read(piece)
+        else:
+            one_by_one(self._pieces(), read, cancel)
 
     @property
     def exact(self) -> None:
@@ -139,14 +136,14 @@ class InBatches:
 
     def _place(self, batches: Iterator[Batch], out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
         """Place what is fetched here, with some help or without."""
-        place = self._batches.place
+
+        def place(batch: Batch) -> None:
+            self._batches.place(batch, out, cost)
+
         if self._sharing is Sharing.BRIEF:
-            self._pool.relay(batches, lambda batch: place(batch, out, cost), cancel, brief=True)
-            return
-        for batch in batches:
-            if cancel is not None:
-                cancel.check()
-            place(batch, out, cost)
+            self._pool.relay(batches, place, cancel, brief=True)
+        else:
+            one_by_one(batches, place, cancel)
 
     def _kept(self) -> tuple[Group, ...]:
         if self._chunks.count == 1:  # which most often is read once only

@@ -34,6 +34,14 @@ class Stretch(NamedTuple):
     frame: memoryview | None
 
 
+class Joined(NamedTuple):
+    """What is stored of the chunks of a batch, in ``memory`` at ``extents``, ready to be decoded."""
+
+    memory: NDArray
+    extents: Sequence[Run | None]
+    stretches: Sequence[Stretch] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchDecoder(ABC):
     """Decodes small chunks of one array. What is stored of a chunk has at most ``room`` bytes, or is not for here.
@@ -62,7 +70,7 @@ class BatchDecoder(ABC):
         return 0 if self.in_place else self.head_room(count) + count * self.room
 
     @abstractmethod
-    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Joined:
         """What is to be decoded of the chunks that are stored in ``memory`` (uint8; some of it is overwritten) at
         ``extents``, one behind the other.
 
@@ -71,14 +79,7 @@ class BatchDecoder(ABC):
         """
 
     @abstractmethod
-    def decode(
-        self,
-        memory: NDArray,
-        extents: Sequence[Run | None],
-        stretches: Sequence[Stretch],
-        stack: NDArray,
-        keys: Sequence[str],
-    ) -> None:
+    def decode(self, joined: Joined, stack: NDArray, keys: Sequence[str]) -> None:
         """Decode what `join` found into the rows of ``stack`` (uint8 of ``nbytes`` each). Rows without an extent are
         left alone. Raises `ChunkCorrupt`."""
 
@@ -118,21 +119,14 @@ class _RawBatch(BatchDecoder):
     def head_room(self, count: int) -> int:  # noqa: ARG002
         return 0
 
-    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:  # noqa: ARG002
-        return ()
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Joined:
+        return Joined(memory, extents)
 
-    def decode(
-        self,
-        memory: NDArray,
-        extents: Sequence[Run | None],
-        stretches: Sequence[Stretch],  # noqa: ARG002
-        stack: NDArray,  # noqa: ARG002
-        keys: Sequence[str],
-    ) -> None:
+    def decode(self, joined: Joined, stack: NDArray, keys: Sequence[str]) -> None:  # noqa: ARG002
         """Nothing to do where all have the right size; else let the codec say what is wrong."""
-        for extent, key in zip(extents, keys, strict=True):
+        for extent, key in zip(joined.extents, keys, strict=True):
             if extent is not None and extent[1] - extent[0] != self.nbytes:
-                self.codec.decode(memory[slice(*extent)].data, key)
+                self.codec.decode(joined.memory[slice(*extent)].data, key)
 
 
 class _BloscBatch(BatchDecoder):
@@ -148,23 +142,17 @@ class _BloscBatch(BatchDecoder):
     def head_room(self, count: int) -> int:
         return HEADER_BYTES + 4 * count * -(-self.nbytes // _SMALLEST_BLOCK)
 
-    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Sequence[Stretch]:
+    def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Joined:
         data, free = memory.data, 0
         stretches = []
         for first, last in _present(extents):
             frames = [extent for extent in extents[first:last] if extent is not None]
             stretches.append(Stretch(first, last, self._joined(data, frames, free)))
             free = frames[-1][1]
-        return stretches
+        return Joined(memory, extents, stretches)
 
-    def decode(
-        self,
-        memory: NDArray,
-        extents: Sequence[Run | None],
-        stretches: Sequence[Stretch],
-        stack: NDArray,
-        keys: Sequence[str],
-    ) -> None:
+    def decode(self, joined: Joined, stack: NDArray, keys: Sequence[str]) -> None:
+        memory, extents, stretches = joined
         for first, last, frame in stretches:
             rows = stack[first:last]
             if frame is None or not _decode_joined(frame, rows):
