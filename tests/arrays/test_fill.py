@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import weakref
@@ -544,6 +545,7 @@ class TestSingleItems:
         records = np.zeros((512, 512), [("a", "<i2"), ("b", "<f8")])
         records["a"], records["b"] = np.arange(512), np.arange(512)[:, None]
         zarr_array(tmp_path, records, (512, 512), compressors=Blosc())
+        os.utime(tmp_path / "a" / "0.0", (1e9, 1e9))
         with service_on(tmp_path, cache_bytes=0) as service:
             array = open_array(service)
             field = resolve_field(array, "b")
@@ -553,7 +555,7 @@ class TestSingleItems:
             points = service.reader.read(service.reader.plan_points(array, where))
         np.testing.assert_array_equal(found, records["b"][:, 7])
         np.testing.assert_array_equal(points, records[tuple(where)])
-        assert len(put_together) == 2
+        assert len(put_together) == 3
 
     def test_a_broken_chunk_is_named(self, tmp_path: Path) -> None:
         zarr_array(tmp_path, np.arange(1 << 20, dtype="<i4").reshape(1024, 1024), (1024, 1024), compressors=Blosc())
@@ -561,6 +563,44 @@ class TestSingleItems:
         chunk.write_bytes(chunk.read_bytes()[:-1])
         with service_on(tmp_path, cache_bytes=0) as service, pytest.raises(ChunkCorrupt, match=r"0\.0"):
             service.reader.read(service.reader.plan_items(open_array(service), (slice(None), 5)))
+
+    def test_of_a_file_only_what_leads_to_them_is_read(self, tmp_path: Path) -> None:
+        """Of the noise in the first bytes single ones, of the second bytes a stream."""
+        noise = np.random.default_rng(1).integers(0, 256, (4, 512, 1024)).astype("<u2")
+        values = noise + np.arange(4, dtype="<u2")[:, None, None] * 256
+        zarr_array(tmp_path, values, (4, 512, 1024), compressors=Blosc())
+        chunk = tmp_path / "a" / "0.0.0"
+        os.utime(chunk, (1e9, 1e9))
+        with service_on(tmp_path, cache_bytes=0) as service:
+            array = open_array(service)
+            costs = []
+            for cell in ((0, 3, 5), (3, 511, 1023), (2, 200, 7)):
+                plan, cost = service.reader.plan_items(array, cell), ReadCost()
+                assert service.reader.read(plan, cost=cost) == values[cell]
+                costs.append(cost)
+
+        assert all(0 < cost.bytes_read < chunk.stat().st_size / 50 for cost in costs)
+        assert all(cost.timings["fetch"] > 0 and cost.timings["decode"] > 0 for cost in costs)
+
+    def test_of_a_chunk_that_is_missing_they_are_the_fill_value(self, tmp_path: Path) -> None:
+        values = np.full((2, 512, 1024), 7, "<u2")
+        zarr_array(tmp_path, values, (1, 512, 1024), compressors=Blosc(), fill_value=3)
+        (tmp_path / "a" / "1.0.0").unlink()
+        with service_on(tmp_path, cache_bytes=0) as service:
+            found = service.reader.read(service.reader.plan_items(open_array(service), (slice(None), 5, 6)))
+
+        assert found.tolist() == [7, 3]
+
+    @pytest.mark.parametrize("cname", ["lz4", "zstd", "blosclz"])
+    def test_of_other_codecs_too(self, tmp_path: Path, cname: str) -> None:
+        values = (np.arange(1 << 20) % 5003).astype("<f4").reshape(1024, 1024)
+        zarr_array(tmp_path, values, (1024, 1024), compressors=Blosc(cname=cname))
+        os.utime(tmp_path / "a" / "0.0", (1e9, 1e9))
+        with service_on(tmp_path, cache_bytes=0) as service:
+            array = open_array(service)
+            for items in ((700, 5), (slice(None, None, 100), 3), (3, slice(None, None, 7)), (slice(None), 1023)):
+                found = service.reader.read(service.reader.plan_items(array, items))
+                np.testing.assert_array_equal(found, values[items])
 
 
 class TestSlabs:

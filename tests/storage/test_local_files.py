@@ -12,7 +12,7 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import file_store
+from hyperslab.storage.base import Pull, file_store
 from hyperslab.storage.local import LocalStore
 
 HOUR_AGO = 1_000_000_000
@@ -197,6 +197,80 @@ class TestParts:
 
     def test_what_is_not_there_is_absent(self, root: Path) -> None:
         assert read_parts(store_of(root, {"a/k": b"1"}), "a/no", None) == (b"", bytes(64), None)
+
+
+def pull(
+    store: LocalStore, key: str, *ranges: tuple[int, int], room: int = 64, fails: int = 0
+) -> tuple[list[int], bytes, int | None]:
+    """How many bytes each range gave, the buffer, and how many were read; the first ``fails`` times it is corrupt."""
+    buffer, counts, failures = bytearray(room), list[int](), iter(range(fails))
+
+    def take(read: Pull) -> None:
+        counts[:] = [read(start, stop) for start, stop in ranges]
+        if next(failures, None) is not None:
+            raise errors.ChunkCorrupt(key, None, "torn")
+
+    nbytes = store.files().pull(key, memoryview(buffer), take)
+    return counts, bytes(buffer), nbytes
+
+
+class TestPieces:
+    DATA = bytes(range(1, 51))
+
+    def test_only_what_is_asked_for_is_read_to_where_it_lies(self, root: Path) -> None:
+        counts, buffer, nbytes = pull(store_of(root, {"a/k": self.DATA}), "a/k", (10, 13), (40, 45))
+
+        assert (counts, nbytes) == ([3, 5], 8)
+        assert buffer == bytes(10) + self.DATA[10:13] + bytes(27) + self.DATA[40:45] + bytes(19)
+
+    def test_a_file_that_was_just_written_is_read_as_a_whole(self, root: Path) -> None:
+        counts, buffer, nbytes = pull(store_of(root, {"a/k": self.DATA}, old=False), "a/k", (10, 13), (48, 60))
+
+        assert (counts, nbytes) == ([3, 2], 50)
+        assert buffer[:50] == self.DATA
+
+    @pytest.mark.parametrize("old", [True, False])
+    def test_behind_the_end_and_the_buffer_there_is_nothing(self, root: Path, old: bool) -> None:
+        store = store_of(root, {"a/k": self.DATA}, old=old)
+
+        assert pull(store, "a/k", (45, 55), (50, 60))[0] == [5, 0]
+        assert pull(store, "a/k", (10, 30), (20, 30), room=20)[0] == [10, 0]
+
+    def test_what_is_not_there_is_absent(self, root: Path) -> None:
+        assert pull(store_of(root, {"a/k": b"1"}), "a/no", (0, 1)) == ([], bytes(64), None)
+
+    def test_what_is_corrupt_is_read_again_as_a_whole(self, root: Path) -> None:
+        """It may have been torn by a writer."""
+        store = store_of(root, {"a/k": self.DATA})
+
+        assert pull(store, "a/k", (0, 1), fails=1)[::2] == ([1], 50)
+        with pytest.raises(errors.ChunkCorrupt):
+            pull(store, "a/k", (0, 1), fails=2)
+
+    def test_a_file_rewritten_in_place_meanwhile_is_read_again(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, preadv = store_of(root, {"a/k": self.DATA}), os.preadv
+
+        def torn(*call: Any) -> int:
+            count = preadv(*call)
+            (root / "a" / "k").write_bytes(bytes(50))
+            return count
+
+        monkeypatch.setattr(os, "preadv", torn)
+
+        assert pull(store, "a/k", (10, 13), (20, 23))[1] == bytes(64)
+
+    def test_links_and_folders_are_left_to_get(self, root: Path, tmp_path: Path) -> None:
+        store = store_of(root, {"real/k": self.DATA, "real/folder/x": b""})
+        (root / "real" / "link").symlink_to("k")
+        (tmp_path / "secret").write_bytes(b"secret")
+        (root / "real" / "out").symlink_to(tmp_path / "secret")
+
+        assert pull(store, "real/link", (0, 4))[::2] == ([4], 50)
+        assert pull(store, "real/folder", (0, 4))[2] is None
+        with pytest.raises(errors.BadPath):
+            pull(store, "real/out", (0, 4))
 
 
 def test_each_key_of_a_folder_costs_four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

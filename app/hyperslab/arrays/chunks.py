@@ -15,11 +15,12 @@ from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.scratch import Bytes, Scratch
-from hyperslab.arrays.sources import UNKNOWN, Fetched, make_source
+from hyperslab.arrays.sources import UNKNOWN, Fetched, NearSource, Pulled, make_source
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
+from hyperslab.engine.partial import PartialDecoder, Stored, Wanted, Whole
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkNotFound
 
@@ -30,6 +31,8 @@ _LARGE_CHUNK = 1 << 20
 _BYTES_PER_ITEM = 256
 """Bytes of a chunk that are put together in the time that finding and taking one item by itself takes, with room to
 spare."""
+_ITEMS_PER_ITEM = 16
+"""The same in items: where the bytes of one lie takes eight times its own memory."""
 _ROOM_SHARE = 64
 _ROOM = 4 << 10
 """What does not compress is stored in a few bytes more."""
@@ -84,22 +87,37 @@ class Keeper:
 class Piece:
     """The part of one chunk that an answer needs, and what is worked out once about it."""
 
-    __slots__ = ("_metadata", "_runs", "key", "projection")
+    __slots__ = ("_judged", "_metadata", "_runs", "key", "projection")
 
     def __init__(self, array: ArrayNode, projection: Projection) -> None:
         self.projection = projection
         self.key = array.chunk_key(projection.coords)
         self._metadata = array.metadata
         self._runs: Sequence[Run] | None = None
+        self._judged: tuple[int | None, bool] | None = None
 
     def runs(self) -> Sequence[Run] | None:
         """The items needed, where reading only them is worth it; else None."""
-        metadata, partial = self._metadata, self._metadata.codec.partial
+        partial = self._metadata.codec.partial
         if partial is None or self.projection.covers_chunk:
             return None
+        runs = self.all_runs(partial)
+        if self._judged is None or self._judged[0] != partial.learned:
+            self._judged = partial.learned, partial.worth_it(runs)
+        return runs if self._judged[1] else None
+
+    def all_runs(self, partial: PartialDecoder) -> Sequence[Run]:
+        """The items needed, worth it or not."""
         if self._runs is None:
+            metadata = self._metadata
             self._runs = self.projection.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
-        return self._runs if partial.worth_it(self._runs) else None
+        return self._runs
+
+    def by_item(self) -> PartialDecoder | None:
+        """What decodes single items, where so few of the chunk's are needed that it is worth it; else None."""
+        metadata = self._metadata
+        each = max(_BYTES_PER_ITEM, _ITEMS_PER_ITEM * metadata.dtype.itemsize)
+        return metadata.codec.partial if self.projection.size * each <= metadata.chunk_nbytes else None
 
     def effort(self) -> float:
         """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
@@ -187,18 +205,63 @@ class ChunkReader:
     ) -> None:
         block = self._scratch.take(self._room) if self._source.into_memory else None
         memory = None if block is None else block.memory
+        if memory is None or runs is None or not self._pull_items(piece, memory, out, cost):
+            self._fetch(piece, version, out, runs=runs, memory=memory, cost=cost)
+        if block is not None:
+            self._scratch.give_back(block)
+
+    def _fetch(
+        self,
+        piece: Piece,
+        version: str,
+        out: NDArray,
+        *,
+        runs: Sequence[Run] | None,
+        memory: Bytes | None,
+        cost: ReadCost,
+    ) -> None:
+        """Fetch what is needed of a chunk, perhaps into ``memory``, then decode it."""
         start = perf_counter()
         fetched = self._source.fetch(piece.key, version, runs, memory)
         began = perf_counter()
         if fetched is None:
             self._absent(piece, out)
-        else:
-            if fetched.whole is None or not self._decode_into_place(piece, fetched.whole, out):
-                self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
-            cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
-        del fetched  # nothing refers to the memory any more
-        if block is not None:
-            self._scratch.give_back(block)
+            return
+        whole = fetched.whole
+        if whole is None or not (self._decode_items(piece, whole, out) or self._decode_into_place(piece, whole, out)):
+            self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
+        cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
+
+    def _pull_items(self, piece: Piece, memory: Bytes, out: NDArray, cost: ReadCost) -> bool:
+        """Fetch and decode single items, what leads to one after the other; False where that is not the thing to do."""
+        partial = piece.by_item()
+        if partial is None or not partial.takes_items or not isinstance(self._source, NearSource):
+            return False
+        start, fetch, done = perf_counter(), 0.0, True
+        other = self._scratch.take(self._metadata.chunk_nbytes)
+
+        def take(pulled: Pulled) -> None:
+            nonlocal done, fetch
+            done = self._place_items(piece, partial, pulled, out, other.memory)
+            fetch = pulled.seconds
+
+        nbytes = self._source.pull(piece.key, memory, take)
+        self._scratch.give_back(other)
+        if nbytes is None:
+            self._absent(piece, out)
+        elif done:
+            cost.chunk(nbytes, fetch=fetch, decode=perf_counter() - start - fetch)
+        return done
+
+    def _decode_items(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
+        """Decode single items of a whole chunk; False where that is not the thing to do."""
+        partial = piece.by_item()
+        if partial is None:
+            return False
+        other = self._scratch.take(self._metadata.chunk_nbytes)
+        done = self._place_items(piece, partial, Whole(stored), out, other.memory)
+        self._scratch.give_back(other)
+        return done
 
     def _decode_beside(
         self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes | None
@@ -209,17 +272,13 @@ class ChunkReader:
             self._place(piece.projection, self._decoded(fetched, piece.key, runs, memory), out)
             return
         other = self._scratch.take(self._metadata.chunk_nbytes)
-        if runs is not None or not self._place_items(piece, fetched, out, other.memory):
-            self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
+        self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
         self._scratch.give_back(other)
 
-    def _place_items(self, piece: Piece, fetched: Fetched, out: NDArray, memory: Bytes) -> bool:
-        """Decode and place only the items that are wanted; False where that is not the thing to do."""
-        metadata, partial, stored = self._metadata, self._codec.partial, fetched.whole
-        few = piece.projection.size * _BYTES_PER_ITEM <= metadata.chunk_nbytes
-        if partial is None or not few or not isinstance(stored, memoryview) or stored.readonly:
-            return False
-        values = partial.decode_items(stored, piece.projection, key=piece.key, memory=memory)
+    def _place_items(self, piece: Piece, partial: PartialDecoder, stored: Stored, out: NDArray, memory: Bytes) -> bool:
+        """Decode and place single items; False where that cannot be."""
+        wanted = Wanted(piece.projection, piece.all_runs(partial))
+        values = partial.decode_items(stored, wanted, key=piece.key, memory=memory)
         if values is None:
             return False
         with np.errstate(over="ignore"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import ClassVar, Protocol
 
 from hyperslab.arrays.nodes import ArrayNode
@@ -12,7 +13,7 @@ from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage.base import Files, Store, VersionConflict, file_store
+from hyperslab.storage.base import Files, Pull, Store, VersionConflict, file_store
 
 _RANGES_WORTH_NEAR = 256 << 10
 """Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
@@ -131,6 +132,30 @@ class NearSource:
             return Fetched(stored)
         parts = [(start, stored[start:stop]) for start, stop in ranges]
         return Fetched(None, stored[:head], parts, in_memory=all(stop <= size for _, stop in ranges))
+
+    def pull(self, key: str, memory: Bytes, take: Callable[[Pulled], None]) -> int | None:
+        """Let ``take`` read a chunk into ``memory``, what it needs of it; see `storage.base.Files`."""
+        buffer = memory.data
+        return self.files.pull(key, buffer, lambda read: take(Pulled(buffer, read)))
+
+
+class Pulled:
+    """A file that is read as somebody needs it, see `Stored`; ``seconds``: how long that has taken."""
+
+    __slots__ = ("_read", "memory", "seconds")
+    complete: ClassVar[bool] = False
+
+    def __init__(self, memory: memoryview, read: Pull) -> None:
+        self.memory = memory
+        self.seconds = 0.0
+        self._read = read
+
+    def need(self, start: int, stop: int) -> None:
+        began = perf_counter()
+        count = self._read(start, stop)
+        self.seconds += perf_counter() - began
+        if count < stop - start:
+            raise ValueError(f"the stored chunk has no bytes {start} to {stop}")
 
 
 def _ranges(

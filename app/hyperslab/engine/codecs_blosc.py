@@ -35,7 +35,11 @@ _KIND_BYTES: Final = 12
 _FLAGS_AT: Final = 2
 _SHUFFLED: Final = 0x01
 _STORED: Final = 0x02
+_BIT_SHUFFLED: Final = 0x04
 _NOT_SPLIT: Final = 0x10
+_MOST_SPLIT: Final = 16
+_LEAST_SPLIT: Final = 128
+"""Blocks are split into one stream for each byte of an item up to so many, none of fewer bytes. [c-blosc blosc.c]"""
 _LZ4: Final = 1
 _SNAPPY: Final = 2
 
@@ -82,6 +86,14 @@ class BloscHeader(NamedTuple):
         return bool(self.flags & _SHUFFLED) and self.typesize > 1 and not self.stored
 
     @property
+    def bitshuffled(self) -> bool:
+        return bool(self.flags & _BIT_SHUFFLED)
+
+    @property
+    def lz4(self) -> bool:
+        return self.flags >> 5 == _LZ4
+
+    @property
     def fast(self) -> bool:
         """Decoding is nearly as fast as copying (BloscLZ and LZ4, not zlib and Zstandard)."""
         return self.flags >> 5 <= _LZ4
@@ -94,6 +106,16 @@ class BloscHeader(NamedTuple):
     def table_stop(self) -> int:
         """Where the table of offsets ends."""
         return HEADER_BYTES if self.stored else HEADER_BYTES + 4 * self.nblocks
+
+    def span(self, block: int) -> int:
+        """How many bytes a block holds, decoded."""
+        return min(self.blocksize, self.nbytes - block * self.blocksize)
+
+    def streams(self, block: int) -> int:
+        """In how many streams a block is stored, all of them of the same size when decoded."""
+        if self.flags & _NOT_SPLIT or self.typesize > _MOST_SPLIT or self.span(block) < self.blocksize:
+            return 1
+        return self.typesize if self.blocksize // self.typesize >= _LEAST_SPLIT else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +150,15 @@ class BloscFrame:
             return self._scattered(starts[: last - first])
         self._check_inside(edges[0], edges[-1])
         return [(edges[0], edges[-1])]
+
+    def extents_of(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each of some blocks is stored."""
+        starts = self._starts(0, self.header.nblocks)
+        edges = (*starts, self.header.cbytes)
+        if not all(map(operator.lt, edges, edges[1:])):
+            return self._scattered(tuple([starts[block] for block in blocks]))
+        self._check_inside(edges[0], edges[-1])
+        return [(edges[block], edges[block + 1]) for block in blocks]
 
     def part(self, source: Source, first: int, last: int) -> bytes:
         """A frame of only the blocks ``[first, last)``."""

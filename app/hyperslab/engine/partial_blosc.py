@@ -10,11 +10,21 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.engine.blosc_items import Places, aligned, alone
 from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress, decompress_shuffled
 from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
-from hyperslab.engine.partial import RANGE_GAP_BYTES, WORTH_SHARE, Cells, Part, PartialDecoder, length_of, source_of
+from hyperslab.engine.partial import (
+    RANGE_GAP_BYTES,
+    WORTH_SHARE,
+    Cells,
+    Part,
+    PartialDecoder,
+    Stored,
+    Wanted,
+    length_of,
+    source_of,
+)
 from hyperslab.engine.runs import Run, merge_runs
-from hyperslab.engine.selection import Indices
 from hyperslab.errors import ChunkCorrupt
 
 NDArray = npt.NDArray[Any]
@@ -27,72 +37,55 @@ LIKELY_BLOCK: Final = 8 << 10
 USUAL_BLOCK: Final = 256 << 10
 """What Blosc makes of large chunks unless told otherwise, give or take."""
 
-_MOST_KEPT: Final = 1 << 16
-"""Items whose places are kept with the array, in 16 bytes each at most."""
+_MOST_KEPT: Final = 1 << 17
+"""Bytes whose places are kept with the array, in 8 bytes each."""
 
 
-class BlockSize:
-    """How large the blocks of an array's frames are: the same in all that one program has written, so what the latest
-    one said is a good guess for the next one. Nothing that must be right depends on it."""
+class Blocks:
+    """How large the blocks of an array's frames are, and whether one can be decoded in part: the same in all that one
+    program has written, so what the latest one said is a good guess for the next one. Nothing that must be right
+    depends on it."""
 
-    __slots__ = ("seen",)
+    __slots__ = ("alone", "size")
 
     def __init__(self) -> None:
-        self.seen: int | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scattered:
-    """Where the bytes of some items lie in a decoded frame that is left shuffled: the ``first`` ones, and how far
-    ``apart`` those that belong together are. [c-blosc shuffle-generic.h]"""
-
-    first: Indices
-    apart: int | Indices
-
-    @classmethod
-    def find(cls, items: Indices, header: BloscHeader) -> Scattered:
-        """``items``: of any shape."""
-        length = header.blocksize // header.typesize
-        blocks = items >> length.bit_length() - 1 if length.bit_count() == 1 else items // length  # 10 times as fast
-        rest = (header.nbytes - (header.nblocks - 1) * header.blocksize) // header.typesize
-        apart = length if rest == length else np.where(blocks == header.nblocks - 1, rest, length)
-        return cls(items + blocks * (header.blocksize - length), apart)
-
-    def gather(self, raw: NDArray, size: int) -> NDArray:
-        """The ``size`` bytes of each item one behind the other: uint8, with one more axis than the items."""
-        found = np.empty((*self.first.shape, size), np.uint8)
-        places = self.first
-        for i in range(size):
-            found[..., i] = raw[places]
-            places = places + self.apart
-        return found
+        self.size: int | None = None
+        self.alone = True
 
 
 class Latest:
-    """The cells that were last looked for in the frames of an array, the size of their blocks, and where they lie."""
+    """The cells that were last looked for in the frames of an array, what kind those were, and where the cells lie."""
 
     __slots__ = ("kept",)
 
     def __init__(self) -> None:
-        self.kept: tuple[Cells, int, Scattered] | None = None
+        self.kept: tuple[Cells, BloscHeader, Places] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BloscPartial(PartialDecoder):
     """One Blosc frame a chunk."""
 
-    blocks: BlockSize = field(default_factory=BlockSize, init=False)
+    blocks: Blocks = field(default_factory=Blocks, init=False)
     latest: Latest = field(default_factory=Latest, init=False)
+
+    @property
+    def learned(self) -> int | None:
+        return self.blocks.size
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         few = length_of(self._spans(runs)) <= WORTH_SHARE * self.nbytes
-        return few and (self.blocks.seen is None or self.work(runs) < self.nbytes)
+        return few and (self.blocks.size is None or self.work(runs) < self.nbytes)
 
     def work(self, runs: Sequence[Run]) -> int:
         """Whole blocks."""
-        size = self.blocks.seen or USUAL_BLOCK
+        size = self.blocks.size or USUAL_BLOCK
         blocks = merge_runs([(start // size, -(-stop // size)) for start, stop in self._spans(runs)], 0)
         return min(self.nbytes, size * length_of(blocks))
+
+    @property
+    def takes_items(self) -> bool:
+        return self.blocks.alone
 
     @property
     def head_bytes(self) -> int:
@@ -136,33 +129,45 @@ class BloscPartial(PartialDecoder):
         self._clean(out)
         return True
 
-    def decode_items(self, data: memoryview, cells: Cells, *, key: str, memory: NDArray) -> NDArray | None:
-        """Putting the bytes of an item together takes a fifth of decoding; it is done for these alone."""
+    def decode_items(self, stored: Stored, wanted: Wanted, *, key: str, memory: NDArray) -> NDArray | None:
         try:
-            header = BloscHeader.parse(data, self.nbytes)
-            self._note(header)
-            if not header.shuffled or header.typesize != self.dtype.itemsize or header.blocksize % header.typesize:
-                return None
-            raw = self._memory(memory)
-            decompress_shuffled(data, header, raw)
+            found = self._decode_items(stored, wanted, self._memory(memory))
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
-        found = self._scattered(cells, header).gather(raw, header.typesize)
-        return self.dtype.clean(found.view(self.dtype.numpy)[..., 0])
+        return None if found is None else self.dtype.clean(found)
 
-    def _scattered(self, cells: Cells, header: BloscHeader) -> Scattered:
-        """Where the bytes of cells lie. Most often it is as in the chunk before."""
-        kept = self.latest.kept
-        if kept is not None and kept[1] == header.blocksize and cells.selects_as(kept[0]):
-            return kept[2]
-        found = Scattered.find(cells.items(self.chunks, self.order), header)
-        if found.first.size <= _MOST_KEPT:
-            self.latest.kept = cells, header.blocksize, found
+    def _decode_items(self, stored: Stored, wanted: Wanted, raw: NDArray) -> NDArray | None:
+        """Stream by stream; or all, where that is as fast and leaving it shuffled saves something."""
+        stored.need(0, HEADER_BYTES)
+        data = memoryview(stored.memory)
+        header = self._header(data, len(data) if stored.complete else None)
+        if header.cbytes > len(data) or not aligned(header, self.dtype.itemsize):
+            return None
+        places, as_a_whole = self._places(wanted, header), header.shuffled and stored.complete and not data.readonly
+        if header.stored:
+            places.copy(stored, raw)
+        elif alone(header) and not (places.late and as_a_whole):
+            stored.need(0, header.table_stop)
+            places.decode(BloscFrame(header, data), stored, raw)
+        elif as_a_whole:
+            decompress_shuffled(data, header, raw)
+        else:
+            return None
+        found: NDArray = raw.take(places.bytes).view(self.dtype.numpy)[..., 0]
         return found
 
+    def _places(self, wanted: Wanted, header: BloscHeader) -> Places:
+        """Where the bytes of cells lie. Most often it is as in the chunk before."""
+        (cells, runs), kept, kind = wanted, self.latest.kept, header._replace(cbytes=0)
+        if kept is not None and kept[1] == kind and cells.selects_as(kept[0]):
+            return kept[2]
+        places = Places.find(cells.items(self.chunks, self.order), runs, header, self.dtype.itemsize)
+        if places.bytes.size <= _MOST_KEPT:
+            self.latest.kept = cells, kind, places
+        return places
+
     def _ranges(self, head: Buffer, runs: Sequence[Run]) -> list[Run] | None:
-        header = BloscHeader.parse(head, self.nbytes)
-        self._note(header)
+        header = self._header(head, None)
         if len(head) < header.table_stop:
             return None
         if header.stored:
@@ -195,15 +200,21 @@ class BloscPartial(PartialDecoder):
 
     def _frame(self, data: Buffer) -> BloscFrame | None:
         """The frame with its table; None where decoding it whole is the thing to do."""
-        header = BloscHeader.parse(data, self.nbytes)
-        self._note(header)
-        if header.cbytes != len(data):
-            raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
+        header = self._header(data, len(data))
         return None if header.stored or header.nblocks < 2 else BloscFrame(header, data)
+
+    def _header(self, head: Buffer, size: int | None) -> BloscHeader:
+        """The header of a frame of ``size`` bytes, where that is known."""
+        header = BloscHeader.parse(head, self.nbytes)
+        self._note(header)
+        if size is not None and header.cbytes != size:
+            raise ValueError(f"the header says {header.cbytes} bytes, there are {size}")
+        return header
 
     def _note(self, header: BloscHeader) -> None:
         """Of a frame that is not compressed, any part can be had."""
-        self.blocks.seen = None if header.stored else header.blocksize or None
+        self.blocks.size = None if header.stored else header.blocksize or None
+        self.blocks.alone = alone(header)
 
     def _stretches(self, frame: BloscFrame, runs: Sequence[Run]) -> list[Run]:
         """The blocks that hold the runs."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 
 class Absent(Enum):
@@ -172,6 +172,10 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+Pull: TypeAlias = Callable[[int, int], int]
+"""Reads the bytes ``[start, stop)`` of one value, and returns how many: fewer where it ends before."""
+
+
 class Files(Protocol):
     """Values of a store that is near, read into the caller's memory, each in one version. Safe to call from many
     threads."""
@@ -202,6 +206,15 @@ class Files(Protocol):
         What is read is put into ``buffer`` where it lies in the value, as far as there is room. Returns the size of the
         value, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the value ends
         before a range does, the rest is left as it was. Raises `errors.StoreError`.
+        """
+        ...
+
+    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+        """Let ``take`` ask for one piece of a value after the other.
+
+        Each is put into ``buffer`` where it lies in the value, as far as there is room. Returns how many bytes were
+        read in all, None where the value is absent. ``take`` may be called twice; the second time counts, and what it
+        raised the first time does not. Raises what it raises, and `errors.StoreError`.
         """
         ...
 

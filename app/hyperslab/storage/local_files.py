@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from hyperslab.storage.base import Stored
+from hyperslab.errors import ChunkCorrupt
+from hyperslab.storage.base import Pull, Stored
 from hyperslab.storage.files import Fence, version_of
 
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -69,6 +70,23 @@ class LocalFiles:
             return stat.st_size
         return self._read_all(key, buffer, head, choose)
 
+    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+        """See `base.Files`."""
+        settled = time.time_ns() - _SETTLED_NS
+        try:
+            descriptor = self._open(key)
+        except OSError:
+            return self._pull_from_all(key, buffer, take)
+        reading = _Reading(descriptor, buffer)
+        try:
+            take(reading)
+            stat = os.fstat(descriptor)
+        except (OSError, ChunkCorrupt):
+            return self._pull_from_all(key, buffer, take)
+        finally:
+            os.close(descriptor)
+        return reading.nbytes if _is_settled(stat, settled) else self._pull_from_all(key, buffer, take)
+
     def _read(self, folder: _Folder, key: str, piece: memoryview, *, versioned: bool) -> tuple[int | None, str | None]:
         """The size of one value, and its version if that is wanted."""
         try:
@@ -96,6 +114,14 @@ class LocalFiles:
         choose(buffer[: min(head, len(stored.data))])
         return len(stored.data)
 
+    def _pull_from_all(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+        stored = self._read_slowly(key, buffer)
+        if stored is None:
+            return None
+        size = min(len(stored.data), len(buffer))
+        take(lambda start, stop: min(stop, size) - start)
+        return len(stored.data)
+
     def _read_slowly(self, key: str, buffer: memoryview) -> Stored | None:
         """Read a value with `get`, as much of which as there is room for goes into ``buffer``."""
         stored = self._get(key)
@@ -103,6 +129,22 @@ class LocalFiles:
             count = min(len(stored.data), len(buffer))
             buffer[:count] = stored.data[:count]
         return stored
+
+
+class _Reading:
+    """Reads pieces of an open file to where they lie in it."""
+
+    __slots__ = ("_buffer", "_descriptor", "nbytes")
+
+    def __init__(self, descriptor: int, buffer: memoryview) -> None:
+        self._descriptor = descriptor
+        self._buffer = buffer
+        self.nbytes = 0
+
+    def __call__(self, start: int, stop: int) -> int:
+        count = os.preadv(self._descriptor, (self._buffer[start:stop],), start)
+        self.nbytes += count
+        return count
 
 
 class _Folder:
