@@ -67,7 +67,7 @@ def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) ->
     chance = random.Random(7)
     try:
         for seed in range(ROUNDS):
-            _one_round(context, str(tmp_path), seed, chance.uniform(0.0, 0.04), model)
+            _one_round(context, str(tmp_path), seed, chance, model)
             _check(service, model)
     finally:
         service.close()
@@ -75,14 +75,15 @@ def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) ->
     zarr.open_array(str(tmp_path / "a"), mode="r", zarr_format=2)[...]
 
 
-def _one_round(context: Any, folder: str, seed: int, seconds: float, model: Model) -> None:
-    """Start a writer, kill it some time after its first message, and note all that it has said."""
+def _one_round(context: Any, folder: str, seed: int, chance: random.Random, model: Model) -> None:
+    """Start a writer, kill it some time after one of its first messages, and note all that it has said."""
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=write_until_killed, args=(folder, seed, theirs), daemon=True)
     process.start()
     theirs.close()
-    model.note(ours.recv())
-    time.sleep(seconds)
+    for _ in range(chance.randint(1, 14)):  # counted, so that on a slow machine as much happens as on a fast one
+        model.note(ours.recv())
+    time.sleep(chance.uniform(0.0, 0.008))
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     _drain(ours, model)
