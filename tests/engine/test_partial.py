@@ -467,6 +467,20 @@ def test_items_of_a_frame_that_is_broken_are_a_corrupt_chunk() -> None:
             decode_items(array, whole(broken), EVERY_50TH)
 
 
+@pytest.mark.parametrize("nbytes", [-1, 50_000])
+def test_a_stream_that_leaves_its_block_is_refused(nbytes: int) -> None:
+    """Also where what is wanted of it would decode."""
+    array = array_of([100_000], "|u1", {"id": "blosc", "blocksize": 20_000})
+    stored = bytearray(array.codec.encode(np.random.default_rng(3).integers(0, 4, 100_000, "u1")))
+    frame = BloscFrame(BloscHeader.parse(stored, array.chunk_nbytes), stored)
+    ((start, stop),) = frame.extents(0, 1)
+    assert stop - start < 50_000 < len(stored)
+    struct.pack_into("<i", stored, start, nbytes)
+
+    with pytest.raises(ChunkCorrupt, match="left"):
+        decode_items(array, Pulled(bytes(stored)), next(project(normalise((5,), (100_000,)), array.grid)))
+
+
 @given(data=st.data())
 @settings(max_examples=300)
 def test_items_of_changed_frames_never_raise_anything_else(data: st.DataObject) -> None:
