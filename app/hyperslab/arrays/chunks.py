@@ -115,9 +115,11 @@ class Piece:
 
     def by_item(self) -> PartialDecoder | None:
         """What decodes single items, where so few of the chunk's are needed that it is worth it; else None."""
-        metadata = self._metadata
+        metadata, partial = self._metadata, self._metadata.codec.partial
+        if partial is None or not partial.finds_items:
+            return None
         each = max(_BYTES_PER_ITEM, _ITEMS_PER_ITEM * metadata.dtype.itemsize)
-        return metadata.codec.partial if self.projection.size * each <= metadata.chunk_nbytes else None
+        return partial if self.projection.size * each <= metadata.chunk_nbytes else None
 
     def effort(self) -> float:
         """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
@@ -238,15 +240,13 @@ class ChunkReader:
         if partial is None or not partial.takes_items or not isinstance(self._source, NearSource):
             return False
         start, fetch, done = perf_counter(), 0.0, True
-        other = self._scratch.take(self._metadata.chunk_nbytes)
 
         def take(pulled: Pulled) -> None:
             nonlocal done, fetch
-            done = self._place_items(piece, partial, pulled, out, other.memory)
+            done = self._place_items(piece, partial, pulled, out)
             fetch = pulled.seconds
 
         nbytes = self._source.pull(piece.key, memory, take)
-        self._scratch.give_back(other)
         if nbytes is None:
             self._absent(piece, out)
         elif done:
@@ -256,12 +256,7 @@ class ChunkReader:
     def _decode_items(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
         """Decode single items of a whole chunk; False where that is not the thing to do."""
         partial = piece.by_item()
-        if partial is None:
-            return False
-        other = self._scratch.take(self._metadata.chunk_nbytes)
-        done = self._place_items(piece, partial, Whole(stored), out, other.memory)
-        self._scratch.give_back(other)
-        return done
+        return partial is not None and self._place_items(piece, partial, Whole(stored), out)
 
     def _decode_beside(
         self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes | None
@@ -275,10 +270,12 @@ class ChunkReader:
         self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
         self._scratch.give_back(other)
 
-    def _place_items(self, piece: Piece, partial: PartialDecoder, stored: Stored, out: NDArray, memory: Bytes) -> bool:
+    def _place_items(self, piece: Piece, partial: PartialDecoder, stored: Stored, out: NDArray) -> bool:
         """Decode and place single items; False where that cannot be."""
         wanted = Wanted(piece.projection, piece.all_runs(partial))
-        values = partial.decode_items(stored, wanted, key=piece.key, memory=memory)
+        block = self._scratch.take(self._metadata.chunk_nbytes)
+        values = partial.decode_items(stored, wanted, key=piece.key, memory=block.memory)
+        self._scratch.give_back(block)
         if values is None:
             return False
         with np.errstate(over="ignore"):

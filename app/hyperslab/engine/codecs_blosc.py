@@ -146,18 +146,16 @@ class BloscFrame:
         """Where blocks ``[first, last)`` are stored: one extent where they follow each other, else one for each."""
         starts = self._starts(first, min(last + 1, self.header.nblocks))
         edges = starts if last < self.header.nblocks else (*starts, self.header.cbytes)
-        if not all(map(operator.lt, edges, edges[1:])):
+        if not self._in_order(edges):
             return self._scattered(starts[: last - first])
-        self._check_inside(edges[0], edges[-1])
         return [(edges[0], edges[-1])]
 
     def extents_of(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
         """Where each of some blocks is stored."""
         starts = self._starts(0, self.header.nblocks)
         edges = (*starts, self.header.cbytes)
-        if not all(map(operator.lt, edges, edges[1:])):
+        if not self._in_order(edges):
             return self._scattered(tuple([starts[block] for block in blocks]))
-        self._check_inside(edges[0], edges[-1])
         return [(edges[block], edges[block + 1]) for block in blocks]
 
     def part(self, source: Source, first: int, last: int) -> bytes:
@@ -183,6 +181,13 @@ class BloscFrame:
         if not all(map(operator.lt, edges, edges[1:])):
             raise ValueError("two blocks of the frame begin at the same byte")
         return [(start, edges[bisect.bisect_right(edges, start)]) for start in starts]
+
+    def _in_order(self, edges: Sequence[int]) -> bool:
+        """Whether blocks follow each other; raises `ValueError` where they do, outside the frame."""
+        if not all(map(operator.lt, edges, edges[1:])):
+            return False
+        self._check_inside(edges[0], edges[-1])
+        return True
 
     def _check_inside(self, start: int, stop: int) -> None:
         if start < self.header.table_stop or stop > self.header.cbytes:

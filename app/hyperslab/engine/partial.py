@@ -97,6 +97,8 @@ class PartialDecoder(ABC):
 
     enters_midway: ClassVar[bool] = True
     """Whether the end of a chunk costs no more than its beginning."""
+    finds_items: ClassVar[bool] = False
+    """Whether there are chunks of which `decode_items` gives anything."""
 
     @property
     def gap(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,8 @@ class BloscPartial(PartialDecoder):
 
     blocks: Blocks = field(default_factory=Blocks, init=False)
     latest: Latest = field(default_factory=Latest, init=False)
+
+    finds_items: ClassVar[bool] = True
 
     @property
     def learned(self) -> int | None:
