@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.arrays.pages import make_room
+
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _MOST_IDLE: Final = 32 << 20
@@ -27,7 +29,7 @@ class Block:
     __slots__ = ("memory", "user", "views")
 
     def __init__(self, nbytes: int) -> None:
-        self.memory: Bytes = np.empty(nbytes, np.uint8)
+        self.memory: Bytes = make_room(nbytes)
         self.views: dict[object, Any] = {}
         self.user = 0
 
