@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.benchmarks import pages, report, wrk
-from tests.benchmarks.cases import Case, cases_of
-from tests.benchmarks.data import ALL, SLIDE, STACK, ArraySpec, make, make_all
+from tests.benchmarks import pages, processes, report, wrk
+from tests.benchmarks.by_hand import ByHand, OverSocket
+from tests.benchmarks.cases import Case, all_cases, cases_of
+from tests.benchmarks.data import ALL, CLIMATE, SLIDE, STACK, ArraySpec, make, make_all
 from tests.benchmarks.object_server import Bucket
 from tests.benchmarks.programs import Program, running
 from tests.benchmarks.registry import SUITES
@@ -23,6 +26,8 @@ from tests.benchmarks.timing import Effort, take_turns
 from tests.benchmarks.viewers import Look
 
 TINY = replace(STACK, name="tiny", shape=(8, 50, 40), chunks=(4, 32, 32))
+LARGE = replace(STACK, name="large", shape=(40, 512, 400), chunks=(8, 128, 100), codec=None)
+"""Several of the pieces in which a whole array is sent."""
 FLAT = replace(SLIDE, name="flat", shape=(70, 60), chunks=(32, 32))
 EFFORT = Effort(rounds=1, seconds=0.1)
 
@@ -110,6 +115,21 @@ def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
 
     assert found == []
     assert "nobody" in wrong[0]
+
+
+@pytest.mark.parametrize("codec", [None, STACK.codec, CLIMATE.codec], ids=["none", "blosc", "zstd"])
+def test_what_is_read_by_hand_is_what_zarr_python_reads(tmp_path: Path, codec: dict[str, object] | None) -> None:
+    specs = (replace(TINY, codec=codec), replace(FLAT, codec=codec), LARGE)
+    make_all(tmp_path, specs)
+    with processes.module("tests.benchmarks.by_hand", str(tmp_path)) as sender:
+        assert sender.stdout is not None
+        port = str(json.loads(sender.stdout.readline())["port"])
+        for case in all_cases(specs):
+            expected = zarr.open_array(str(tmp_path / case.spec.name), mode="r")[case.selection]
+
+            np.testing.assert_array_equal(ByHand(str(tmp_path), case.spec.name).read(case.selection), expected)
+            with closing(OverSocket(port, case.spec.name)) as array:
+                np.testing.assert_array_equal(array.read(case.selection), expected)
 
 
 def test_the_smoke_benchmark_runs_on_any_arrays(tmp_path: Path) -> None:

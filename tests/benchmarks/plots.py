@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from tests.benchmarks.report import ratio
 from tests.benchmarks.results import Outcome, Run
-from tests.benchmarks.suites import engine, http, objects, peers, rps, scaling, tiles, writes
+from tests.benchmarks.suites import bounds, engine, http, objects, peers, rps, scaling, tiles, writes
 
 _STYLE: Final = {
     "svg.hashsalt": "hyperslab",
@@ -142,6 +142,12 @@ _HTTP: Final = relative_times(
     base=http.IN_PROCESS,
     others=[http.IN_PROCESS, *http.OVER_NGINX],
 )
+_BOUNDS: Final = relative_times(
+    "What can be reached by hand",
+    ours=[bounds.REMOTE, bounds.ENGINE],
+    base=bounds.IN_PROCESS,
+    others=[bounds.IN_PROCESS, bounds.HAND, bounds.SOCKET, bounds.OVER_NGINX],
+)
 _PEERS: Final = relative_times("Array servers", ours=[peers.OURS, peers.CACHED], base=peers.OURS, others=peers.PEERS)
 _WRITERS: Final = (writes.REMOTE, writes.OURS, writes.ZARR, "zarr-python 2", writes.TENSORSTORE)
 _OBJECTS: Final = (objects.ENGINE, objects.REMOTE, objects.TENSORSTORE, objects.THREADS, objects.ASYNC)
@@ -150,6 +156,7 @@ _TILES: Final = (tiles.TILES_CACHED, tiles.CHUNKS_CACHED, tiles.COLD, tiles.HTTP
 PAINTERS: Final[dict[str, Painter]] = {
     "engine": _ENGINE,
     "http": _HTTP,
+    "bounds": _BOUNDS,
     "peers": _PEERS,
     "rps": bars("Requests a second", "requests a second", (rps.OURS, rps.NGINX), [rps.OURS], "rate"),
     "writes": bars("Writing", "seconds", _WRITERS, [writes.REMOTE, writes.OURS]),

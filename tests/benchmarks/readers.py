@@ -119,6 +119,19 @@ def zarrs(root: str, name: str) -> ArrayReader:
     return Opened(array.__getitem__)
 
 
+def by_hand(root: str, name: str) -> ArrayReader:
+    from tests.benchmarks.by_hand import ByHand
+
+    return ByHand(root, name)
+
+
+def by_hand_socket(root: str, name: str) -> ArrayReader:
+    """``root`` is the port of `tests.benchmarks.by_hand`."""
+    from tests.benchmarks.by_hand import OverSocket
+
+    return OverSocket(root, name)
+
+
 PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "hyperslab": hyperslab,
     "hyperslab-fresh": hyperslab_fresh,
@@ -128,6 +141,8 @@ PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "zarr-python": zarr_python,
     "zarr-obstore": zarr_obstore,
     "zarrs": zarrs,
+    "by-hand": by_hand,
+    "by-hand-socket": by_hand_socket,
 }
 
 

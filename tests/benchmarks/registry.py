@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.benchmarks.suite import Suite
 from tests.benchmarks.suites import (
+    bounds,
     engine,
     http,
     memory,
@@ -19,5 +20,5 @@ from tests.benchmarks.suites import (
     writes,
 )
 
-_IN_ORDER: Final = (engine, http, rps, memory, objects, writes, tiles, scaling, starvation, peers, smoke)
+_IN_ORDER: Final = (engine, http, bounds, rps, memory, objects, writes, tiles, scaling, starvation, peers, smoke)
 SUITES: Final[dict[str, Suite]] = {module.SUITE.name: module.SUITE for module in _IN_ORDER}
