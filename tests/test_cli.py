@@ -161,6 +161,20 @@ def test_one_request_is_answered_without_a_socket(store: Path) -> None:
     assert "array-shape: [3]" in [header.lower() for header in headers]
 
 
+def test_one_request_whose_body_cannot_be_ended_fails(tmp_path: Path) -> None:
+    values = np.arange(6 << 20, dtype="<i4")
+    array = zarr.create_array(str(tmp_path / "long"), data=values, chunks=(1 << 20,), compressors=None, zarr_format=2)
+    assert array.nbytes > 16 << 20
+    (tmp_path / "long" / "5").write_bytes(b"short")
+
+    command = [*COMMAND, "serve", f"data={tmp_path}", "--get", "/v1/slice/data/long"]
+    done = subprocess.run(command, capture_output=True, check=False)
+
+    assert done.returncode == 1
+    assert 0 < len(done.stdout) < values.nbytes
+    assert b"not whole" in done.stderr.splitlines()[-1]
+
+
 def test_one_request_that_is_refused_fails(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", str(store), "--get", "/v1/metadata/scans/nothing"]) == 1
     assert json.loads(capfd.readouterr().out)["code"] == "node-not-found"

@@ -174,7 +174,7 @@ def _check_folders(settings: Settings) -> None:
 
 def _answer(settings: Settings, path: str) -> int:
     """Head to stderr, body to stdout, so that both can be looked at and the body be redirected."""
-    from hyperslab.api.once import Head, answer
+    from hyperslab.api.once import CutShort, Head, answer
     from hyperslab.asgi import create_app
 
     statuses: list[int] = []
@@ -183,8 +183,13 @@ def _answer(settings: Settings, path: str) -> int:
         statuses.append(head.status)
         print(head.status, *(f"{name}: {value}" for name, value in head.headers), sep="\n", file=sys.stderr)
 
-    answer(create_app(settings), f"/{path.removeprefix('/')}", show, sys.stdout.buffer.write)
-    sys.stdout.flush()
+    try:
+        answer(create_app(settings), f"/{path.removeprefix('/')}", show, sys.stdout.buffer.write)
+    except CutShort:
+        print("the body could not be read to its end: what is there of it is not whole", file=sys.stderr)
+        return 1
+    finally:
+        sys.stdout.flush()
     return 0 if statuses and statuses[0] < 400 else 1
 
 

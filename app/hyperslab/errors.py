@@ -6,7 +6,9 @@
     │   ├── BadParameter             a query parameter or header
     │   ├── BadPath                  a path or key that no store may hold
     │   ├── BadBody                  a body of the wrong length, shape, dtype or syntax
-    │   └── DigestMismatch           the body is not what Content-Digest says
+    │   ├── DigestMismatch           the body is not what Content-Digest says
+    │   ├── NotHttp                  not a request as HTTP/1.1 has them
+    │   └── CodingUnknown            a Transfer-Encoding that cannot be undone
     ├── Impossible                 understood, but this node cannot do it
     │   ├── IndexOutOfRange          an index beyond an axis
     │   ├── TooManyIndices           more indices than axes
@@ -148,6 +150,27 @@ class DigestMismatch(BadRequest):
 
     def __str__(self) -> str:
         return f"Content-Digest {self.algorithm}: sent {self.expected}, the body has {self.found}"
+
+
+@dataclass(eq=False)
+class NotHttp(BadRequest):
+    code: ClassVar[str] = "not-http"
+    title: ClassVar[str] = "Not a request as HTTP/1.1 has them"
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(eq=False)
+class CodingUnknown(BadRequest):
+    code: ClassVar[str] = "coding-unknown"
+    title: ClassVar[str] = "A transfer coding that cannot be undone"
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"Transfer-Encoding: {self.found}: expected {self.expected}"
 
 
 @dataclass(eq=False)

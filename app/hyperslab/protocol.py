@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from hyperslab.api.answers import header_lines
 from hyperslab.api.shortcut import ASKED, LATER, STATE, Head, Shortcut, WireAnswer
+from hyperslab.errors import CodingUnknown, HyperslabError, NotHttp
 
 _GET: Final = b"GET"
 _VERSION: Final = "1.1"
+_FRAMES: Final = frozenset((b"content-length", b"transfer-encoding"))
+_QUIET_SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 30.0
+"""How long a client that was refused may send nothing, and go on sending, before its connection is closed."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -20,6 +25,8 @@ class Protocol(HttpToolsProtocol):
 
     Everything else goes the way of its parent: what takes longer, other methods and versions, the last request of a
     connection, requests that wait for an earlier answer, clients that are slow to take theirs.
+
+    What is no request gets a problem document, and who is refused while it is still sending gets to read why.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -31,8 +38,13 @@ class Protocol(HttpToolsProtocol):
         self._answered = False
         self._kept: Head | None = None
         self._usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
+        self._is_deaf = False
+        self._heard = 0.0
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            self._heard = self.loop.time()
+            return
         shortcut, begins_here = self._shortcut, self._is_between
         head = shortcut.recall(data) if shortcut is not None and begins_here and not self._is_busy() else None
         if shortcut is not None and head is not None:
@@ -46,15 +58,25 @@ class Protocol(HttpToolsProtocol):
             shortcut.remember(data, self._kept)
 
     def on_message_begin(self) -> None:
+        if self._is_deaf:
+            return
         self._is_between = False
         self._answered, self._kept = False, None
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        if self._is_deaf:
+            return
+        fault = fault_of(self.parser.get_http_version(), self.headers)
+        if fault is not None:
+            self._refuse(fault)
+            return
         if self._shortcut is not None and self._is_ordinary():
             self._answered = self._answer(self._shortcut)
         if not self._answered:
             super().on_headers_complete()
+            if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
+                self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
 
     def on_body(self, body: bytes) -> None:
         if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
@@ -65,6 +87,60 @@ class Protocol(HttpToolsProtocol):
         self._completed += 1
         if not self._answered:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._is_deaf:
+            self.server_state.total_requests += 1
+        else:
+            super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser does not understand."""
+        self._refuse(NotHttp(f"{msg} It is read as RFC 9112 has it, with a target of less than 64 KiB."))
+
+    def _refuse(self, error: HyperslabError) -> None:
+        """Answer what is no request, and nothing that follows."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        self._answered = self._is_deaf = True
+        if answering:  # the answer under way ends as it should, and is the last one
+            self.cycle.keep_alive = False
+            return
+        if self._shortcut is None:
+            super().send_400_response(str(error))
+            return
+        found = self._shortcut.refuse(error, self.url or b"", self.headers or ())
+        head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"connection: close\r\n\r\n"))
+        self.transport.writelines((head, found.body))
+        self._close_when_quiet()
+
+    def _close_gently(self) -> None:
+        """Close after an answer: at once, where all of the request was received."""
+        if self._is_between or self.transport.is_closing():
+            self.transport.close()
+        else:
+            self._close_when_quiet()
+
+    def _close_when_quiet(self) -> None:
+        """Say that no more will come, and listen without hearing until the client has closed too.
+
+        If a connection is closed while its client still sends, the client's system is told that nobody listens, and may
+        throw away an answer that was not read yet (RFC 9112 §9.6).
+        """
+        self._is_deaf = True
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._heard = self.loop.time()
+        self._close_after(self._heard + _LONGEST_SECONDS)
+
+    def _close_after(self, last: float) -> None:
+        now = self.loop.time()
+        if self.transport.is_closing():
+            return
+        if now >= last or now >= self._heard + _QUIET_SECONDS:
+            self.transport.close()
+        else:
+            self.loop.call_later(_QUIET_SECONDS, self._close_after, last)
 
     def _answer(self, shortcut: Shortcut) -> bool:
         """Whether the request whose head was parsed could be answered at once."""
@@ -130,3 +206,27 @@ class Protocol(HttpToolsProtocol):
         """As the parent does, whose formatter takes these arguments apart."""
         client = "{}:{}".format(*self.client) if self.client else ""
         self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", target.decode("latin-1"), _VERSION, status)
+
+
+class _ClosedGently:
+    """A transport, but for how it is closed."""
+
+    def __init__(self, transport: Any, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def fault_of(version: str, headers: Iterable[tuple[bytes, bytes]]) -> HyperslabError | None:
+    """What is wrong with the head of a request that a parser lets pass (RFC 9112 §3.2, §6.1); names in lower case."""
+    hosts = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            return CodingUnknown(value.decode("latin-1"), "chunked")
+    if version == _VERSION and hosts != 1:
+        return NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
+    return None

@@ -33,6 +33,23 @@ def test_memory_is_held_for_as_long_as_the_answer_takes() -> None:
     play(scene)
 
 
+def test_who_gives_up_lets_those_behind_pass() -> None:
+    async def scene(admission: Admission, _: BytesInFlight) -> None:
+        async def come(nbytes: int) -> None:
+            async with admission.hold(nbytes):
+                pass
+
+        async with admission.hold(5 * SMALL):
+            large = asyncio.create_task(come(9 * SMALL))
+            await asyncio.sleep(0)
+            small = asyncio.create_task(come(2 * SMALL))
+            await asyncio.sleep(0)
+            large.cancel()
+            await asyncio.wait_for(small, 10)
+
+    play(scene)
+
+
 def test_small_answers_never_wait() -> None:
     async def scene(admission: Admission, budget: BytesInFlight) -> None:
         async with admission.hold(budget.limit), admission.hold(SMALL):

@@ -137,6 +137,19 @@ def test_too_many_points_and_too_long_a_body_are_refused(example_store: Path) ->
     assert endless.status_code == 413
 
 
+@pytest.mark.parametrize("kind", ["application/json", None])
+def test_json_that_would_not_fit_into_memory_is_refused(example_store: Path, kind: str | None) -> None:
+    points = np.zeros((20_000, 3), "<i8")
+    text = json.dumps({"coordinates": points.tolist()}).encode()
+    headers = {} if kind is None else {"Content-Type": kind}
+    with running(example_store, bytes_in_flight=24 * (len(text) - 1)) as server, httpx.Client() as fresh:
+        refused = fresh.post(f"{server.url}/v1/points/data/cube", content=text, headers=headers)
+        taken = fresh.post(f"{server.url}/v1/points/data/cube", content=body(points))
+
+    assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "too-large", len(text) - 1)
+    assert taken.status_code == 200
+
+
 def test_a_body_is_checked_against_its_digest(client: httpx.Client) -> None:
     content = json.dumps({"coordinates": [[0, 0, 0]]}).encode()
     wrong = {"Content-Type": "application/json", "Content-Digest": "sha-256=:AAAA:"}

@@ -77,6 +77,37 @@ def asking(target: str, *lines: str, body: str = "") -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: x", *lines, "", body]).encode()
 
 
+@pytest.mark.parametrize("headers", [{}, {"If-None-Match": '"x"'}, {"Connection": "close"}])
+@pytest.mark.parametrize("target", [SLICE, "/v1/chunk/data/a/0.0", "/zarr/data/a/0.0", "/zarr/data/a/.zarray"])
+def test_what_is_kept_of_a_store_that_fails_is_a_problem(folder: Path, target: str, headers: dict[str, str]) -> None:
+    with running_server({"data": folder}) as server:
+        expected = warmed(server.url, target)
+        assert expected.status == 200
+
+        gone = folder.rename(folder.with_name("gone"))
+        answer = request(server.url, target, headers=headers)
+        gone.rename(folder)
+
+        assert (answer.status, answer.headers["content-type"]) == (502, "application/problem+json")
+        assert "access-control-allow-origin" in answer.headers
+        assert stable(request(server.url, target)) == stable(expected)
+
+
+def test_several_lines_of_accept_are_one_list_to_what_is_kept(folder: Path) -> None:
+    with running_server({"data": folder}) as server:
+        asked = asking(SLICE, "Accept: text/csv", "Accept: application/json;q=0.5", "Connection: keep-alive")
+        for _ in range(3):
+            both = exchange(server.url, asked.replace(b"keep-alive", b"close"))
+            with socket.create_connection((urlsplit(server.url).hostname, urlsplit(server.url).port)) as connection:
+                connection.sendall(asked)
+                assert b"text/csv" in connection.recv(1 << 16)
+        assert b"text/csv" in both
+
+        alone = request(server.url, SLICE, headers={"Accept": "application/json;q=0.5"})
+
+        assert alone.headers["content-type"] == "application/json"
+
+
 def test_the_servers_shortcut_answers_as_the_application_does(folder: Path) -> None:
     service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(folder))))])
     app = create_app(service, ApiOptions(cors_origins=("https://a.example",)))

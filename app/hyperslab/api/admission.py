@@ -23,6 +23,11 @@ class Admission:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
+    def limit(self) -> int:
+        """Bytes that all together may hold."""
+        return self._budget.limit
+
+    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
@@ -58,8 +63,12 @@ class Admission:
             self._give_back(nbytes)
         else:
             self._waiting.remove((nbytes, turn))
+            self._grant()  # what stood behind this one may fit
 
     def _give_back(self, nbytes: int) -> None:
         self._budget.release(nbytes)
+        self._grant()
+
+    def _grant(self) -> None:
         while self._waiting and self._budget.try_reserve(self._waiting[0][0]):
             self._waiting.popleft()[1].set_result(None)

@@ -259,13 +259,16 @@ def target_of(scope: Scope) -> bytes:
 
 
 def what_is_asked(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Asked | None:
-    """What a GET asks for; None where more than that decides about the answer. Header names are in lower case."""
+    """What a GET asks for; None where more than that decides about the answer. Header names are in lower case.
+
+    Several lines of one header are one list (RFC 9110 §5.3).
+    """
     accept, tags = b"", None
     for name, value in headers:
         if name == b"accept":
-            accept = value
+            accept = accept + b", " + value if accept else value
         elif name == b"if-none-match":
-            tags = value
+            tags = value if tags is None else tags + b", " + value
         elif name in _NEEDS_CARE:
             return None
     return Asked((target, accept), tags)

@@ -77,7 +77,7 @@ def _stated_rows(request: Request, array: ArrayNode, axis: int) -> int:
 
 def _json_rows(body: memoryview, array: ArrayNode, axis: int) -> int:
     """How long nested lists are along ``axis``."""
-    part = parse_json_body(body, len(body) + 1)
+    part = parse_json_body(body)
     for _ in range(axis):
         part = part[0] if isinstance(part, list) and part else None
     if not isinstance(part, list):

@@ -14,6 +14,10 @@ from starlette.types import ASGIApp, Message, Scope
 from hyperslab.errors import Overloaded
 
 
+class CutShort(Exception):
+    """The body has begun and cannot be ended; the log says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What comes before the body of an answer."""
@@ -25,7 +29,7 @@ class Head:
 def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
     """GET ``path`` (with its query, percent-encoded) of an application that is started and stopped around it.
 
-    Raises what the application raises, and `Overloaded` where it does not start.
+    Raises what the application raises, `Overloaded` where it does not start, and `CutShort`.
     """
     asyncio.run(_answer(app, path, on_head, on_body))
 
@@ -64,7 +68,7 @@ async def _running(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
 async def _request(
     app: ASGIApp, scope: Scope, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]
 ) -> None:
-    received = False
+    received = whole = False
 
     async def receive() -> Message:
         nonlocal received
@@ -74,13 +78,17 @@ async def _request(
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
+        nonlocal whole
         if message["type"] == "http.response.start":
             headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
             on_head(Head(message["status"], tuple(headers)))
         elif message["type"] == "http.response.body":
             on_body(message.get("body", b""))
+            whole = not message.get("more_body", False)
 
     await app(scope, receive, send)
+    if not whole:
+        raise CutShort
 
 
 def _scope(path: str, state: dict[str, Any]) -> Scope:

@@ -56,6 +56,7 @@ STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
         errors.UnsupportedMediaType: 415,
         errors.RangeNotSatisfiable: 416,
         errors.Impossible: 422,
+        errors.CodingUnknown: 501,
         errors.Cancelled: 499,
         errors.BrokenData: 502,
         errors.StoreError: 502,

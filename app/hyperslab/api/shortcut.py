@@ -10,9 +10,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.answers import Answers, Asked, Given, header_lines, target_of, what_is_asked
 from hyperslab.api.metrics import BEGAN, ROUTE, Metrics
+from hyperslab.api.problems import problem
 from hyperslab.api.reply import Buffer
 from hyperslab.api.representation import Representation
 from hyperslab.api.routing import PREPARED
+from hyperslab.errors import HyperslabError
 
 STATE: Final = "hyperslab.shortcut"
 """Where a server finds the `Shortcut`: a member of the ASGI lifespan's state."""
@@ -134,6 +136,13 @@ class Shortcut:
         self._count(given)
         return _on_the_wire(given, head)
 
+    def refuse(self, error: HyperslabError, target: bytes, headers: Pairs) -> WireAnswer:
+        """The problem that stands for a request which is none; ``headers``: as many as were read."""
+        found = problem(error, path=target.partition(b"?")[0].decode("latin-1"))
+        length = (b"content-length", str(len(found.body)).encode())
+        self._metrics.count(("other", "GET", found.status), seconds=0.0, nbytes=len(found.body))
+        return WireAnswer(found.status, header_lines((*found.headers, length, *self._cors(headers))), found.body)
+
     def remember(self, request: bytes, head: Head) -> None:
         """Next time there is no need to parse these bytes."""
         if len(request) <= _LONGEST_HEAD:
@@ -152,17 +161,23 @@ class Shortcut:
             return given
         began = perf_counter()
         await self._answers.turn()
-        given = self._answers.find(head.asked, waited=True)
+        given = self._look(head, waited=True)
         if given is not None:
             given = given._replace(seconds=perf_counter() - began)
             self._count(given)
         return given
 
     def _find(self, head: Head, *, shared: bool = False) -> Given | None:
-        given = self._answers.find(head.asked, shared=shared)
+        given = self._look(head, shared=shared)
         if given is not None:
             self._count(given)
         return given
+
+    def _look(self, head: Head, *, shared: bool = False, waited: bool = False) -> Given | None:
+        try:
+            return self._answers.find(head.asked, shared=shared, waited=waited)
+        except Exception:  # the store fails: so it does for the application, which has a guard around itself
+            return None
 
     def _count(self, given: Given) -> None:
         self._metrics.count((given.kept.route, "GET", given.status), seconds=given.seconds, nbytes=len(given.body))

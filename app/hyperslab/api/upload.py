@@ -16,7 +16,9 @@ from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge, UnsupportedMediaType
-from hyperslab.wire import numpy_dtype
+from hyperslab.wire import JSON, MERGE_PATCH, RAW, numpy_dtype
+
+_JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 
 async def read_body(request: Request, limit: int) -> memoryview:
@@ -84,13 +86,45 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
 
 
+_JSON_GROWTH: Final = 24
+"""Bytes of Python's objects for each byte of JSON, at the worst: the three of ``{},`` become a dict of 64, and a
+reference."""
+_JSON_TEXT: Final = 8
+"""Bytes of JSON for each byte of values that it spells, at the worst: ``false,``, or a float32 in 25 characters."""
+_LEAST_JSON: Final = 64 << 10
+
+
 @asynccontextmanager
-async def received_body(context: Context, request: Request) -> AsyncIterator[memoryview]:
-    """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`."""
-    limit = context.options.max_upload_bytes
+async def received_body(
+    context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None
+) -> AsyncIterator[memoryview]:
+    """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`.
+
+    JSON is counted as what it is parsed to. ``unsaid``: what a body may be of which the client has not said it;
+    ``most``: its bytes, by default what the operator allows.
+    """
+    said = media_type(request)
+    limit = context.options.max_upload_bytes if most is None else most
+    longest = most_json(context)
+    limit = min(limit, longest) if said in _JSON else limit
     length = _check_length(request.header(b"content-length"), limit)
-    async with context.admission.hold(limit if length is None else length):
+    held = limit if length is None else length
+    if (said or unsaid) in _JSON:
+        held = max(held, _JSON_GROWTH * min(held, longest))
+    async with context.admission.hold(held):
         yield await read_body(request, limit)
+
+
+def most_json(context: Context) -> int:
+    """Bytes of the longest JSON body, which is to fit into the memory for answers when it is parsed."""
+    return min(context.options.max_upload_bytes, max(_LEAST_JSON, context.admission.limit // _JSON_GROWTH))
+
+
+def most_values(context: Context, request: Request) -> int:
+    """Bytes of values that fit into one body of the kind that was sent."""
+    if media_type(request) in _JSON:
+        return max(1, most_json(context) // _JSON_TEXT)
+    return context.options.max_upload_bytes
 
 
 def media_type(request: Request) -> str | None:
@@ -142,10 +176,12 @@ def _check_descr(descr: Any) -> None:
         raise ValueError(f"{descr!r:.80} is no dtype")  # noqa: TRY004 - about the header, not about Python
 
 
-def parse_json_body(body: bytes | memoryview, limit: int) -> Any:
-    """The value of a JSON body; raises `BadBody`."""
+def parse_json_body(body: bytes | memoryview, limit: int | None = None) -> Any:
+    """The value of a JSON body; raises `BadBody`, and `TooLarge` where it is longer than ``limit``."""
+    if limit is not None and len(body) > limit:
+        raise TooLarge("a JSON body", len(body), limit)
     try:
-        return parse_json(bytes(body), limit=limit)
+        return parse_json(bytes(body), limit=len(body))
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from error
 

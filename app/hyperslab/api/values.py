@@ -118,7 +118,7 @@ def _from_npy(request: Request, body: memoryview, wanted: Target) -> NDArray[Any
 
 
 def _from_json(_: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
-    document = parse_json_body(body, len(body) + 1)
+    document = parse_json_body(body)
     return values_from_json(document, wanted.dtype, wanted.shape, wanted.codecs)
 
 

@@ -15,8 +15,9 @@ from hyperslab.api.preconditions import node_check
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
-from hyperslab.api.upload import media_type, parse_json_body, read_body
+from hyperslab.api.upload import media_type, parse_json_body, received_body
 from hyperslab.api.writing import Operation
+from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
@@ -58,7 +59,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     """
     request.query.only(("mode",))
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
-    definition = await _document(request, (JSON,))
+    definition = await _document(context, request, (JSON,))
     kind = definition.get("kind", "array" if "shape" in definition else "group")
     check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
     creator = context.service.creator
@@ -77,7 +78,7 @@ async def patch_node(context: Context, request: Request) -> Answer:
     then."""
     query = request.query
     query.only(("expand_only", "shrink_only"))
-    patch = await _document(request, (JSON, MERGE_PATCH))
+    patch = await _document(context, request, (JSON, MERGE_PATCH))
     unknown = sorted(set(patch) - set(_PATCHABLE))
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
@@ -108,11 +109,14 @@ async def delete_node(context: Context, request: Request) -> Answer:
     return Answer(204, ())
 
 
-async def _document(request: Request, kinds: tuple[str, ...]) -> dict[str, Any]:
+async def _document(context: Context, request: Request, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON object of a body; nothing of it is read where the store takes no writes."""
     kind = media_type(request)
     if kind not in (None, *kinds):
         raise UnsupportedMediaType(kind or "", list(kinds))
-    document = parse_json_body(await read_body(request, _LARGEST_DOCUMENT), _LARGEST_DOCUMENT)
+    check_writable(context.service.catalog.locate(request.tail)[0])
+    async with received_body(context, request, unsaid=JSON, most=_LARGEST_DOCUMENT) as body:
+        document = await context.threads.run(parse_json_body, body)
     if not isinstance(document, dict):
         raise BadBody("the body", "a JSON object", type(document).__name__)
     return document

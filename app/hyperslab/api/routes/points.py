@@ -29,7 +29,7 @@ from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.api.upload import media_type, parse_json_body, parse_npy, read_body, received_body
+from hyperslab.api.upload import media_type, most_json, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, target
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
@@ -105,7 +105,7 @@ async def scatter(context: Context, request: Request) -> Answer:
     array = await context.open_array(request.tail)
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
-    async with received_body(context, request) as body:
+    async with received_body(context, request, unsaid=JSON) as body:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
         name = None if field is None else field.name
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)
@@ -135,7 +135,7 @@ def _scattered(
 def _scattered_json(
     context: Context, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    document = parse_json_body(body, len(body) + 1)
+    document = parse_json_body(body, most_json(context))
     points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
     return list(points.T), values_from_json(document["values"], wanted.dtype, wanted.shape, wanted.codecs)
@@ -146,8 +146,8 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     rank = len(array.metadata.shape)
     most = context.options.max_points
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
-    body = await read_body(request, limit)
-    points = await context.threads.run(_parse, body, _kind(request, body), limit)
+    async with received_body(context, request, unsaid=JSON, most=limit) as body:
+        points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
     return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
@@ -156,11 +156,11 @@ def _kind(request: Request, body: memoryview) -> str:
     return media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
 
 
-def _parse(body: memoryview, kind: str, limit: int) -> NDArray[Any]:
+def _parse(body: memoryview, kind: str, most: int) -> NDArray[Any]:
     if kind == NPY:
         return parse_npy(io.BytesIO(body))
     if kind == JSON:
-        return _from_json(parse_json_body(body, limit))
+        return _from_json(parse_json_body(body, most))
     raise UnsupportedMediaType(kind, [NPY, JSON])
 
 

@@ -19,7 +19,7 @@ from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import parse_coords
 from hyperslab.api.routes.metadata import document_etag
-from hyperslab.api.upload import received_body
+from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values import CASTINGS, parse_values, target
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
@@ -142,7 +142,7 @@ async def _put(
             write = partial(context.service.writer.write, array.path, items, values, field=name, check=check)
             written = await context.threads.run(write)
     except TooLarge as error:
-        limit = context.options.max_upload_bytes
+        limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
         raise replace(error, boxes=boxes) from error
     etag = box_etags(written.array, selection, field, written.tag)[0]

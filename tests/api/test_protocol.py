@@ -1,0 +1,148 @@
+"""What is no request, and who is refused while still sending: seen on the socket of a real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from tests.api.support import write_array
+from tests.server import running_server
+
+VALUES = np.arange(100, dtype="<i4").reshape(10, 10)
+LARGE = np.arange(1_000_000, dtype="<i4")
+BODY = b"x" * (8 << 20)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("store")
+    write_array(folder, "a", VALUES, (5, 5))
+    write_array(folder, "large", LARGE, (1000,))
+    with running_server({"data": folder, "free": {"url": str(folder), "writable": True}}) as server:
+        yield server.url
+
+
+def connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
+
+
+def exchange(url: str, sent: bytes) -> bytes:
+    """All that comes back until the server closes the connection."""
+    with connect(url) as connection:
+        connection.sendall(sent)
+        return rest_of(connection)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    received = b""
+    while piece := connection.recv(1 << 16):
+        received += piece
+    return received
+
+
+def taken_apart(answer: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(status.split()[1]), headers, body
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"nonsense\r\n\r\n", 400, "not-http"),
+        (b"GET /v1/slice/data/\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "not-http"),
+        (b"GET /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: one\r\n\r\n", 400, "not-http"),
+        (b"GET /v1/slice/data/a HTTP/1.1\r\n\r\n", 400, "not-http"),
+        (b"GET /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "not-http"),
+        (
+            b"PUT /v1/chunk/free/a/0.0 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            501,
+            "coding-unknown",
+        ),
+    ],
+)
+def test_what_is_no_request_gets_a_problem_that_a_page_may_read(url: str, sent: bytes, status: int, code: str) -> None:
+    found, headers, body = taken_apart(exchange(url, sent))
+
+    assert found == status
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["connection"] == "close"
+    assert int(headers["content-length"]) == len(body)
+    assert json.loads(body)["code"] == code
+
+
+def test_an_old_client_need_not_name_the_host(url: str) -> None:
+    status, _, body = taken_apart(exchange(url, b"GET /v1/slice/data/a HTTP/1.0\r\n\r\n"))
+
+    assert status == 200
+    assert body == VALUES.tobytes()
+
+
+def test_the_answer_under_way_is_whole_though_nonsense_follows(url: str) -> None:
+    status, headers, body = taken_apart(
+        exchange(url, b"GET /v1/slice/data/large HTTP/1.1\r\nHost: x\r\n\r\nnonsense\r\n\r\n")
+    )
+
+    assert status == 200
+    assert int(headers["content-length"]) == len(body)
+    assert body == LARGE.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/v1/slice/data/a", 403), ("/v1/slice/free/nothing", 404), ("/v1/slice/free/a?select=99", 422)],
+)
+def test_who_is_refused_while_sending_gets_to_read_why(url: str, path: str, status: int) -> None:
+    """urllib sends the whole body before it looks at the answer, and asks for the connection to be closed."""
+    for _ in range(4):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url + path, BODY, method="PUT"))
+
+        assert refused.value.code == status
+        assert json.loads(refused.value.read())["status"] == status
+
+
+def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
+    with connect(url) as connection:
+        head = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        connection.sendall(head.encode() + BODY[:1000])
+        began = time.monotonic()
+        assert taken_apart(rest_of(connection))[0] == 403
+        deadline = began + 30
+        while time.monotonic() < deadline:  # the other side closes, and then sending fails
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                break
+            time.sleep(2.5)
+    assert time.monotonic() < deadline
+
+
+def test_a_refused_document_is_not_waited_for(url: str) -> None:
+    with connect(url) as connection:
+        head = "PATCH /v1/metadata/data/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
+        connection.sendall(head.encode() + b"\r\nContent-Length: 15000000\r\nConnection: close\r\n\r\n")
+
+        assert taken_apart(rest_of(connection))[0] == 403
+
+
+def test_a_body_that_was_taken_does_not_delay_the_end(url: str) -> None:
+    body = VALUES.tobytes()
+    head = f"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    began = time.monotonic()
+
+    status, headers, _ = taken_apart(exchange(url, head.encode() + body))
+
+    assert (status, headers["connection"]) == (204, "close")
+    assert time.monotonic() - began < 30
