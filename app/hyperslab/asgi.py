@@ -66,6 +66,7 @@ def api_options(settings: Settings) -> ApiOptions:
         immutable_seconds=settings.immutable_seconds,
         request_threads=settings.request_threads,
         queue_seconds=settings.queue_seconds,
+        idle_seconds=settings.idle_seconds,
         metrics_folder=settings.metrics_folder,
     )
 

@@ -7,6 +7,7 @@
     │   ├── BadPath                  a path or key that no store may hold
     │   ├── BadBody                  a body of the wrong length, shape, dtype or syntax
     │   ├── DigestMismatch           the body is not what Content-Digest says
+    │   ├── ClientStalled            nothing of a body came for too long
     │   ├── NotHttp                  not a request as HTTP/1.1 has them
     │   └── CodingUnknown            a Transfer-Encoding that cannot be undone
     ├── Impossible                 understood, but this node cannot do it
@@ -150,6 +151,17 @@ class DigestMismatch(BadRequest):
 
     def __str__(self) -> str:
         return f"Content-Digest {self.algorithm}: sent {self.expected}, the body has {self.found}"
+
+
+@dataclass(eq=False)
+class ClientStalled(BadRequest):
+    code: ClassVar[str] = "client-stalled"
+    title: ClassVar[str] = "The body stopped coming"
+    received: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"after {self.received} bytes of the body nothing came for {self.seconds} seconds"
 
 
 @dataclass(eq=False)

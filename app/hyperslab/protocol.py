@@ -9,6 +9,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from hyperslab.api.answers import header_lines
 from hyperslab.api.shortcut import ASKED, LATER, STATE, Head, Shortcut, WireAnswer
+from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import CodingUnknown, HyperslabError, NotHttp
 
 _GET: Final = b"GET"
@@ -74,6 +75,7 @@ class Protocol(HttpToolsProtocol):
         if self._shortcut is not None and self._is_ordinary():
             self._answered = self._answer(self._shortcut)
         if not self._answered:
+            self._scope[HANG_UP] = self.transport.abort
             super().on_headers_complete()
             if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
                 self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))

@@ -237,6 +237,11 @@ class Settings(BaseSettings):
     queue_seconds: PositiveFloat = Field(
         default=10.0, description="How long a request waits for its share of the memory before it is told to come back."
     )
+    idle_seconds: PositiveFloat = Field(
+        default=300.0,
+        description="How long a client may send nothing of its body, or take to make room for the next `slab_bytes` of "
+        "its answer, before its connection is closed: until then it holds its share of the memory.",
+    )
     immutable_seconds: int = Field(
         default=86_400,
         ge=0,

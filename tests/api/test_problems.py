@@ -24,7 +24,14 @@ def document(error: Exception) -> dict[str, Any]:
 
 def example(cls: type[HyperslabError]) -> HyperslabError:
     """An instance with a plausible value for every fact."""
-    samples: dict[str, Any] = {"str": "text", "int": 3, "Any": 1.5, "str | None": "text", "list[str]": ["a", "b"]}
+    samples: dict[str, Any] = {
+        "str": "text",
+        "int": 3,
+        "float": 1.5,
+        "Any": 1.5,
+        "str | None": "text",
+        "list[str]": ["a", "b"],
+    }
     return cls(
         **{f.name: samples[str(f.type)] for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     )

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -127,6 +128,17 @@ def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
                 break
             time.sleep(2.5)
     assert time.monotonic() < deadline
+
+
+def test_who_stops_sending_is_told(tmp_path: Path) -> None:
+    write_array(tmp_path, "a", VALUES, (5, 5))
+    store = {"url": str(tmp_path), "writable": True}
+    with running_server({"free": store}, idle_seconds=0.5) as server, connect(server.url) as connection:
+        connection.sendall(b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nContent-Length: 400\r\n\r\nsome")
+        status, _, body = taken_apart(connection.recv(1 << 16))
+
+    document = json.loads(body)
+    assert (status, document["code"], document["received"]) == (408, "client-stalled", 4)
 
 
 def test_a_refused_document_is_not_waited_for(url: str) -> None:

@@ -20,6 +20,7 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.errors import StoreError
 from tests.api.support import Running, open_request, request, running, write_array
+from tests.server import running_server
 
 VALUES = np.random.default_rng(7).integers(0, 2**16, (64, 128, 512), dtype="<u2")
 """8 MiB in 64 chunks of 128 KiB, one a plane."""
@@ -223,6 +224,48 @@ def test_many_slow_readers_get_what_is_theirs(large: Running) -> None:
         found = list(pool.map(read, planes))
 
     assert found == [VALUES[plane:, ::2].tobytes() for plane in planes]
+
+
+def test_who_takes_nothing_is_let_go_and_its_memory_is_free(tmp_path: Path) -> None:
+    values = np.zeros((64, 1 << 20), np.uint8)
+    write_array(tmp_path, "wide", values, (1, 1 << 20))
+    target = "/v1/slice/data/wide"
+    with (
+        running_server({"data": tmp_path}, cache_bytes=0, idle_seconds=1, bytes_in_flight=40 << 20) as server,
+        open_request(server.url, target, receive_buffer=4096) as connection,
+    ):
+        received = len(connection.recv(1000))
+        assert received
+        wait_until(lambda: httpx.get(f"{server.url}{target}?select=:32").status_code == 200)
+        received += count_to_the_end(connection)
+
+    assert received < values.nbytes
+
+
+def test_who_takes_its_time_gets_all(folder: Path) -> None:
+    """Each piece in time, all of them together not."""
+    with (
+        running(folder, ApiOptions(idle_seconds=2), cache_bytes=0, slab_bytes=SLAB) as found,
+        open_request(found.url, TARGET, receive_buffer=4096) as connection,
+    ):
+        received = b""
+        while not received.endswith(VALUES.tobytes()[-100:]):
+            for _ in range(8):
+                received += connection.recv(1 << 20)
+            time.sleep(0.01)
+
+    assert received.endswith(VALUES.tobytes())
+
+
+def count_to_the_end(connection: socket.socket) -> int:
+    """How many bytes still come: what the system had taken of an answer before it was given up."""
+    count = 0
+    try:
+        while piece := connection.recv(1 << 20):
+            count += len(piece)
+    except ConnectionResetError:
+        pass
+    return count
 
 
 def read_slowly(connection: socket.socket) -> bytes:

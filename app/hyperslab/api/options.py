@@ -13,7 +13,8 @@ class ApiOptions:
     """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
 
     ``request_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
-    its share of the memory before it is told to come back later. Tokens: see `auth`; ``metrics_folder``: see `board`.
+    its share of the memory before it is told to come back later; ``idle_seconds`` how long a client may leave its share
+    unused. Tokens: see `auth`; ``metrics_folder``: see `board`.
     """
 
     cors_origins: tuple[str, ...] = ("*",)
@@ -33,4 +34,5 @@ class ApiOptions:
     immutable_seconds: int = 86_400
     request_threads: int = 32
     queue_seconds: float = 10.0
+    idle_seconds: float = 300.0
     metrics_folder: Path | None = None

@@ -50,6 +50,7 @@ STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
         errors.Forbidden: 403,
         errors.NotFound: 404,
         errors.NotAcceptable: 406,
+        errors.ClientStalled: 408,
         errors.Conflict: 409,
         errors.PreconditionFailed: 412,
         errors.TooLarge: 413,

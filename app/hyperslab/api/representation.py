@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.types import Send
+from starlette.types import Message, Send
 
 from hyperslab.api.answers import Given, Identity, Kept, Sources, target_of, what_is_asked
 from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, fits_the_loop, open_parts
@@ -17,8 +18,9 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.reply import Answer, Buffer, Headers
 from hyperslab.api.request import Request
-from hyperslab.api.threads import cancelled_when_gone
+from hyperslab.api.threads import HANG_UP, cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
+from hyperslab.errors import Cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +155,27 @@ class Representation:
             opened, piece = await run(_open, stream.open, cancel)
             cancel.check()
             headers = (*stream.headers, *opened.headers())
-            await send({"type": "http.response.start", "status": stream.status, "headers": headers})
+            start = {"type": "http.response.start", "status": stream.status, "headers": headers}
+            await self._hand_over(start, request, send)
             left = stream.nbytes
             while piece is not None:
                 left -= len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+                following = {"type": "http.response.body", "body": piece, "more_body": left > 0}
+                await self._hand_over(following, request, send)
                 if left <= 0:
                     return
                 cancel.check()
                 piece = await run(next, opened.pieces, None)
             raise RuntimeError(f"a body ended {left} bytes short of its size")
+
+    async def _hand_over(self, message: Message, request: Request, send: Send) -> None:
+        """Raises `Cancelled` where the client has not made room for it in time: then it is let go."""
+        try:
+            async with asyncio.timeout(self.context.options.idle_seconds):
+                await send(message)
+        except TimeoutError as error:
+            request.scope.get(HANG_UP, _nothing)()
+            raise Cancelled from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +191,10 @@ def _open(open_: Callable[[Cancel], Opened], cancel: Cancel) -> tuple[Opened, Bu
     cancel.check()
     opened = open_(cancel)
     return opened, next(opened.pieces, None)
+
+
+def _nothing() -> None:
+    """What a server can do that offers no way to hang up: it closes the connection once all is sent."""
 
 
 async def _send_ready(status: int, headers: Headers, ready: Ready, send: Send) -> None:

@@ -17,6 +17,9 @@ from hyperslab.arrays.cost import Cancel
 P = ParamSpec("P")
 T = TypeVar("T")
 
+HANG_UP: Final = "hyperslab.hang_up"
+"""In the scope where the server offers it: ends the connection, and what is not sent yet is forgotten."""
+
 _TURN_SECONDS: Final = 0.001
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from ast import literal_eval
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,24 +16,28 @@ from hyperslab.api.context import Context
 from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
 from hyperslab.engine.jsontext import parse_json
-from hyperslab.errors import BadBody, BadParameter, Cancelled, TooLarge, UnsupportedMediaType
+from hyperslab.errors import BadBody, BadParameter, Cancelled, ClientStalled, TooLarge, UnsupportedMediaType
 from hyperslab.wire import JSON, MERGE_PATCH, RAW, numpy_dtype
 
 _JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 
-async def read_body(request: Request, limit: int) -> memoryview:
+async def read_body(request: Request, limit: int, patience: float) -> memoryview:
     """The whole body, as bytes that may be written to.
 
     Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, `Cancelled` where the client leaves
-    before its end, and what `check_whole` raises.
+    before its end, `ClientStalled` where it sends nothing for ``patience`` seconds, and what `check_whole` raises.
     """
     check_whole(request)
     body = _Received(_check_length(request.header(b"content-length"), limit), limit)
     digest = ContentDigest.parse(request.header(b"content-digest"))
     more = True
     while more:
-        message = await request.receive()
+        try:
+            async with asyncio.timeout(patience):
+                message = await request.receive()
+        except TimeoutError as error:
+            raise ClientStalled(len(body.data), patience) from error
         if message["type"] == "http.disconnect":
             raise Cancelled
         piece = message.get("body", b"")
@@ -112,7 +117,7 @@ async def received_body(
     if (said or unsaid) in _JSON:
         held = max(held, _JSON_GROWTH * min(held, longest))
     async with context.admission.hold(held):
-        yield await read_body(request, limit)
+        yield await read_body(request, limit, context.options.idle_seconds)
 
 
 def most_json(context: Context) -> int:
