@@ -68,6 +68,9 @@ class CountingStore:
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
         return self.inner.list_prefix(prefix)
 
+    def is_link(self, prefix: str) -> bool:
+        return self.inner.is_link(prefix)
+
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         return self.inner.lock(key, shared=shared)
 

@@ -1,18 +1,23 @@
-"""Deleting while others write: nothing of what was there comes back."""
+"""Deleting while others write: nothing of what was there comes back. And what a link leads to stays."""
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
+from hyperslab.errors import StoreError
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Absent
+from hyperslab.storage.base import Absent, Listing
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import read_all
+from tests.arrays.support import read_all, service_on, snapshot
 
 A = "data/group/inner/a"
 DEFINITION = {"shape": [8], "chunks": [4], "dtype": "<i4"}
@@ -52,3 +57,67 @@ def test_a_write_under_way_does_not_outlive_the_group_that_is_deleted(tmp_path: 
 def _create_again(service: Service) -> None:
     service.creator.create_array(A, DEFINITION)
     assert not read_all(service, A).any()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[Service]:
+    """An array ``keep`` of ones, and beside it a group ``g`` with an array and a link ``latest`` to ``keep``."""
+    with service_on(tmp_path) as service:
+        for name in ("data/keep", "data/g/a"):
+            service.creator.create_array(name, DEFINITION)
+            service.writer.write(name, (), np.array(1, "<i4"))
+        (tmp_path / "g" / "latest").symlink_to("../keep")
+        yield service
+
+
+@pytest.mark.parametrize("path", ["data/g", "data/g/latest"])
+def test_a_delete_removes_a_link_and_not_what_it_leads_to(tmp_path: Path, linked: Service, path: str) -> None:
+    linked.creator.delete(path, recursive=True)
+
+    assert not (tmp_path / path.removeprefix("data/")).exists()
+    assert read_all(linked, "data/keep").all()
+
+
+@pytest.mark.parametrize("path", ["data/g", "data/g/latest"])
+def test_a_replacement_takes_the_place_of_a_link_and_not_of_what_it_leads_to(linked: Service, path: str) -> None:
+    linked.creator.create_array(path, DEFINITION, mode="replace")
+
+    assert not read_all(linked, path).any()
+    assert read_all(linked, "data/keep").all()
+
+
+def test_links_in_a_circle_are_listed_and_deleted_as_the_links_they_are(tmp_path: Path, linked: Service) -> None:
+    (tmp_path / "g" / "loop").symlink_to(tmp_path / "g")
+    (tmp_path / "keep" / "self").symlink_to("self")
+
+    document = KeyReader(linked.catalog).find("data/.zmetadata")
+
+    found = json.loads(document.data)["metadata"]  # type: ignore[union-attr]
+    assert {key for key in found if key.endswith(".zarray")} == {"keep/.zarray", "g/a/.zarray", "g/latest/.zarray"}
+    linked.creator.delete("data/g/loop", recursive=True)
+    assert sorted(path.name for path in (tmp_path / "g").iterdir()) == [".zgroup", "a", "latest"]
+    (tmp_path / "g" / "loop").symlink_to(tmp_path / "g")
+    linked.creator.delete("data/g", recursive=True)
+    assert not (tmp_path / "g").exists()
+
+
+class HalfListed(CountingStore):
+    """Cannot list what lies below ``g/z``."""
+
+    def list_dir(self, prefix: str) -> Listing:
+        if prefix == "g/z/":
+            raise StoreError("data", prefix, "no answer")
+        return super().list_dir(prefix)
+
+
+def test_a_delete_that_cannot_be_listed_removes_nothing(tmp_path: Path, linked: Service) -> None:
+    linked.creator.create_group("data/g/z", {})
+    store = HalfListed(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    service = build([MountedStore("data", store, writable=True)])
+    before = snapshot(tmp_path)
+
+    with pytest.raises(StoreError):
+        service.creator.delete("data/g", recursive=True)
+
+    assert snapshot(tmp_path) == before
+    service.close()

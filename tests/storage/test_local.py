@@ -224,6 +224,31 @@ class TestLinks:
         with pytest.raises(errors.BadPath):
             local(root).get("self")
 
+    def test_what_leads_back_to_where_one_comes_from_is_not_listed(self, root: Path) -> None:
+        """Seen from where one stands: ``b`` is no child of ``a/to_b/to_a/to_b``, but one of ``a``."""
+        fill(root, {"a/k": b"1", "b/l": b"2"})
+        (root / "a" / "to_b").symlink_to(root / "b")
+        (root / "b" / "to_a").symlink_to(root / "a")
+        (root / "a" / "up").symlink_to(root)
+        store = local(root)
+
+        listed = [store.list_dir(prefix).prefixes for prefix in ("", "a/", "a/to_b/", "b/", "b/to_a/")]
+
+        assert listed == [("a", "b"), ("to_b",), (), ("to_a",), ()]
+
+    def test_a_link_to_a_folder_is_told_from_a_folder(self, root: Path) -> None:
+        fill(root, {"real/sub/k": b"1"})
+        (root / "alias").symlink_to(root / "real")
+        store = local(root)
+
+        assert [store.is_link(prefix) for prefix in ("alias/", "real/", "alias/sub/", "nothing/", "")] == [
+            True,
+            False,
+            False,
+            False,
+            False,
+        ]
+
     def test_deleting_a_linked_folder_removes_the_link_alone(self, root: Path) -> None:
         fill(root, {"real/k": b"1"})
         (root / "alias").symlink_to(root / "real")

@@ -269,8 +269,10 @@ class Creator:
 
     def _remove(self, mount: MountedStore, prefix: str) -> None:
         """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
-        one has ended before, or finds it gone."""
-        for inner in listing.arrays_below(mount, prefix):
+        one has ended before, or finds it gone. All are known before the first is removed: a listing that fails removes
+        nothing."""
+        below = [] if mount.store.is_link(prefix) else list(listing.arrays_below(mount, prefix))
+        for inner in below:
             with node_lock(mount, inner), alone(mount, inner):
                 _remove_keys(mount, inner)
         _remove_keys(mount, prefix)
@@ -284,8 +286,8 @@ class Creator:
 
 
 def _remove_keys(mount: MountedStore, prefix: str) -> None:
-    """The documents first, which are what makes a node."""
-    for name in (mount.metadata_key, ".zgroup"):
+    """The documents first, which are what makes a node; of a link, behind which they are another node's, the link."""
+    for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
         mount.store.delete(prefix + name)
     mount.store.delete_prefix(prefix)
 

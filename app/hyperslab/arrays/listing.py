@@ -40,7 +40,8 @@ def children(
 
 
 def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
-    """The prefix of every array below a group; none below an array."""
+    """The prefix of every array below a group; none below an array, and none behind a link: that is a node of its own,
+    elsewhere."""
     if mount.store.versions(prefix, [prefix + mount.metadata_key])[0] is not None:
         return
     found: Children | None = None
@@ -48,6 +49,8 @@ def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
         found = children(mount, prefix, {}, limit=_PAGE, cursor=None if found is None else found.next_cursor)
         for child in found.nodes:
             inner = f"{prefix}{child.name}/"
+            if mount.store.is_link(inner):
+                continue
             yield from [inner] if child.kind == "array" else arrays_below(mount, inner)
 
 

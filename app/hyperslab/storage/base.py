@@ -150,11 +150,15 @@ class Store(Protocol):
         ...
 
     def list_dir(self, prefix: str) -> Listing:
-        """Direct children only; does not descend."""
+        """Direct children only; does not descend. What is also above, as links can make it, is left out."""
         ...
 
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
         """Every key below, at any depth, in no particular order."""
+        ...
+
+    def is_link(self, prefix: str) -> bool:
+        """Whether a prefix is but another name for what lies elsewhere: `delete_prefix` then removes the name alone."""
         ...
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:

@@ -166,6 +166,10 @@ class FsspecStore(Store):
         for name in listed.prefixes:
             yield from self.list_prefix(f"{prefix}{name}/")
 
+    @override
+    def is_link(self, prefix: str) -> bool:
+        return False
+
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
         return self._locks.hold(key, shared=shared)

@@ -133,6 +133,10 @@ class HttpStore(Store):
     def delete_prefix(self, prefix: str) -> int:
         raise ReadOnly(self.name)
 
+    @override
+    def is_link(self, prefix: str) -> bool:
+        return False
+
     def list_dir(self, prefix: str) -> Listing:
         """What the index page of the directory links to; raises `errors.StoreError` where the server has none."""
         if not self._listable:

@@ -42,7 +42,8 @@ class LocalStore:
     """A directory. Writers are safe between the processes of one machine (see `FileLocks` for network file systems).
 
     ``root``: made if it is not there and the store is writable. Refused as `errors.BadPath`: symbolic links that lead
-    out (others are followed), and putting a key that is a prefix of others or the reverse, which a disk cannot hold.
+    out (others are followed, but not by `delete_prefix`), and putting a key that is a prefix of others or the reverse,
+    which a disk cannot hold.
     Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between threads only.
     """
 
@@ -146,6 +147,9 @@ class LocalStore:
             yield from self._scanner.walk(prefix)
         except OSError as error:
             self._absent(prefix, error)
+
+    def is_link(self, prefix: str) -> bool:
+        return self._scanner.is_link(prefix)
 
     @contextmanager
     def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:

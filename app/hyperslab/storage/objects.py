@@ -162,6 +162,9 @@ class ObjectStore:
                 if not has_hidden_segment(key):
                     yield self._entry(key, meta)
 
+    def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - keys are all there is
+        return False
+
     @contextmanager
     def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:
         self._require_writable()

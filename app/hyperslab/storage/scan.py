@@ -30,25 +30,27 @@ class Scanner:
         self._tidy = tidy
 
     def list_dir(self, prefix: str) -> Listing:
-        """The direct children of a directory."""
+        """The direct children of a directory, without those that lead back to it or above it: whoever descends from
+        here on comes to an end."""
         entries: list[Entry] = []
         prefixes: list[str] = []
+        above = self._above(prefix)
         for name, stat in self._children(self._directory(prefix)):
-            if modes.S_ISDIR(stat.st_mode):
-                prefixes.append(name)
-            else:
+            if not modes.S_ISDIR(stat.st_mode):
                 entries.append(entry_of(prefix + name, stat))
+            elif _identity(stat) not in above:
+                prefixes.append(name)
         return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
 
-    def walk(self, prefix: str, above: tuple[Identity, ...] = ()) -> Iterator[Entry]:
+    def walk(self, prefix: str, above: tuple[Identity, ...] | None = None) -> Iterator[Entry]:
         """Every key below; ``above`` are the directories on the way, so that links in a circle end."""
+        above = self._above(prefix) if above is None else above
         deeper: list[tuple[str, Identity]] = []
         for name, stat in self._children(self._directory(prefix)):
-            identity = (stat.st_dev, stat.st_ino)
             if not modes.S_ISDIR(stat.st_mode):
                 yield entry_of(prefix + name, stat)
-            elif identity not in above:
-                deeper.append((name, identity))
+            elif _identity(stat) not in above:
+                deeper.append((name, _identity(stat)))
         for name, identity in deeper:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
@@ -61,11 +63,15 @@ class Scanner:
         """
         directory = self._directory(prefix)
         self._fence.enter(directory)
-        if os.path.islink(directory):
+        if self.is_link(prefix):
             count = sum(1 for _ in self.walk(prefix))
             os.unlink(directory)
             return count
         return self._remove_tree(directory, is_root=directory == self._fence.root)
+
+    def is_link(self, prefix: str) -> bool:
+        """Whether the last name of a directory is a symbolic link."""
+        return os.path.islink(self._directory(prefix))
 
     def prune(self, directory: str) -> str:
         """Remove a directory if it is empty, and those above it; return the nearest that stays."""
@@ -81,6 +87,12 @@ class Scanner:
 
     def _directory(self, prefix: str) -> str:
         return f"{self._fence.root.rstrip('/')}/{prefix}".rstrip("/") or "/"
+
+    def _above(self, prefix: str) -> tuple[Identity, ...]:
+        """A directory and those on the way to it, as they are reached: one behind a link is below where the link is."""
+        parts = prefix.split("/")[:-1]
+        prefixes = ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
+        return tuple(self._fence.enter(self._directory(each)) for each in prefixes)
 
     def _children(self, directory: str) -> Iterator[tuple[str, os.stat_result]]:
         """Names and what they lead to (files and directories only)."""
@@ -129,6 +141,10 @@ class Scanner:
         """Remove a directory unless a writer has put something into it again."""
         with suppress(OSError):
             os.rmdir(directory)
+
+
+def _identity(stat: os.stat_result) -> Identity:
+    return stat.st_dev, stat.st_ino
 
 
 def entry_of(key: str, stat: os.stat_result) -> Entry:
