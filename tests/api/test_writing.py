@@ -412,6 +412,8 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", "/zarr/data/a/0.0/.zattrs", b"{}", {}, 422, "wrong-kind"),
         ("PUT", "/zarr/data/a/b/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}', {}, 422, "wrong-kind"),
         ("PUT", "/zarr/data/a/b/.zgroup", b'{"zarr_format": 2}', {}, 422, "wrong-kind"),
+        ("PUT", "/zarr/data/a/.zgroup", b'{"zarr_format": 2}', {}, 409, "node-exists"),
+        ("PUT", "/zarr/data/.zarray", zarray(), {}, 409, "node-exists"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_changes_no_byte(

@@ -1,4 +1,5 @@
-"""Shapes that plain Zarr clients put: what is cut off is cleared, and what a dead writer left never shows."""
+"""Documents that plain Zarr clients put: what is cut off is cleared, what a dead writer left never shows, and no node
+hides another."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import StoreError
+from hyperslab.errors import NodeExists, StoreError
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import open_array, read_all, service_on, snapshot
@@ -101,3 +102,78 @@ def test_a_store_that_fails_is_not_taken_for_one_without_an_array(tmp_path: Path
 
     assert snapshot(tmp_path) == before
     service.close()
+
+
+GROUP = b'{"zarr_format": 2}'
+
+
+def plain(service: Service) -> bytes:
+    """The document of the array at `A`."""
+    return json.dumps(dict(open_array(service).metadata.document)).encode()
+
+
+@pytest.mark.parametrize("left", [".zgroup", "b/.zarray"], ids=["empty", "without a document"])
+@pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
+def test_an_array_does_not_take_the_place_of_a_group(tmp_path: Path, service: Service, left: str, broken: bool) -> None:
+    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
+    for other in {".zgroup", "b/.zarray"} - {left}:
+        (tmp_path / "g" / other).unlink()
+    if broken:
+        (tmp_path / "g" / left).write_bytes(b"{")
+    before = snapshot(tmp_path)
+
+    with pytest.raises(NodeExists) as caught:
+        service.key_writer.put("data/g/.zarray", plain(service))
+
+    assert (caught.value.path, caught.value.kind) == ("data/g", "group")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("document", [None, b"{"], ids=["sound", "broken"])
+def test_a_group_does_not_take_the_place_of_an_array(tmp_path: Path, service: Service, document: bytes | None) -> None:
+    if document is not None:
+        (tmp_path / "a" / ".zarray").write_bytes(document)
+
+    with pytest.raises(NodeExists) as caught:
+        service.key_writer.put("data/a/.zgroup", GROUP)
+
+    assert (caught.value.path, caught.value.kind) == ("data/a", "array")
+    assert not (tmp_path / "a" / ".zgroup").exists()
+
+
+def test_a_group_that_only_the_consolidated_metadata_knows_is_one(tmp_path: Path, service: Service) -> None:
+    (tmp_path / ".zmetadata").write_text(
+        json.dumps({"zarr_consolidated_format": 1, "metadata": {"g/.zgroup": {"zarr_format": 2}}})
+    )
+
+    with pytest.raises(NodeExists):
+        service.key_writer.put("data/g/.zarray", plain(service))
+
+
+def test_children_are_seen_where_the_metadata_above_is_broken(tmp_path: Path, service: Service) -> None:
+    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
+    (tmp_path / "g" / ".zgroup").unlink()
+    (tmp_path / ".zmetadata").write_bytes(b"{")
+
+    with pytest.raises(NodeExists):
+        service.key_writer.put("data/g/.zarray", plain(service))
+    assert service.key_writer.put("data/new/.zarray", plain(service)).created
+
+
+def test_documents_are_put_again_and_groups_get_theirs(tmp_path: Path, service: Service) -> None:
+    document = plain(service)
+    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
+
+    assert not service.key_writer.put(KEY, document).created
+    assert not service.key_writer.put("data/g/.zgroup", GROUP).created
+    (tmp_path / "g" / ".zgroup").unlink()
+    assert service.key_writer.put("data/g/.zgroup", GROUP).created
+
+
+def test_an_array_takes_the_place_of_a_group_whose_keys_were_deleted(service: Service) -> None:
+    """As clients do that overwrite."""
+    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
+    for key in ("data/g/b/.zarray", "data/g/.zgroup"):
+        assert service.key_writer.delete(key)
+
+    assert service.key_writer.put("data/g/.zarray", plain(service)).created

@@ -54,6 +54,11 @@ def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
             yield from [inner] if child.kind == "array" else arrays_below(mount, inner)
 
 
+def has_children(mount: MountedStore, prefix: str) -> bool:
+    """Whether a listing shows a node directly below, or a group that only its children show."""
+    return bool(children(mount, prefix, {}, limit=1, cursor=None).nodes)
+
+
 def consolidated_kinds(documents: Mapping[str, Any], prefix: str) -> dict[str, Kind]:
     """The direct children that ``.zmetadata`` knows."""
     kinds: dict[str, Kind] = {}

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from hyperslab.arrays import consolidated
+from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
-from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
-from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.write import Writer, node_lock
 from hyperslab.engine.grid import Coords
@@ -29,6 +29,7 @@ from hyperslab.errors import (
     BadPath,
     BrokenData,
     CodecRefused,
+    NodeExists,
     NodeNotFound,
     WriteConflict,
     WrongKind,
@@ -61,7 +62,8 @@ class KeyWriter:
         """Store ``data`` under a key, exactly as it is.
 
         Raises `BadDefinition` (with the member) and `BadBody` where it is not what the key stands for, `BadPath` where
-        no array has such a chunk key and it is no metadata key either.
+        no array has such a chunk key and it is no metadata key either, `NodeExists` where it would make an array of a
+        group or a group of an array.
         """
         mount, key = self._locate(path)
         prefix, _, name = key.rpartition("/")
@@ -98,10 +100,13 @@ class KeyWriter:
         document = _checked(mount, key, name, data)
         self._check_not_inside_array(mount, prefix)
         shapes = name == mount.metadata_key
-        with node_lock(mount, prefix), alone(mount, prefix) if shapes else nullcontext():
+        creates = shapes or name == _GROUP
+        with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext():
             (before,) = mount.store.versions(prefix, [key])
             if check is not None:
                 check(before)
+            if creates and before is None:
+                self._check_kind(mount, prefix, "array" if shapes else "group")
             if shapes and self._cuts_off(mount, prefix, document):
                 return PutKey(self._shrink(mount, prefix, key, data), created=False)
             condition = None if check is None else ABSENT if before is None else before
@@ -144,6 +149,32 @@ class KeyWriter:
             raise WriteConflict(key, "another writer came first")
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
+
+    def _check_kind(self, mount: MountedStore, prefix: str, wanted: listing.Kind) -> None:
+        """A path names an array or a group: a first document of one kind must not hide a node of the other.
+
+        Plain clients ask before they create, and delete what they replace.
+        """
+        kind = self._kind_at(mount, prefix)
+        if kind not in (None, wanted):
+            raise NodeExists(_path(mount, prefix), kind)
+
+    def _kind_at(self, mount: MountedStore, prefix: str) -> listing.Kind | None:
+        """What kind of node is there, also one that cannot be read; None for a group that shows no child."""
+        node: Node | BrokenNode | None = None
+        try:
+            node = self._catalog.open_even_broken(_path(mount, prefix))
+        except NodeNotFound:
+            return None
+        except BrokenData:  # a document further up: then a listing has to say it
+            pass
+        if isinstance(node, BrokenNode):
+            return node.kind
+        if isinstance(node, ArrayNode):
+            return "array"
+        if node is not None and not node.implicit:
+            return "group"
+        return "group" if mount.store.capabilities.listable and listing.has_children(mount, prefix) else None
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         """None where there is none, or a document that cannot be read: this very request may replace it."""
