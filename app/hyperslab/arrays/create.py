@@ -12,6 +12,8 @@ from hyperslab.arrays.attributes import attributes_text, merge_patch, split_defi
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.orphans import clear_orphans
+from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
@@ -24,6 +26,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+from hyperslab.storage.keys import normalise_path
 
 Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
@@ -48,8 +51,9 @@ class Made:
 class Creator:
     """Makes, changes and deletes nodes. An array exists from the moment its ``.zarray`` does, which is stored last."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
+        self._reader = reader
 
     def create_array(
         self, path: str, definition: Mapping[str, Any], *, mode: Mode = "create", check: NodeCheck | None = None
@@ -140,14 +144,15 @@ class Creator:
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix), alone(mount, prefix):  # documents of two creators must not mix
             node = self._documented(path) if mode == "replace" else self._existing(path)
-            if node is None and array_document is not None and mode != "replace":
-                self._check_nothing_below(path)
+            replace = node is not None
+            if node is None and array_document is not None and self._has_nodes_below(path):
+                replace = _may_replace(path, mode)
             if check is not None:
                 check(node)
             if isinstance(node, Node) and mode != "replace":
                 return self._taken(node, mode, fits)
             try:
-                self._store_node(mount, prefix, array_document, attributes, replace=node is not None)
+                self._store_node(mount, prefix, array_document, attributes, replace=replace)
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
             return Made(self._catalog.open_node(path, fresh=True), created=True)
@@ -188,6 +193,8 @@ class Creator:
     ) -> None:
         if replace:
             self._remove(mount, prefix)
+        elif array_document is not None:
+            clear_orphans(self._reader, mount, prefix, ArrayMetadata.parse(array_document, ".zarray"))
         self._store_ancestors(mount, prefix)
         self._store_attributes(mount, prefix + ".zattrs", attributes)
         key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
@@ -233,14 +240,13 @@ class Creator:
             if isinstance(node, ArrayNode):
                 raise WrongKind(node.path, "array", "group")
 
-    def _check_nothing_below(self, path: str) -> None:
-        """Nodes of a group that has no document would be below an array then."""
+    def _has_nodes_below(self, path: str) -> bool:
+        """Whether a group that has no document has children, which would be below an array then."""
         try:
             node = self._catalog.open_node(path)
         except NodeNotFound:
-            return
-        if isinstance(node, GroupNode) and self._catalog.children(node, limit=1).nodes:
-            raise NodeExists(node.path, "group")
+            return False
+        return isinstance(node, GroupNode) and bool(self._catalog.children(node, limit=1).nodes)
 
     def _existing(self, path: str) -> Node | None:
         """As `_documented`; raises what is wrong with one that is broken."""
@@ -304,6 +310,13 @@ def _check_readable(array_document: bytes | None, attributes: Mapping[str, Any])
     attributes_text(attributes)
     if array_document is not None and len(array_document) > MAX_ARRAY_BYTES:
         raise BadDefinition("document", f"{len(array_document)} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
+
+
+def _may_replace(path: str, mode: Mode) -> bool:
+    """Of a group that only its children show; raises `NodeExists` where it may not be."""
+    if mode != "replace":
+        raise NodeExists(normalise_path(path), "group")
+    return True
 
 
 def _prefix(rest: str) -> str:

@@ -64,10 +64,10 @@ def build(
         catalog=catalog,
         reader=reader,
         writer=writer,
-        creator=Creator(catalog),
+        creator=Creator(catalog, reader),
         resizer=resizer,
         appender=Appender(catalog, reader),
-        key_writer=KeyWriter(catalog, writer, resizer),
+        key_writer=KeyWriter(catalog, reader, writer, resizer),
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),
     )

@@ -12,6 +12,8 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
+from hyperslab.arrays.orphans import clear_orphans
+from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.write import Writer, node_lock
 from hyperslab.engine.grid import Coords
@@ -53,8 +55,9 @@ class PutKey:
 class KeyWriter:
     """Puts and deletes keys: metadata documents that parse, and chunks that lie in the grid of an array and decode."""
 
-    def __init__(self, catalog: Catalog, writer: Writer, resizer: Resizer) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader, writer: Writer, resizer: Resizer) -> None:
         self._catalog = catalog
+        self._reader = reader
         self._writer = writer
         self._resizer = resizer
 
@@ -106,7 +109,7 @@ class KeyWriter:
             if check is not None:
                 check(before)
             if creates and before is None:
-                self._check_kind(mount, prefix, "array" if shapes else "group")
+                self._make_way(mount, prefix, document, "array" if shapes else "group")
             if shapes and self._cuts_off(mount, prefix, document):
                 return PutKey(self._shrink(mount, prefix, key, data), created=False)
             condition = None if check is None else ABSENT if before is None else before
@@ -150,14 +153,15 @@ class KeyWriter:
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
 
-    def _check_kind(self, mount: MountedStore, prefix: str, wanted: listing.Kind) -> None:
-        """A path names an array or a group: a first document of one kind must not hide a node of the other.
-
-        Plain clients ask before they create, and delete what they replace.
-        """
+    def _make_way(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], wanted: listing.Kind) -> None:
+        """Get ready for a first document. A path names an array or a group: one of one kind must not hide a node of the
+        other. (Plain clients ask before they create, and delete what they replace.)"""
         kind = self._kind_at(mount, prefix)
-        if kind not in (None, wanted):
+        if kind is not None and kind != wanted:
             raise NodeExists(_path(mount, prefix), kind)
+        if kind is None and wanted == "array":
+            metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
+            clear_orphans(self._reader, mount, prefix, metadata)
 
     def _kind_at(self, mount: MountedStore, prefix: str) -> listing.Kind | None:
         """What kind of node is there, also one that cannot be read; None for a group that shows no child."""

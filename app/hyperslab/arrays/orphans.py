@@ -1,0 +1,68 @@
+"""Chunks of an array that is no more: they must not become the data of the one that is made in its place.
+
+They are what a delete leaves that is killed half way, and a plain client that removes an array's document alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hyperslab.arrays.catalog import data_id
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.update import ChunkWriter
+from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.errors import NodeExists
+
+_LARGEST = 1 << 62
+"""No axis is as long."""
+
+
+def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
+    """Remove what would be chunks of a new array, whatever shape it grows to, and nothing else.
+
+    The caller holds the node lock, and has found no node here. Costs one listing, which is empty nearly always. Raises
+    `NodeExists`, before anything is removed, where a node lies below: nothing can be below an array.
+    """
+    if not mount.store.capabilities.listable:
+        return
+    path = f"{mount.name}/{prefix}".rstrip("/")
+    array = ArrayNode(path, mount, prefix, metadata, {}, "", "", data_id(metadata), {})
+    left = list(_left(array))
+    if not left:
+        return
+    _unlink(mount, {folder for coords in left for folder in _folders(array, coords)})
+    writer = ChunkWriter(array, reader.cache, reader.versions)
+
+    def remove(coords: Coords) -> None:
+        writer.delete(coords)
+
+    reader.pool(array).each(left, len(left), remove)
+
+
+def _left(array: ArrayNode) -> Iterator[Coords]:
+    """The chunks that lie below, those outside the shape too: they would show when the array grows."""
+    metadata = array.metadata
+    rank = len(metadata.shape)
+    everywhere = ChunkGrid((_LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
+    for entry in array.mount.store.list_prefix(array.prefix):
+        key = entry.key[len(array.prefix) :]
+        if key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup"):
+            raise NodeExists(array.path, "group")
+        coords = everywhere.parse_key(key)
+        if coords is not None:
+            yield coords
+
+
+def _folders(array: ArrayNode, coords: Coords) -> Iterator[str]:
+    """Those that a chunk's key has below the array's own."""
+    parts = array.metadata.grid.key(coords).split("/")[:-1]
+    yield from (array.prefix + "".join(f"{part}/" for part in parts[:depth]) for depth in range(1, len(parts) + 1))
+
+
+def _unlink(mount: MountedStore, folders: Iterable[str]) -> None:
+    """Remove folders that are but links, as what they are: the chunks behind them belong to somebody else."""
+    for folder in sorted(folders):
+        if mount.store.is_link(folder):
+            mount.store.delete_prefix(folder)

@@ -1,0 +1,192 @@
+"""Chunks that an array which is no more has left: a new array in its place shows none of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.engine.new_array import new_document
+from hyperslab.errors import NodeExists
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Entry
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import read_all, service_on, snapshot
+from tests.s3 import S3Bucket
+
+A = "data/a"
+DEFINITION = {"shape": [4, 4], "chunks": [2, 2], "dtype": "<i4", "fill_value": 1}
+NESTED = {**DEFINITION, "dimension_separator": "/"}
+
+Create = Callable[[Service, dict[str, object]], object]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with service_on(tmp_path) as found:
+        yield found
+
+
+def leave_chunks(service: Service, definition: dict[str, object]) -> None:
+    """As a plain client does that removes an array's document alone."""
+    service.creator.create_array(A, definition)
+    service.writer.write(A, (), np.array(8, "<i4"))
+    service.key_writer.delete(f"{A}/.zarray")
+
+
+def create(service: Service, definition: dict[str, object]) -> object:
+    return service.creator.create_array(A, definition)
+
+
+def replace(service: Service, definition: dict[str, object]) -> object:
+    return service.creator.create_array(A, definition, mode="replace")
+
+
+def put_key(service: Service, definition: dict[str, object]) -> object:
+    return service.key_writer.put(f"{A}/.zarray", json.dumps(new_document(definition)).encode())
+
+
+@pytest.mark.parametrize("definition", [DEFINITION, NESTED], ids=["flat", "nested"])
+@pytest.mark.parametrize("make", [create, replace, put_key])
+def test_a_new_array_shows_fill_values(service: Service, definition: dict[str, object], make: Create) -> None:
+    leave_chunks(service, definition)
+
+    make(service, definition)
+
+    assert (read_all(service, A) == 1).all()
+
+
+@pytest.mark.parametrize("make", [create, put_key])
+def test_a_smaller_one_shows_fill_values_when_it_grows(service: Service, make: Create) -> None:
+    leave_chunks(service, DEFINITION)
+    make(service, {**DEFINITION, "shape": [2, 2]})
+
+    service.resizer.resize(A, [4, 4])
+
+    assert (read_all(service, A) == 1).all()
+
+
+@pytest.mark.parametrize("make", [create, put_key])
+def test_what_are_no_chunks_of_it_stays(tmp_path: Path, service: Service, make: Create) -> None:
+    leave_chunks(service, DEFINITION)
+    others = ("readme.txt", "0", "0.0.0", "0.00", "0.-1", "raw/0.0")
+    (tmp_path / "a" / "raw").mkdir()
+    for name in others:
+        (tmp_path / "a" / name).write_bytes(b"mine")
+
+    make(service, DEFINITION)
+
+    assert set(snapshot(tmp_path / "a")) == {".zarray", *others}
+
+
+def test_attributes_that_a_plain_client_puts_first_stay(service: Service) -> None:
+    service.key_writer.put(f"{A}/.zattrs", b'{"unit": "K"}')
+
+    put_key(service, DEFINITION)
+
+    assert service.catalog.open_array(A).attributes == {"unit": "K"}
+
+
+@pytest.mark.parametrize("make", [create, put_key])
+def test_nodes_far_below_are_no_leftovers(tmp_path: Path, service: Service, make: Create) -> None:
+    """Deeper than a group shows that has no document. And the keys of the one below may be chunks of the one above."""
+    deep = "a/0/1/2/3/4/5"
+    rank = {**NESTED, "shape": [4] * 8, "chunks": [4] * 8}
+    service.creator.create_array(f"data/{deep}", NESTED)
+    service.writer.write(f"data/{deep}", (), np.array(8, "<i4"))
+    for document in tmp_path.rglob(".zgroup"):
+        document.unlink()
+    before = snapshot(tmp_path)
+
+    with pytest.raises(NodeExists):
+        make(service, rank)
+
+    assert {key: value for key, value in snapshot(tmp_path).items() if key != ".zgroup"} == before
+
+
+def test_a_new_group_removes_nothing(tmp_path: Path, service: Service) -> None:
+    leave_chunks(service, DEFINITION)
+    service.creator.create_array("data/a/b", DEFINITION)
+    (tmp_path / "a" / ".zgroup").unlink()
+    before = snapshot(tmp_path)
+
+    service.creator.create_group(A, {})
+
+    assert snapshot(tmp_path) == {**before, "a/.zgroup": snapshot(tmp_path)["a/.zgroup"]}
+
+
+def test_an_array_that_replaces_a_group_without_a_document_hides_no_children(tmp_path: Path, service: Service) -> None:
+    service.creator.create_array("data/a/b", DEFINITION)
+    (tmp_path / "a" / ".zgroup").unlink()
+
+    replace(service, DEFINITION)
+
+    assert set(snapshot(tmp_path / "a")) == {".zarray"}
+
+
+def test_a_folder_of_chunks_that_is_a_link_goes_without_what_it_leads_to(tmp_path: Path, service: Service) -> None:
+    service.creator.create_array("data/keep", NESTED)
+    service.writer.write("data/keep", (), np.array(8, "<i4"))
+    leave_chunks(service, NESTED)
+    for name in ("0", "1"):
+        (tmp_path / "a" / name / "0").unlink()
+    (tmp_path / "a" / "2").symlink_to(tmp_path / "keep" / "0")
+
+    create(service, {**NESTED, "shape": [8, 4]})
+
+    assert (read_all(service, A) == 1).all()
+    assert (read_all(service, "data/keep") == 8).all()
+
+
+def test_the_data_of_an_array_that_only_the_consolidated_metadata_knows_stays(tmp_path: Path, service: Service) -> None:
+    service.creator.create_array(A, DEFINITION)
+    service.writer.write(A, (), np.array(8, "<i4"))
+    document = json.loads((tmp_path / "a" / ".zarray").read_text())
+    consolidated = {"zarr_consolidated_format": 1, "metadata": {"a/.zarray": document}}
+    (tmp_path / ".zmetadata").write_text(json.dumps(consolidated))
+    (tmp_path / "a" / ".zarray").unlink()
+
+    put_key(service, DEFINITION)
+
+    assert (read_all(service, A) == 8).all()
+
+
+class ListedStore(CountingStore):
+    """Counts how often all that lies below a prefix is listed, and what comes of it."""
+
+    listings = entries = 0
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        self.listings += 1
+        for entry in super().list_prefix(prefix):
+            self.entries += 1
+            yield entry
+
+
+@pytest.mark.parametrize("make", [create, put_key])
+def test_where_nothing_lies_one_empty_listing_says_so(tmp_path: Path, make: Create) -> None:
+    store = ListedStore(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    service = build([MountedStore("data", store, writable=True)])
+    service.creator.create_array("data/other", DEFINITION)
+    store.listings = 0
+
+    make(service, DEFINITION)
+
+    assert (store.listings, store.entries) == (1, 0)
+    service.close()
+
+
+@pytest.mark.parametrize("make", [create, put_key])
+def test_buckets_are_cleared_too(s3_bucket: S3Bucket, make: Create) -> None:
+    service = build([MountedStore("data", open_store(s3_bucket.config(name="data", writable=True)), writable=True)])
+    leave_chunks(service, DEFINITION)
+
+    make(service, DEFINITION)
+
+    assert (read_all(service, A) == 1).all()
+    service.close()
