@@ -6,8 +6,10 @@ import base64
 import hashlib
 import io
 import json
+import os
 import socket
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -207,6 +209,48 @@ def test_conditions_hold_for_boxes_chunks_keys_and_nodes(client: httpx.Client) -
     problem(client.patch(A, json={"shape": [1, 1]}, headers={"If-Match": node}), 412, "precondition-failed")
     problem(client.delete(A, headers={"If-Match": node}), 412, "precondition-failed")
     assert client.delete(A, headers={"If-Match": patched.headers["etag"]}).status_code == 204
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize("key", ["a/.zarray", "a/.zattrs", "a/0.0"])
+def test_a_key_that_was_written_since_stays_as_it_is(
+    client: httpx.Client, tmp_path: Path, method: str, key: str
+) -> None:
+    make(client, attributes={"k": 1}, compressor=None)
+    client.put(SLICE, content="1", headers=JSON)
+    url = f"/zarr/data/{key}"
+    body = client.get(url).content if method == "PUT" else b""
+    written = 1_700_000_000
+    os.utime(tmp_path / key, (written + 0.5, written + 0.5))
+    before = client.get(url).headers
+    snap = snapshot(tmp_path)
+
+    def ask(date: str, **more: str) -> httpx.Response:
+        return client.request(method, url, content=body, headers={"If-Unmodified-Since": date, **more})
+
+    refused = problem(ask(formatdate(written - 1, usegmt=True)), 412, "precondition-failed")
+    assert (refused["header"], refused["current"]) == ("If-Unmodified-Since", before["etag"])
+    problem(ask(before["last-modified"], **{"If-Match": '"another"'}), 412, "precondition-failed")
+    assert snapshot(tmp_path) == snap
+    assert client.get(url).headers["last-modified"] == before["last-modified"]
+    assert ask(before["last-modified"]).status_code == 204
+    if method == "PUT":  # it is newer by now: a tag, and a date that is none, win over that
+        tag = client.get(url).headers["etag"]
+        assert ask(before["last-modified"], **{"If-Match": tag}).status_code == 204
+        assert ask("yesterday").status_code == 204
+
+
+def test_a_chunk_as_it_is_stored_has_a_time_too(client: httpx.Client, tmp_path: Path) -> None:
+    make(client, compressor=None)
+    client.put(SLICE, content="1", headers=JSON)
+    os.utime(tmp_path / "a" / "0.0", (1_700_000_000, 1_700_000_000))
+    url, since = "/v1/chunk/data/a/0.0?format=stored", {"If-Unmodified-Since": formatdate(1_600_000_000, usegmt=True)}
+    body = client.get(url).content
+
+    problem(client.put(url, content=body, headers=since), 412, "precondition-failed")
+    problem(client.delete("/v1/chunk/data/a/0.0", headers=since), 412, "precondition-failed")
+    assert client.get(url, headers=since).status_code == 412
+    assert read(client).all()
 
 
 def test_if_none_match_lets_only_the_first_write_of_a_chunk_through(client: httpx.Client) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import NodeExists, StoreError
+from hyperslab.errors import NodeExists, StoreError, WriteConflict
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import open_array, read_all, service_on, snapshot
 
@@ -177,3 +178,18 @@ def test_an_array_takes_the_place_of_a_group_whose_keys_were_deleted(service: Se
         assert service.key_writer.delete(key)
 
     assert service.key_writer.put("data/g/.zarray", plain(service)).created
+
+
+@pytest.mark.parametrize("key", ["a/.zattrs", "a/0"])
+def test_what_is_written_behind_a_condition_that_held_is_not_deleted(
+    tmp_path: Path, service: Service, key: str
+) -> None:
+    service.creator.change_attributes(A, {"unit": "K"})
+
+    def hold(_: Entry | None) -> None:
+        (tmp_path / key).write_bytes(b"{}")
+
+    with pytest.raises(WriteConflict):
+        service.key_writer.delete(f"data/{key}", hold)
+
+    assert (tmp_path / key).read_bytes() == b"{}"

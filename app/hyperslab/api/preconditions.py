@@ -1,9 +1,10 @@
-"""`If-Match` and `If-None-Match` on writes, as checks that the use cases call under their locks."""
+"""`If-Match` and `If-None-Match` on writes, for keys `If-Unmodified-Since` too, as checks that the use cases call under
+their locks."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.conditional import Conditions, Validators, strong_etag
@@ -14,10 +15,11 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.create import NodeCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import selection_tag
-from hyperslab.arrays.write import Current, Precondition
+from hyperslab.arrays.write import Current, KeyCheck, Precondition
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, normalise
+from hyperslab.storage.base import Entry
 
 
 def box_check(request: Request, array: ArrayNode, selection: Selection, field: Field | None) -> Precondition | None:
@@ -57,29 +59,31 @@ def points_etag(tag: str, form: str) -> str:
     return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
 
 
-def chunk_check(request: Request, array: ArrayNode, coords: Coords) -> Callable[[str | None], None] | None:
+def chunk_check(request: Request, array: ArrayNode, coords: Coords) -> KeyCheck | None:
     """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches."""
     conditions = request.conditions
-    if not is_conditional(conditions):
+    if not _is_conditional_for_keys(conditions):
         return None
     selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
 
-    def check(version: str | None) -> None:
+    def check(entry: Entry | None) -> None:
+        version = None if entry is None else entry.version
         decoded = box_etags(array, selection, None, selection_tag(array, selection, None, [version]))
         stored = [] if version is None else [strong_etag(version)]
-        check_tags(conditions, [*stored, *decoded], exists=version is not None)
+        check_tags(conditions, [*stored, *decoded], exists=version is not None, modified=_modified(entry))
 
     return check
 
 
-def key_check(request: Request) -> Callable[[str | None], None] | None:
-    """For a key of the store: the tag of its bytes."""
+def key_check(request: Request) -> KeyCheck | None:
+    """For a key of the store: the tag of its bytes, or when it was written."""
     conditions = request.conditions
-    if not is_conditional(conditions):
+    if not _is_conditional_for_keys(conditions):
         return None
 
-    def check(version: str | None) -> None:
-        check_tags(conditions, [] if version is None else [strong_etag(version)], exists=version is not None)
+    def check(entry: Entry | None) -> None:
+        tags = [] if entry is None else [strong_etag(entry.version)]
+        check_tags(conditions, tags, exists=entry is not None, modified=_modified(entry))
 
     return check
 
@@ -102,13 +106,23 @@ def is_conditional(conditions: Conditions) -> bool:
     return conditions.if_match is not None or conditions.if_none_match is not None
 
 
-def check_tags(conditions: Conditions, tags: Iterable[str], *, exists: bool) -> None:
-    """Raise `PreconditionFailed` unless one of the tags that the state has fulfils the conditions."""
+def check_tags(conditions: Conditions, tags: Iterable[str], *, exists: bool, modified: float | None = None) -> None:
+    """Raise `PreconditionFailed` unless one of the tags that the state has, or the time when it was ``modified`` where
+    that is known, fulfils the conditions."""
     current = list(tags)
     matching = next((tag for tag in current if _names(conditions, tag)), current[0] if current else None)
     asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
     now = matching if exists or not asks_for_absence else None
-    conditions.check(Validators(now), reading=False)
+    conditions.check(Validators(now, modified), reading=False)
+
+
+def _is_conditional_for_keys(conditions: Conditions) -> bool:
+    """Keys are all that has a time of modification; elsewhere it is no condition (RFC 9110 §13.1.4)."""
+    return is_conditional(conditions) or conditions.if_unmodified_since is not None
+
+
+def _modified(entry: Entry | None) -> float | None:
+    return None if entry is None else entry.modified
 
 
 def _names(conditions: Conditions, tag: str) -> bool:

@@ -20,7 +20,7 @@ from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict
 
 _MOST_TRIES = 64
 _LONGEST_PAUSE = 0.25
-_TOO_LATE = "it was written after the precondition was checked"
+TOO_LATE = "it was written after the precondition was checked"
 
 Change = Callable[[NDArray], None]
 """Alters a whole, writable chunk (full chunk size, edge chunks too) in place."""
@@ -67,7 +67,7 @@ class ChunkWriter:
                 return self._update_once(coords, key, change)
             except VersionConflict as conflict:
                 if self._expected is not None:
-                    raise WriteConflict(key, _TOO_LATE) from conflict
+                    raise WriteConflict(key, TOO_LATE) from conflict
                 time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**attempt)))
         raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
 
@@ -161,7 +161,7 @@ def _conflicts() -> Iterator[None]:
     try:
         yield
     except VersionConflict as conflict:
-        raise WriteConflict(conflict.key, _TOO_LATE) from conflict
+        raise WriteConflict(conflict.key, TOO_LATE) from conflict
 
 
 def fresh_chunk(metadata: ArrayMetadata) -> NDArray:

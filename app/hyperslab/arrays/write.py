@@ -24,7 +24,7 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
-from hyperslab.storage.base import VersionConflict, WritersSafe
+from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
 from hyperslab.wire import SelectionItem
 
 _MOST_KEYS_NAMED = 1000
@@ -42,6 +42,10 @@ class Current:
 
 Precondition = Callable[[Current], None]
 """Raises `errors.PreconditionFailed` where the write must not happen."""
+
+
+KeyCheck = Callable[[Entry | None], None]
+"""Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +125,8 @@ class Writer:
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
-    def write_stored(
-        self, path: str, coords: Coords, data: bytes | memoryview, check: Callable[[str | None], None] | None = None
-    ) -> str:
-        """Store one encoded chunk; returns its version. ``check`` is given the version that is there now (None:
-        absent).
+    def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: KeyCheck | None = None) -> str:
+        """Store one encoded chunk; returns its version.
 
         Raises `BadBody` where the data does not decode to a chunk of this array.
         """
@@ -136,7 +137,7 @@ class Writer:
         self._settle(path, array, {coords: version})
         return version
 
-    def delete_chunk(self, path: str, coords: Coords, check: Callable[[str | None], None] | None = None) -> bool:
+    def delete_chunk(self, path: str, coords: Coords, check: KeyCheck | None = None) -> bool:
         """Remove one chunk, so that it reads as fill; False where it was not there."""
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
@@ -185,14 +186,13 @@ class Writer:
         check(Current(plan.tag, any(version is not None for version in plan.versions.values())))
         return plan
 
-    def _stored_writer(
-        self, array: ArrayNode, coords: Coords, check: Callable[[str | None], None] | None
-    ) -> ChunkWriter:
+    def _stored_writer(self, array: ArrayNode, coords: Coords, check: KeyCheck | None) -> ChunkWriter:
         if check is None:
             return self._chunk_writer(array, None)
-        (version,) = array.mount.store.versions(array.prefix, [array.chunk_key(coords)])
-        check(version)
-        return ChunkWriter(array, self._reader.cache, self._reader.versions, {coords: version})
+        entry = array.mount.store.stat(array.chunk_key(coords))
+        check(entry)
+        seen = {coords: None if entry is None else entry.version}
+        return ChunkWriter(array, self._reader.cache, self._reader.versions, seen)
 
     def _chunk_writer(self, array: ArrayNode, plan: ReadPlan | PointsPlan | None) -> ChunkWriter:
         expected = None if plan is None else plan.versions

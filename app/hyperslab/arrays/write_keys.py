@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,8 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
 from hyperslab.arrays.orphans import clear_orphans
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Resizer
-from hyperslab.arrays.write import Writer, node_lock
+from hyperslab.arrays.update import TOO_LATE
+from hyperslab.arrays.write import KeyCheck, Writer, node_lock
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import (
     ArrayMetadata,
@@ -37,9 +38,6 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, VersionConflict
-
-KeyCheck = Callable[[str | None], None]
-"""Given the version of the key as it is now (None: absent); raises `errors.PreconditionFailed`."""
 
 _GROUP, _ATTRIBUTES, _CONSOLIDATED = ".zgroup", ".zattrs", ".zmetadata"
 
@@ -105,27 +103,30 @@ class KeyWriter:
         shapes = name == mount.metadata_key
         creates = shapes or name == _GROUP
         with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext():
-            (before,) = mount.store.versions(prefix, [key])
+            before = mount.store.stat(key)
             if check is not None:
                 check(before)
             if creates and before is None:
                 self._make_way(mount, prefix, document, "array" if shapes else "group")
             if shapes and self._cuts_off(mount, prefix, document):
                 return PutKey(self._shrink(mount, prefix, key, data), created=False)
-            condition = None if check is None else ABSENT if before is None else before
+            condition = None if check is None else ABSENT if before is None else before.version
             try:
                 version = mount.store.put(key, data, if_version=condition)
             except VersionConflict as conflict:
-                raise WriteConflict(key, "it was written after the precondition was checked") from conflict
+                raise WriteConflict(key, TOO_LATE) from conflict
             self._changed(mount, prefix, key, document)
         return PutKey(version, created=before is None)
 
     def _delete_document(self, mount: MountedStore, prefix: str, key: str, check: KeyCheck | None) -> bool:
         with node_lock(mount, prefix):
-            (before,) = mount.store.versions(prefix, [key])
+            before = mount.store.stat(key)
             if check is not None:
                 check(before)
-            removed = mount.store.delete(key)
+            try:
+                removed = mount.store.delete(key, if_version=before.version if check and before else None)
+            except VersionConflict as conflict:
+                raise WriteConflict(key, TOO_LATE) from conflict
             self._changed(mount, prefix, key, None)
         return removed
 
