@@ -291,6 +291,21 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
     assert client.get(A).json()["shape"] == [8, 11]
 
 
+def test_an_append_on_condition_is_repeated_like_any_other(client: httpx.Client) -> None:
+    make(client)
+    url, rows = "/v1/append/data/a", bytes(32)
+    headers = {"Idempotency-Key": "k", "If-Match": client.get(A).headers["etag"]}
+
+    first = client.post(url, content=rows, headers=headers)
+    again = client.post(url, content=rows, headers=headers)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == {**first.json(), "repeated": True}
+    assert again.headers["etag"] == first.headers["etag"]
+    problem(client.post(url, content=rows, headers={**headers, "Idempotency-Key": "l"}), 412, "precondition-failed")
+    assert client.get(A).json()["shape"] == [7, 8]
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -58,8 +58,9 @@ class Appender:
         between.
 
         ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
-        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing;
-        `BadParameter` where that one had another length.
+        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing, also
+        where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had another
+        length.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -68,12 +69,12 @@ class Appender:
             announced = ""
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
-                if check is not None and array.version != announced:
-                    check(array)
                 axis = _checked_axis(array, axis)
                 done = _remembered(array, idempotency_key)
                 if done is not None:
                     return _same(done, values, idempotency_key)
+                if check is not None and array.version != announced:
+                    check(array)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
                 version = self._announce(array, values, axis)
