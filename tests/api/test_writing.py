@@ -281,7 +281,9 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
     first = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
     again = client.post(url, content=rows.tobytes(), headers={"Idempotency-Key": "k"})
     other = client.post(url, content=rows[:1].tobytes(), headers={"Idempotency-Key": "k"})
-    assert problem(other, 400, "bad-parameter")["name"] == "Idempotency-Key"
+    changed = client.post(url, content=(rows + 1).tobytes(), headers={"Idempotency-Key": "k"})
+    for refused in (other, changed):
+        assert problem(refused, 400, "bad-parameter")["name"] == "Idempotency-Key"
 
     assert first.json() == {"path": "data/a", "axis": 0, "offset": 6, "length": 2, "shape": [8, 8], "repeated": False}
     assert (first.status_code, again.status_code, again.json()["repeated"]) == (201, 200, True)
@@ -314,6 +316,7 @@ def test_an_append_on_condition_is_repeated_like_any_other(client: httpx.Client)
         {"key": "k", "axis": 2, "offset": 6, "length": 2},
         {"key": "k", "axis": 0, "offset": -1, "length": 2},
         {"key": "k", "axis": 0, "offset": 6, "length": None},
+        {"key": "k", "axis": 0, "offset": 6, "length": 2, "digest": 1},
         ["k"],
     ],
 )

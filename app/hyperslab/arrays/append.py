@@ -13,13 +13,13 @@ from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.repetition import Keyed, digest_of
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import check_written, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadParameter, PartlyWritten, WriteConflict
-from hyperslab.wire import IDEMPOTENCY_KEY
 
 _MOST_TRIES = 32
 _ANNOUNCED_AHEAD = 8
@@ -59,20 +59,21 @@ class Appender:
 
         ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
         ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing, also
-        where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had another
-        length.
+        where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had other values
+        or another place.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
         prefix = f"{rest}/" if rest else ""
+        keyed = None if idempotency_key is None else Keyed(idempotency_key, at, digest_of(values))
         with node_lock(mount, prefix), alone(mount, prefix):
             announced = ""
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
                 axis = _checked_axis(array, axis)
-                done = _remembered(array, idempotency_key)
-                if done is not None:
-                    return _same(done, values, idempotency_key)
+                repeated = _repeated(array, values, axis, keyed)
+                if repeated is not None:
+                    return repeated
                 if check is not None and array.version != announced:
                     check(array)
                 if at is not None and at != array.metadata.shape[axis]:
@@ -81,7 +82,7 @@ class Appender:
                 if version is not None:
                     announced = version
                     continue
-                appended = self._try_append(array, values, axis, idempotency_key)
+                appended = self._try_append(array, values, axis, keyed)
                 if appended is not None:
                     return appended
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
@@ -100,29 +101,29 @@ class Appender:
         version = publish_metadata(self._reader, array, published)
         return array.version.replace(array.metadata_version, version or _CHANGED, 1)
 
-    def _try_append(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
+    def _try_append(self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:
         """One attempt; None where another writer came between: into the metadata, or into a chunk at the old edge."""
         try:
-            return self._append_once(array, values, axis, key)
+            return self._append_once(array, values, axis, keyed)
         except (WriteConflict, PartlyWritten) as error:
             if isinstance(error, WriteConflict) or isinstance(error.__cause__, WriteConflict):
                 return None
             raise
 
-    def _append_once(self, array: ArrayNode, values: NDArray, axis: int, key: str | None) -> Appended | None:
+    def _append_once(self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:
         """One attempt; None where the metadata has changed before the shape could be published."""
         offset = array.metadata.shape[axis]
         longer = _longer(array, values, axis)
         length = longer.shape[axis] - offset
-        if length == 0 and key is None:
+        if length == 0 and keyed is None:
             return Appended(array, axis, offset, 0, repeated=False)
         grown = replace(array, metadata=longer, data_id=data_id(longer))
         self._write(array, grown, values, _new_region(longer.shape, axis, offset))
         reserved = extent(array.metadata)
         if reserved is not None and longer.shape[axis] + length > reserved[axis]:
             longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
-        if key is not None:
-            longer = remember(longer, {"key": key, "axis": axis, "offset": offset, "length": length})
+        if keyed is not None:
+            longer = remember(longer, keyed.note(axis, offset, length))
         if not publish_metadata(self._reader, array, longer):
             return None
         return Appended(self._catalog.open_array(array.path, fresh=True), axis, offset, length, repeated=False)
@@ -179,17 +180,11 @@ def _ahead(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], shape[axis] + _ANNOUNCED_AHEAD * length, *shape[axis + 1 :])
 
 
-def _same(done: Appended, values: NDArray, key: str | None) -> Appended:
-    """What an earlier request did; raises `BadParameter` where this one cannot be its repetition."""
-    length = values.shape[done.axis] if values.ndim == len(done.array.metadata.shape) else None
-    if length != done.length:
-        expected = f"another key: the append of {done.length} at {done.offset} had this one"
-        raise BadParameter(IDEMPOTENCY_KEY, key, expected)
-    return done
-
-
-def _remembered(array: ArrayNode, key: str | None) -> Appended | None:
-    for entry in remembered(array.metadata):
-        if key is not None and entry.get("key") == key:
-            return Appended(array, entry["axis"], entry["offset"], entry["length"], repeated=True)
+def _repeated(array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:
+    """What an earlier request with this key did; raises `BadParameter` where this one is not its repetition."""
+    for done in remembered(array.metadata):
+        if keyed is not None and done["key"] == keyed.key:
+            fits = values.ndim == len(array.metadata.shape)
+            keyed.check_repeats(done, axis, values.shape[axis] if fits else None)
+            return Appended(array, axis, done["offset"], done["length"], repeated=True)
     return None

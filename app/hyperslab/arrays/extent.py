@@ -41,7 +41,8 @@ def larger(first: Shape, second: Shape | None) -> Shape:
 
 
 def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
-    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``; oldest first.
+    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``, and the ``digest`` of their
+    values where it was kept; oldest first.
 
     What somebody else has put there is left out: the document is untrusted.
     """
@@ -57,6 +58,8 @@ def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
 
 def _is_append(entry: Any, shape: Shape) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+        return False
+    if not isinstance(entry.get("digest", ""), str):
         return False
     numbers = [entry.get(name) for name in ("axis", "offset", "length")]
     return all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) and entry["axis"] < len(shape)
