@@ -52,7 +52,7 @@ def put_key(service: Service, definition: dict[str, object]) -> object:
 
 
 @pytest.mark.parametrize("definition", [DEFINITION, NESTED], ids=["flat", "nested"])
-@pytest.mark.parametrize("make", [create, replace, put_key])
+@pytest.mark.parametrize("make", [create, replace])
 def test_a_new_array_shows_fill_values(service: Service, definition: dict[str, object], make: Create) -> None:
     leave_chunks(service, definition)
 
@@ -61,25 +61,31 @@ def test_a_new_array_shows_fill_values(service: Service, definition: dict[str, o
     assert (read_all(service, A) == 1).all()
 
 
-@pytest.mark.parametrize("make", [create, put_key])
-def test_a_smaller_one_shows_fill_values_when_it_grows(service: Service, make: Create) -> None:
+def test_a_plain_client_that_puts_the_document_back_has_its_chunks_back(service: Service) -> None:
     leave_chunks(service, DEFINITION)
-    make(service, {**DEFINITION, "shape": [2, 2]})
+
+    put_key(service, DEFINITION)
+
+    assert (read_all(service, A) == 8).all()
+
+
+def test_a_smaller_one_shows_fill_values_when_it_grows(service: Service) -> None:
+    leave_chunks(service, DEFINITION)
+    create(service, {**DEFINITION, "shape": [2, 2]})
 
     service.resizer.resize(A, [4, 4])
 
     assert (read_all(service, A) == 1).all()
 
 
-@pytest.mark.parametrize("make", [create, put_key])
-def test_what_are_no_chunks_of_it_stays(tmp_path: Path, service: Service, make: Create) -> None:
+def test_what_are_no_chunks_of_it_stays(tmp_path: Path, service: Service) -> None:
     leave_chunks(service, DEFINITION)
     others = ("readme.txt", "0", "0.0.0", "0.00", "0.-1", "raw/0.0")
     (tmp_path / "a" / "raw").mkdir()
     for name in others:
         (tmp_path / "a" / name).write_bytes(b"mine")
 
-    make(service, DEFINITION)
+    create(service, DEFINITION)
 
     assert set(snapshot(tmp_path / "a")) == {".zarray", *others}
 
@@ -181,12 +187,11 @@ def test_where_nothing_lies_one_empty_listing_says_so(tmp_path: Path, make: Crea
     service.close()
 
 
-@pytest.mark.parametrize("make", [create, put_key])
-def test_buckets_are_cleared_too(s3_bucket: S3Bucket, make: Create) -> None:
+def test_buckets_are_cleared_too(s3_bucket: S3Bucket) -> None:
     service = build([MountedStore("data", open_store(s3_bucket.config(name="data", writable=True)), writable=True)])
     leave_chunks(service, DEFINITION)
 
-    make(service, DEFINITION)
+    create(service, DEFINITION)
 
     assert (read_all(service, A) == 1).all()
     service.close()

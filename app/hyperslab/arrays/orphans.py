@@ -1,6 +1,7 @@
 """Chunks of an array that is no more: they must not become the data of the one that is made in its place.
 
-They are what a delete leaves that is killed half way, and a plain client that removes an array's document alone.
+They are what a delete leaves that is killed half way, and a plain client that removes an array's document alone. To
+such a client keys are keys: where it puts the document back, it has its chunks back.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: Ar
     """
     if not mount.store.capabilities.listable:
         return
-    path = f"{mount.name}/{prefix}".rstrip("/")
-    array = ArrayNode(path, mount, prefix, metadata, {}, "", "", data_id(metadata), {})
+    array = _new(mount, prefix, metadata)
     left = list(_left(array))
     if not left:
         return
@@ -39,6 +39,18 @@ def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: Ar
         writer.delete(coords)
 
     reader.pool(array).each(left, len(left), remove)
+
+
+def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
+    """Raise `NodeExists` where a node lies below a new array, however deep; one listing."""
+    if mount.store.capabilities.listable:
+        for _ in _left(_new(mount, prefix, metadata)):
+            pass
+
+
+def _new(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
+    path = f"{mount.name}/{prefix}".rstrip("/")
+    return ArrayNode(path, mount, prefix, metadata, {}, "", "", data_id(metadata), {})
 
 
 def _left(array: ArrayNode) -> Iterator[Coords]:

@@ -67,7 +67,7 @@ def build(
         creator=Creator(catalog, reader),
         resizer=resizer,
         appender=Appender(catalog, reader),
-        key_writer=KeyWriter(catalog, reader, writer, resizer),
+        key_writer=KeyWriter(catalog, writer, resizer),
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),
     )

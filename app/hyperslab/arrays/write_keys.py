@@ -12,8 +12,7 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
-from hyperslab.arrays.orphans import clear_orphans
-from hyperslab.arrays.read import Reader
+from hyperslab.arrays.orphans import check_free
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
 from hyperslab.arrays.write import KeyCheck, Writer, node_lock
@@ -53,9 +52,8 @@ class PutKey:
 class KeyWriter:
     """Puts and deletes keys: metadata documents that parse, and chunks that lie in the grid of an array and decode."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, writer: Writer, resizer: Resizer) -> None:
+    def __init__(self, catalog: Catalog, writer: Writer, resizer: Resizer) -> None:
         self._catalog = catalog
-        self._reader = reader
         self._writer = writer
         self._resizer = resizer
 
@@ -162,7 +160,7 @@ class KeyWriter:
             raise NodeExists(_path(mount, prefix), kind)
         if kind is None and wanted == "array":
             metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
-            clear_orphans(self._reader, mount, prefix, metadata)
+            check_free(mount, prefix, metadata)
 
     def _kind_at(self, mount: MountedStore, prefix: str) -> listing.Kind | None:
         """What kind of node is there, also one that cannot be read; None for a group that shows no child."""
