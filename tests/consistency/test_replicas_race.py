@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +69,11 @@ def in_background(
     thread = threading.Thread(target=lambda: answers.append(replica.client.request(method, url, **request)))
     thread.start()
     return thread
+
+
+def between(replica: Replica, path: str, action: Callable[[], object]) -> None:
+    """Let something happen after a replica has read a node's attributes and before it goes on to this document."""
+    replica.proxy.inject(Before(action), method="GET", path=path)
 
 
 @contextmanager
@@ -170,3 +175,45 @@ def test_a_late_chunk_does_not_outlive_its_array(pair: tuple[Replica, Replica]) 
     assert first.client.put(A, json=DEFINITION).status_code == 201
 
     np.testing.assert_array_equal(np.frombuffer(first.client.get(SLICE).content, "<i4"), np.zeros(8))
+
+
+def test_attributes_that_two_replicas_change_at_once_are_all_kept(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    between(second, "/a/.zarray", lambda: first.client.patch(A, json={"attributes": {"first": 1}}).raise_for_status())
+
+    changed = second.client.patch(A, json={"attributes": {"second": 2}})
+
+    assert (changed.status_code, changed.json()["attributes"]) == (200, {"first": 1, "second": 2})
+    assert first.client.get(A).json()["attributes"] == {"first": 1, "second": 2}
+
+
+def test_attributes_are_not_changed_on_top_of_others_than_the_condition_names(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    etag = first.client.put(A, json={**DEFINITION, "attributes": {"n": 0}}).headers["etag"]
+    between(second, "/a/.zarray", lambda: first.client.patch(A, json={"attributes": {"n": 100}}).raise_for_status())
+
+    changed = second.client.patch(A, json={"attributes": {"n": 1}}, headers={"If-Match": etag})
+
+    assert changed.status_code == 412
+    assert first.client.get(A).json()["attributes"] == {"n": 100}
+
+
+def test_a_condition_on_attributes_holds_for_the_shape_as_well(pair: tuple[Replica, Replica]) -> None:
+    """An append that begins while the condition is checked comes after the change."""
+    first, second = pair
+    etag = first.client.put(A, json=DEFINITION).headers["etag"]
+    came, go_on = second.hold("PUT", "/a/.zattrs")
+    answers: list[httpx.Response] = []
+    request = {"json": {"attributes": {"n": 1}}, "headers": {"If-Match": etag}}
+    changing = in_background(answers, second, "PATCH", A, **request)
+    assert came.wait(20)
+    appending = in_background(answers, first, "POST", "/v1/append/data/a", content=np.full(4, 5, "<i4").tobytes())
+    appending.join(1)
+    answered = list(answers)
+    go_on.set()
+    changing.join()
+    appending.join()
+
+    assert not answered
+    assert sorted(answer.status_code for answer in answers) == [200, 201]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
-from hyperslab.arrays.attributes import attributes_text, merge_patch, split_definition, with_dimension_names
+from hyperslab.arrays.attributes import attributes_text, split_definition, with_dimension_names
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import clear_orphans
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
@@ -109,23 +111,14 @@ class Creator:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
-        key = prefix + ".zattrs"
-        with node_lock(mount, prefix):
+        with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
             for _ in range(_MOST_TRIES):
                 node = self._catalog.open_node(path, fresh=True)
                 if check is not None:
                     check(node)
-                merged = merge_patch(node.attributes, patch)
-                text = attributes_text(merged)
-                stored = mount.store.stat(key)
-                try:
-                    version = mount.store.put(key, text, if_version=stored.version if stored else ABSENT)
-                except VersionConflict:
-                    continue
-                self._catalog.versions.note(mount, key, version)
-                consolidated.follow(mount, prefix, {key: merged})
-                return self._catalog.open_node(path, fresh=True)
-        raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
+                if put_attributes(mount, prefix, plan_attributes(mount, prefix, node, patch), self._catalog.versions):
+                    return self._catalog.open_node(path, fresh=True)
+        raise WriteConflict(prefix + ".zattrs", f"other writers came first {_MOST_TRIES} times")
 
     def _create(
         self,
