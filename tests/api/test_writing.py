@@ -176,6 +176,19 @@ def test_objects_are_written_as_json(client: httpx.Client) -> None:
     assert client.get(SLICE, params={"format": "json"}).json() == ["one", "zwei", "drei und mehr"]
 
 
+def test_maps_that_could_not_be_read_back_are_refused(client: httpx.Client, tmp_path: Path) -> None:
+    """One of them would make its whole chunk unreadable."""
+    make(client, shape=[4], chunks=[2], dtype="|O", filters=[{"id": "msgpack2"}], fill_value=None)
+    assert client.put(SLICE, content=pack_objects([{"a": 1}, {b"b": 2}, [{"c": {}}], 4])).status_code == 204
+    before = snapshot(tmp_path)
+    for item in ({1: 2}, [[{"a": {None: 1}}]]):
+        answer = client.put(SLICE, content=pack_objects([0, 0, 0, item]))
+        assert "neither text nor bytes" in problem(answer, 400, "bad-body")["detail"]
+
+    assert snapshot(tmp_path) == before
+    assert client.get(SLICE, params={"select": "3", "format": "json"}).json() == 4
+
+
 def test_chunks_are_written_decoded_or_as_they_are_stored(client: httpx.Client, tmp_path: Path) -> None:
     make(client, compressor={"id": "zlib", "level": 1})
     edge = np.arange(8, dtype="<i4").reshape(2, 4)

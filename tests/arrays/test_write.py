@@ -14,6 +14,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 
+from hyperslab.arrays.chunks import cache_key
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.write import Current
@@ -397,6 +398,37 @@ def test_consolidated_metadata_stays_true(tmp_path: Path, service: Service) -> N
 
     service.creator.delete(A)
     assert not any(key.startswith("a/") for key in json.loads((tmp_path / ".zmetadata").read_text())["metadata"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "codec", "value"),
+    [
+        ("<f8", {"id": "quantize", "digits": 1, "dtype": "<f8"}, 1.23456789),
+        ("<f4", {"id": "bitround", "keepbits": 3}, 1.23456789),
+        ("|O", {"id": "vlen-utf8"}, None),
+        ("|O", {"id": "json2"}, {1: 2}),
+    ],
+    ids=str,
+)
+def test_the_process_that_writes_answers_what_every_other_does(
+    tmp_path: Path, service: Service, dtype: str, codec: dict[str, Any], value: Any
+) -> None:
+    """A codec may store something else than it was given; then the cache must not hold what it was given."""
+    make(service, (4,), (4,), dtype=dtype, filters=[codec], fill_value=None)
+    values = np.empty((), dtype)
+    values[()] = value
+    service.writer.write(A, (slice(0, 2),), values)
+
+    with service_on(tmp_path) as another:
+        assert read_all(service).tolist() == read_all(another).tolist()
+
+
+def test_what_was_written_in_part_is_cached_where_codecs_give_it_back(service: Service) -> None:
+    make(service, (4,), (4,))
+    service.writer.write(A, (slice(0, 2),), np.array(7, "<i4"))
+
+    array = open_array(service)
+    assert service.cache.holds(cache_key(array, "a/0"), str(array.mount.store.versions("a/", ["a/0"])[0]))
 
 
 def test_keys_are_written_as_they_are_and_only_where_they_belong(tmp_path: Path, service: Service) -> None:

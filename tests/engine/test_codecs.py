@@ -284,3 +284,39 @@ def _assert_decoded(decoded: Array, reference: dict[str, Any]) -> None:
         assert decoded.tobytes().hex() == reference["decoded_hex"]
     else:
         assert [item.tolist() if isinstance(item, np.ndarray) else item for item in decoded] == reference["decoded"]
+
+
+LOSSY: list[tuple[str, Config]] = [
+    ("<f8", {"id": "quantize", "digits": 1, "dtype": "<f8"}),
+    ("<f8", {"id": "fixedscaleoffset", "offset": 0, "scale": 4, "dtype": "<f8", "astype": "<i2"}),
+    ("<f8", {"id": "bitround", "keepbits": 3}),
+    ("<f8", {"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<f8"}),
+    ("<f8", {"id": "delta", "dtype": "<f8"}),
+    ("<i4", {"id": "delta", "dtype": "<i4", "astype": "<i2"}),
+    ("|u1", {"id": "packbits"}),
+]
+LOSSLESS: list[tuple[str, Config]] = [
+    *(("<i4", config) for config in BYTE_FILTERS),
+    ("<i4", {"id": "delta", "dtype": "<i4"}),
+    ("|b1", {"id": "packbits"}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "filter_"), LOSSY, ids=str)
+def test_what_a_chunk_reads_as_is_not_told_where_a_codec_may_change_it(dtype: str, filter_: Config) -> None:
+    array = array_of([4], dtype, {"id": "zlib"}, filters=[filter_])
+    chunk = np.array([1.23456789, 70_001, 9, 100_000]).astype(dtype)
+
+    assert array.codec.encode_readably(chunk, "0") == (array.codec.encode(chunk), None)
+
+
+@pytest.mark.parametrize(("dtype", "filter_"), LOSSLESS, ids=str)
+def test_a_chunk_reads_as_it_was_written_where_no_codec_changes_it(dtype: str, filter_: Config) -> None:
+    for compressor in COMPRESSORS:
+        array = array_of([8], dtype, compressor, filters=[filter_])
+        chunk = values_of((8,), array.dtype.numpy)
+
+        data, readable = array.codec.encode_readably(chunk, "0")
+
+        assert readable is chunk
+        assert array.codec.decode(data, "0").tobytes() == chunk.tobytes()

@@ -225,3 +225,32 @@ def _read(case: vectors.Case) -> list[Any]:
         else:
             projection.put_out(array.fill, out)
     return plain(out)
+
+
+@pytest.mark.parametrize(
+    ("config", "item", "read"),
+    [
+        (VLEN_UTF8, None, ""),
+        (VLEN_BYTES, None, b""),
+        (VLEN_ARRAY, None, []),
+        (JSON2, {1: 2}, {"1": 2}),
+        (JSON2, (1, 2), [1, 2]),
+        (MSGPACK2, (1, 2), [1, 2]),
+    ],
+    ids=str,
+)
+def test_what_is_written_is_told_as_it_will_be_read(config: Config, item: Any, read: Any) -> None:
+    array = array_of((1,), "|O", None, filters=[config])
+
+    _, readable = array.codec.encode_readably(objects([item], (1,)), "0")
+
+    assert readable is not None
+    assert plain(readable) == [read]
+
+
+@pytest.mark.parametrize("item", [{1: 2}, {None: 2}, [{"a": {2.5: 1}}]], ids=str)
+def test_what_could_not_be_read_back_is_refused(item: Any) -> None:
+    array = array_of((1,), "|O", None, filters=[MSGPACK2])
+
+    with pytest.raises(NotRepresentable, match="msgpack2"):
+        array.codec.encode_readably(objects([item], (1,)), "0")

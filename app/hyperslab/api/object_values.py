@@ -80,10 +80,29 @@ def _array(item: Any, codec: Mapping[str, Any]) -> Any:
     return np.asarray(item, dtype)
 
 
+def _packed(item: Any, _: Mapping[str, Any]) -> Any:
+    _check_keys(item)
+    return item
+
+
+def _check_keys(item: Any) -> None:
+    """MessagePack writes maps with any key, and reads back only those whose keys are text or bytes."""
+    if isinstance(item, Mapping):
+        for key in item:
+            if not isinstance(key, str | bytes):
+                raise TypeError(f"the key {key!r} of a map is neither text nor bytes")
+        item = item.values()
+    elif not isinstance(item, list):
+        return
+    for inner in item:
+        _check_keys(inner)
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "vlen-utf8": _text,
     "categorize": _label,
     "vlen-bytes": _bytes,
     "vlen-array": _array,
+    "msgpack2": _packed,
 }
-"""What is done to each item; json2 and msgpack2 take whatever they can spell."""
+"""What is done to each item; json2 takes whatever it can spell."""

@@ -116,11 +116,12 @@ class ChunkWriter:
         sparse = not self._array.mount.store_data_equal_to_fill_value
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
-        version = self._store.put(key, self._metadata.codec.encode(chunk), if_version=condition)
+        data, readable = self._metadata.codec.encode_readably(chunk, key)
+        version = self._store.put(key, data, if_version=condition)
         self._forget(key, version)
-        if keep:
-            chunk.setflags(write=False)
-            self._cache.put(cache_key(self._array, key), version, chunk, chunk_nbytes(chunk))
+        if keep and readable is not None:  # what everybody else will read, or nothing
+            readable.setflags(write=False)
+            self._cache.put(cache_key(self._array, key), version, readable, chunk_nbytes(readable))
         return version
 
     def _drop(self, key: str, condition: str | Absent | None) -> bool:

@@ -87,6 +87,11 @@ class ChunkCodec:
     partial: PartialDecoder | None
     effort: float
 
+    @property
+    def lossless(self) -> bool:
+        """Whether a chunk that was encoded is surely decoded bit for bit, so that nobody needs to look."""
+        return all(link.lossless for link in self.links)
+
     def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
         """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
 
@@ -129,6 +134,22 @@ class ChunkCodec:
             return items if isinstance(items, bytes) else flat_bytes(items).tobytes()
         except Exception as error:
             raise NotRepresentable(self.dtype.json, link.id if link else "bytes", reason_of(error)) from error
+
+    def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray | None]:
+        """`encode`, and the chunk as it will be read: None where only decoding would tell.
+
+        Objects are decoded: their codecs take what they do not give back, and of one such item all its neighbours in
+        the chunk would be lost. Raises `NotRepresentable` then.
+        """
+        data = self.encode(chunk)
+        if self.lossless:
+            return data, chunk
+        if not self.dtype.is_object:
+            return data, None
+        try:
+            return data, self.decode(data, key)
+        except ChunkCorrupt as error:
+            raise NotRepresentable(self.dtype.json, error.codec or "bytes", error.reason) from error
 
     def _undo(self, data: Buffer, out: NDArray | None, key: str) -> Any:
         """The decoded items: ``out``, or an array or buffer of the same size."""
@@ -179,6 +200,7 @@ def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
             stage,
             stage.compressed(),
             into,
+            lossless=True,
         )
 
     return make

@@ -62,7 +62,8 @@ class Link:
     """A codec in its place. ``decoded``, ``encoded``: the stages before and behind it, seen from the writer.
 
     ``into``: ``decode`` writes straight into the destination. ``shaped``: where it is the first of the chain, its
-    ``encode`` wants the chunk in its shape.
+    ``encode`` wants the chunk in its shape. ``lossless``: what it encodes, it gives back bit for bit; False also where
+    nobody knows.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Link:
     encoded: Stage
     into: bool = False
     shaped: bool = False
+    lossless: bool = False
 
 
 def flat_bytes(data: Any) -> NDArray[Any]:

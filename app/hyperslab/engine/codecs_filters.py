@@ -6,6 +6,7 @@ numcodecs does the work; the size of what it is given has been checked by the ch
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numcodecs
@@ -26,7 +27,9 @@ def typed_link(config: Config, stage: Stage) -> Link:
     """``delta``, ``fixedscaleoffset`` and ``quantize``: ``dtype`` before, ``astype`` behind."""
     before = dtype_of(config["dtype"])
     behind = dtype_of(config["astype"]) if "astype" in config else before
-    return _item_link(config, stage, before, behind)
+    link = _item_link(config, stage, before, behind)
+    wraps_around = config["id"] == "delta" and before == behind and before.kind in "iu"
+    return replace(link, lossless=wraps_around)  # sums of floats are rounded
 
 
 def astype_link(config: Config, stage: Stage) -> Link:
@@ -49,14 +52,16 @@ def packbits_link(config: Config, stage: Stage) -> Link:
             raise ValueError("the first byte does not count bits of padding")
         return codec.decode(data)
 
-    return Link("packbits", decode, codec.encode, stage, stage.raw(1 + -(-stage.nbytes // 8), exact=True))
+    encoded = stage.raw(1 + -(-stage.nbytes // 8), exact=True)
+    return Link("packbits", decode, codec.encode, stage, encoded, lossless=stage.dtype == np.dtype(bool))
 
 
 def shuffle_link(config: Config, stage: Stage) -> Link:
     """The first bytes of all elements, then the second bytes, and so on."""
     codec = codec_of(config)
     encoded = stage.raw(stage.nbytes, exact=True)
-    return Link("shuffle", codec.decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, into=True)
+    link = Link("shuffle", codec.decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, into=True)
+    return replace(link, lossless=True)
 
 
 def checksum_link(config: Config, stage: Stage) -> Link:
@@ -69,7 +74,7 @@ def checksum_link(config: Config, stage: Stage) -> Link:
         return codec.decode(data)
 
     encoded = stage.raw(stage.nbytes + 4, exact=True)
-    return Link(config["id"], decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded)
+    return Link(config["id"], decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, lossless=True)
 
 
 def zfpy_link(config: Config, stage: Stage) -> Link:
@@ -113,7 +118,7 @@ def pcodec_link(config: Config, stage: Stage) -> Link:
                 continue
         return _pco_into(standalone, encoded, target, candidates[-1])
 
-    return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True)
+    return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True, lossless=True)
 
 
 def codec_of(config: Config) -> Codec:
