@@ -8,7 +8,7 @@ import io
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -384,6 +384,55 @@ def test_the_tag_of_one_append_lets_the_next_one_through(client: httpx.Client) -
     refused = client.post("/v1/append/data/a", content=bytes(32), headers={"If-Match": stale})
     assert problem(refused, 412, "precondition-failed")["current"] == tag == client.get(A).headers["etag"]
     assert client.get(A).json()["shape"] == [9, 8]
+
+
+def _half_way(client: httpx.Client, select: str, body: bytes, meanwhile: Callable[[], object]) -> int:
+    """Send the head of a write, let something happen when the service asks for the body, then send that; the status."""
+    address = urlsplit(str(client.base_url))
+    head = (
+        f"PUT {SLICE}?select={select} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+        meanwhile()
+        connection.sendall(body)
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize(
+    ("select", "body", "status"),
+    [
+        (":", b"[[7,7]]", 409),
+        (":", b"7", 409),
+        ("-1", b"[7,7]", 409),
+        ("[-1]", b"[[7,7]]", 409),
+        ("0", b"[7,7]", 204),
+        ("[0]", b"7", 204),
+    ],
+)
+def test_a_write_goes_into_the_cells_that_its_client_saw(
+    client: httpx.Client, select: str, body: bytes, status: int
+) -> None:
+    """Not over the frames that were appended while it was sent."""
+    make(client, shape=[1, 2], chunks=[1, 2])
+
+    def append() -> None:
+        answer = client.post("/v1/append/data/a", content=np.arange(10, 16, dtype="<i4").tobytes())
+        assert answer.status_code == 201
+
+    assert _half_way(client, select, body, append) == status
+
+    first = [7, 7] if status == 204 else [0, 0]
+    assert read(client).tolist() == [first, [10, 11], [12, 13], [14, 15]]
+
+
+def test_a_write_ends_where_the_array_was_cut_meanwhile(client: httpx.Client) -> None:
+    make(client, shape=[3, 2], chunks=[1, 2])
+
+    assert _half_way(client, ":", b"7", lambda: client.patch(A, json={"shape": [2, 2]}).raise_for_status()) == 409
+    assert not read(client).any()
 
 
 def test_groups_are_made_and_removed(client: httpx.Client) -> None:

@@ -76,14 +76,16 @@ class Writer:
         values: NDArray,
         *,
         field: str | None = None,
+        seen: Selection | None = None,
         check: Precondition | None = None,
         cancel: Cancel | None = None,
     ) -> Written:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
-        Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks, `WriteConflict` where the array was
-        resized since the caller looked, and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the
-        chunks that were stored.
+        ``seen``: which cells these were when the caller looked; None where it did not. Raises `ReadOnly`,
+        `IndexOutOfRange`, `TooLarge` for very many chunks, `WriteConflict` where the array was resized since the caller
+        looked, so that they are others now, and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names
+        the chunks that were stored.
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
@@ -91,6 +93,7 @@ class Writer:
             array = self._catalog.open_array(path, fresh=True)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
+            _check_seen(array, selection, seen)
             check_written(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
@@ -290,6 +293,14 @@ def _with_progress(
     if isinstance(error, StoreError):
         return type(error)(error.store, error.key, error.reason, stored, failed)
     return PartlyWritten(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
+
+
+def _check_seen(array: ArrayNode, selection: Selection, seen: Selection | None) -> None:
+    """Raise `WriteConflict` where the same items select other cells than the caller saw: values for one frame would go
+    into all that were appended since."""
+    if seen is not None and not selection.same_cells(seen):
+        reason = f"the selection has shape {list(selection.shape)} now, or lies elsewhere: the array was resized"
+        raise WriteConflict(array.path, reason)
 
 
 def _broadcast(values: NDArray, shape: tuple[int, ...], array: ArrayNode) -> NDArray:

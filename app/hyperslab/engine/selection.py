@@ -72,6 +72,10 @@ class Selection:
         """For each axis of the output, the axis of the array that it comes from."""
         return tuple([i for i, axis in enumerate(self.axes) if not isinstance(axis, IndexAxis)])
 
+    def same_cells(self, other: Selection) -> bool:
+        """Whether both select the same items in the same order."""
+        return len(self.axes) == len(other.axes) and all(map(_same_axis, self.axes, other.axes))
+
     def restrict(self, out_axis: int, start: int, stop: int) -> Selection:
         """The same selection with only ``[start, stop)`` of one output axis (0 <= start <= stop <= its length)."""
         at = self.output_axes[out_axis]
@@ -103,6 +107,12 @@ def blocks(items: Sequence[SelectionItem], grid: ChunkGrid) -> Selection:
             ]
         )
     )
+
+
+def _same_axis(first: Axis, second: Axis) -> bool:
+    if isinstance(first, ListAxis) and isinstance(second, ListAxis):
+        return np.array_equal(first.indices, second.indices)
+    return first == second
 
 
 def _length(axis: SliceAxis | ListAxis) -> int:

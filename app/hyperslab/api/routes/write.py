@@ -139,8 +139,8 @@ async def _put(
     try:
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
-            write = partial(context.service.writer.write, array.path, items, values, field=name, check=check)
-            written = await context.threads.run(write)
+            write = partial(context.service.writer.write, array.path, items, values, field=name, seen=selection)
+            written = await context.threads.run(partial(write, check=check))
     except TooLarge as error:
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
