@@ -386,6 +386,19 @@ def test_the_tag_of_one_append_lets_the_next_one_through(client: httpx.Client) -
     assert client.get(A).json()["shape"] == [9, 8]
 
 
+def test_a_refused_patch_changes_neither_shape_nor_attributes(client: httpx.Client, tmp_path: Path) -> None:
+    make(client, attributes={"large": "y" * (9 << 20)})
+    client.put(SLICE, content="7", headers=JSON)
+    before = snapshot(tmp_path)
+    too_large = {"another": "y" * (9 << 20)}
+
+    problem(client.patch(A, json={"shape": [2, 2], "attributes": too_large}), 422, "bad-definition")
+    problem(client.patch(A, json={"shape": [2], "attributes": {"x": 1}}), 422, "bad-definition")
+    problem(client.patch(A, json={"shape": [2, 2], "attributes": [1]}), 422, "bad-definition")
+
+    assert snapshot(tmp_path) == before
+
+
 def _half_way(client: httpx.Client, select: str, body: bytes, meanwhile: Callable[[], object]) -> int:
     """Send the head of a write, let something happen when the service asks for the body, then send that; the status."""
     address = urlsplit(str(client.base_url))

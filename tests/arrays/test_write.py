@@ -431,6 +431,20 @@ def test_what_was_written_in_part_is_cached_where_codecs_give_it_back(service: S
     assert service.cache.holds(cache_key(array, "a/0"), str(array.mount.store.versions("a/", ["a/0"])[0]))
 
 
+def test_shape_and_attributes_are_changed_together_or_not_at_all(tmp_path: Path, service: Service) -> None:
+    make(service, (4,), (2,))
+    service.writer.write(A, (), np.array(7, "<i4"))
+    before = snapshot(tmp_path)
+    for shape, attributes in (([2], {"x": "y" * (17 << 20)}), ([-1], {"x": 1}), ([2, 2], {"x": 1})):
+        with pytest.raises(BadDefinition):
+            service.resizer.resize(A, shape, attributes=attributes)
+    assert snapshot(tmp_path) == before
+
+    changed = service.resizer.resize(A, [2], attributes={"x": 1})
+
+    assert (changed.metadata.shape, changed.attributes) == ((2,), {"x": 1})
+
+
 def test_keys_are_written_as_they_are_and_only_where_they_belong(tmp_path: Path, service: Service) -> None:
     zarr_array(tmp_path, np.arange(4, dtype="<i4"), (2,), "b")
     for name in (".zarray", "0", "1", ".zattrs"):

@@ -217,3 +217,20 @@ def test_a_condition_on_attributes_holds_for_the_shape_as_well(pair: tuple[Repli
 
     assert not answered
     assert sorted(answer.status_code for answer in answers) == [200, 201]
+
+
+def test_a_condition_holds_for_attributes_and_shape_together(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    etag = first.client.put(A, json={**DEFINITION, "attributes": {"n": 0}}).headers["etag"]
+    came, go_on = second.hold("PUT", "/a/.zattrs")
+    answers: list[httpx.Response] = []
+    patch = {"shape": [2], "attributes": {"n": 1}}
+    changing = in_background(answers, second, "PATCH", A, json=patch, headers={"If-Match": etag})
+    assert came.wait(20)
+    other = first.client.patch(A, json={"attributes": {"n": 100}})
+    go_on.set()
+    changing.join()
+
+    assert (other.status_code, answers[0].status_code) == (200, 412)
+    document = first.client.get(A).json()
+    assert (document["shape"], document["attributes"]) == ([8], {"n": 100})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
@@ -11,6 +12,7 @@ from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.extent import extent, larger, with_extent
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata, parse_json
@@ -39,12 +41,16 @@ class Resizer:
         *,
         expand_only: bool = False,
         shrink_only: bool = False,
+        attributes: Mapping[str, Any] | None = None,
         check: Callable[[ArrayNode], None] | None = None,
     ) -> ArrayNode:
-        """Give an array a new shape (None keeps an axis) and return it as it is then.
+        """Give an array a new shape (None keeps an axis), perhaps with a merge patch of its attributes, and return it
+        as it is then.
 
-        Raises `BadDefinition` for a wrong rank or size, or an axis that goes the forbidden way; `WriteConflict` where
-        others keep changing the metadata; what ``check`` raises for the array as it is now.
+        Attributes come first: others may change them at the same time, and what a shape cuts off is gone. Raises, with
+        nothing changed, `BadDefinition` for a wrong rank or size, an axis that goes the forbidden way, or attributes
+        that cannot be; what ``check`` raises for the array as it is now; `WriteConflict` where others keep changing the
+        metadata, or have changed the shape alone after the check.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -55,8 +61,13 @@ class Resizer:
                 if check is not None:
                     check(array)
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
+                if attributes is not None and not self._change_attributes(array, attributes, wanted):
+                    continue
                 if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted)):
                     return self._catalog.open_array(path, fresh=True)
+                if attributes is not None and check is not None:  # the check would not know the array again
+                    raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
+                attributes = None
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
     def clear_beyond(self, array: ArrayNode) -> None:
@@ -78,6 +89,13 @@ class Resizer:
             return False
         self._clear(array.path)
         return True
+
+    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: tuple[int, ...]) -> bool:
+        """Merge a patch where the shape could be stored, too; False where others have changed the attributes since."""
+        if wanted != array.metadata.shape:
+            stored_version(array)
+        plan = plan_attributes(array.mount, array.prefix, array, patch)
+        return put_attributes(array.mount, array.prefix, plan, self._catalog.versions)
 
     def _clear(self, path: str) -> None:
         """Clear what a shrink has cut off and say so; where others change the metadata, the next who grows will."""

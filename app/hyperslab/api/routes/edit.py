@@ -87,15 +87,13 @@ async def patch_node(context: Context, request: Request) -> Answer:
         raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
     service = context.service
     check = node_check(request.conditions, service.catalog, context.options.max_listed)
-    node: ArrayNode | GroupNode | None = None
     if "shape" in patch:
+        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
-        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), check=check, **bounds)
-        node, check = await context.threads.run(resize), None
-    if attributes is not None:
-        change = partial(service.creator.change_attributes, request.tail, attributes, check=check)
+        node: ArrayNode | GroupNode = await context.threads.run(partial(resize, check=check, **bounds))
+    else:
+        change = partial(service.creator.change_attributes, request.tail, attributes or {}, check=check)
         node = await context.threads.run(change)
-    assert node is not None
     return await _node_answer(context, request, node)
 
 
