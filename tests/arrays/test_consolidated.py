@@ -44,3 +44,19 @@ def test_changes_succeed_beside_a_broken_one(tmp_path: Path, service: Service, t
 
     assert (appended.offset, appended.array.attributes) == (6, {"unit": "m"})
     assert (tmp_path / ".zmetadata").read_text() == text
+
+
+def test_it_knows_the_documents_of_arrays_by_their_own_name(tmp_path: Path) -> None:
+    """Also where the operator has given them another one in the store."""
+    with service_on(tmp_path, mount={"metadata_key": ".array"}) as service:
+        (tmp_path / ".zmetadata").write_text('{"zarr_consolidated_format": 1, "metadata": {}}')
+        service.creator.create_array("data/a", {"shape": [4], "dtype": "<i4"})
+        service.resizer.resize("data/a", [6])
+        stored = (tmp_path / "a" / ".array").read_bytes()
+
+        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+        assert metadata["a/.zarray"] == json.loads(stored)
+        service.key_writer.put("data/a/.array", stored.replace(b"[6]", b"[7]"))
+        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+        assert metadata["a/.zarray"]["shape"] == [7]
+        assert "a/.array" not in metadata

@@ -234,3 +234,28 @@ def test_a_condition_holds_for_attributes_and_shape_together(pair: tuple[Replica
     assert (other.status_code, answers[0].status_code) == (200, 412)
     document = first.client.get(A).json()
     assert (document["shape"], document["attributes"]) == ([8], {"n": 100})
+
+
+@pytest.mark.parametrize("before", [{}, {"n": 2}], ids=["new", "as the one that comes between"])
+def test_consolidated_metadata_follows_the_last_of_two_changes(
+    pair: tuple[Replica, Replica], before: dict[str, Any]
+) -> None:
+    """One replica is held up between a document and the consolidated one. Where that says already what the other
+    stores meanwhile, the other has nothing to put there, and the one that was held up meets no conflict."""
+    first, second = pair
+    first.client.put(A, json={**DEFINITION, "attributes": before})
+    known = {"a/.zarray": first.client.get("/zarr/data/a/.zarray").json(), "a/.zattrs": before}
+    document = {"zarr_consolidated_format": 1, "metadata": known}
+    first.client.put("/zarr/data/.zmetadata", json=document).raise_for_status()
+    came, go_on = second.hold("PUT", "/.zmetadata")
+    answers: list[httpx.Response] = []
+    changing = in_background(answers, second, "PATCH", A, json={"attributes": {"n": 1}})
+    assert came.wait(20)
+    other = first.client.patch(A, json={"attributes": {"n": 2}})
+    go_on.set()
+    changing.join()
+
+    assert (answers[0].status_code, other.status_code) == (200, 200)
+    for replica in pair:
+        assert replica.client.get("/zarr/data/a/.zattrs").json() == {"n": 2}
+        assert replica.client.get("/zarr/data/.zmetadata").json()["metadata"]["a/.zattrs"] == {"n": 2}

@@ -1,57 +1,85 @@
 """Keeping ``.zmetadata`` true: wherever a store has one, it follows every change of the documents below it.
 
 It is one document for all nodes, so whoever changes it holds its lock for the whole read, change and put; replicas
-that no lock reaches come one after the other by the condition on the put.
+that no lock reaches come one after the other by the condition on the put. What is put is what the store holds by then:
+others may have changed the same node since, and may have been here before. They may also come between the look and the
+put, so whoever has put looks again; the last to come finds that all agrees.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, dump_json, parse_consolidated, parse_json
 from hyperslab.errors import BadMetadata, WriteConflict
-from hyperslab.storage.base import VersionConflict
+from hyperslab.storage.base import Stored, VersionConflict
 
 _MOST_TRIES = 100
 _LONGEST_PAUSE = 0.25
 
-Changes = Mapping[str, Any]
-"""Documents by key in the store; None for one that is gone."""
-Change = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""From the documents that a ``.zmetadata`` holds to those that it is to hold."""
+Documents = Mapping[str, Stored | None]
+"""By key in the store; None for one that is not there."""
 
 
-def follow(mount: MountedStore, prefix: str, changes: Changes, *, removed_below: bool = False) -> None:
-    """Carry changes of the node at ``prefix`` into every ``.zmetadata`` above it and at it.
+def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False) -> None:
+    """Carry the documents ``changed`` (keys) of the node at ``prefix``, as they are now, into every ``.zmetadata``
+    above it and at it.
 
     ``removed_below`` also takes out every other document below ``prefix``. Raises `WriteConflict` where other writers
     come first too often.
     """
     parts = prefix.split("/")[:-1]
+    known = tuple(_known_as(mount, key) for key in changed)
     for depth in range(len(parts) + 1):
         root = "".join(part + "/" for part in parts[:depth])
-        _follow_one(mount, root + ".zmetadata", partial(_changed, root, prefix, changes, removed_below))
+        _follow_one(mount, _Change(root, prefix, known, removed_below))
 
 
-def _follow_one(mount: MountedStore, key: str, change: Change) -> None:
-    if mount.store.stat(key) is None:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What has happened to a node, for the ``.zmetadata`` at ``root``."""
+
+    root: str
+    prefix: str
+    changed: tuple[str, ...]
+    removed_below: bool
+
+    @property
+    def key(self) -> str:
+        return self.root + ".zmetadata"
+
+    def applied(self, metadata: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
+        """From what a ``.zmetadata`` holds to what it is to hold; a document that is broken stays as it was there."""
+        inner = self.prefix[len(self.root) :]
+        kept = {k: v for k, v in metadata.items() if not (self.removed_below and k.startswith(inner))}
+        for key, stored in documents.items():
+            if stored is None:
+                kept.pop(key[len(self.root) :], None)
+            elif (document := _json_object(stored.data)) is not None:
+                kept[key[len(self.root) :]] = document
+        return kept
+
+
+def _follow_one(mount: MountedStore, change: _Change) -> None:
+    if mount.store.stat(change.key) is None:
         return
     for attempt in range(_MOST_TRIES):
-        with mount.store.lock(key):
-            if _followed(mount, key, change):
+        with mount.store.lock(change.key):
+            if _followed(mount, change):
                 return
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))
-    raise WriteConflict(key, f"other writers came first {_MOST_TRIES} times")
+    raise WriteConflict(change.key, f"other writers came first {_MOST_TRIES} times")
 
 
-def _followed(mount: MountedStore, key: str, change: Change) -> bool:
+def _followed(mount: MountedStore, change: _Change) -> bool:
     """One attempt; False where another writer came between. A document that is broken stays as it is: the change
     that it does not follow is stored already, and whoever reads it is told."""
+    key = change.key
     stored = mount.store.get(key)
     if stored is None:
         return True
@@ -59,7 +87,8 @@ def _followed(mount: MountedStore, key: str, change: Change) -> bool:
         before = parse_consolidated(stored.data, key)
     except BadMetadata:
         return True
-    after = change(before)
+    documents = {name: mount.store.get(_stored_under(mount, name)) for name in change.changed}
+    after = change.applied(before, documents)
     if after == before:
         return True
     document = {**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "metadata": after}
@@ -67,17 +96,30 @@ def _followed(mount: MountedStore, key: str, change: Change) -> bool:
         mount.store.put(key, dump_json(document), if_version=stored.version)
     except VersionConflict:
         return False
-    return True
+    return _are_still(mount, change.prefix, documents)
 
 
-def _changed(
-    root: str, prefix: str, changes: Changes, removed_below: bool, metadata: Mapping[str, Any]
-) -> dict[str, Any]:
-    inner = prefix[len(root) :]
-    kept = {k: v for k, v in metadata.items() if not (removed_below and k.startswith(inner))}
-    for key, document in changes.items():
-        if document is None:
-            kept.pop(key[len(root) :], None)
-        else:
-            kept[key[len(root) :]] = document
-    return kept
+def _are_still(mount: MountedStore, prefix: str, documents: Documents) -> bool:
+    if not documents:
+        return True
+    now = mount.store.versions(prefix, [_stored_under(mount, name) for name in documents])
+    return now == [None if stored is None else stored.version for stored in documents.values()]
+
+
+def _known_as(mount: MountedStore, key: str) -> str:
+    """What ``.zmetadata`` calls a document: an operator may have given ``.zarray`` another name."""
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}.zarray" if name == mount.metadata_key else key
+
+
+def _stored_under(mount: MountedStore, known: str) -> str:
+    folder, slash, name = known.rpartition("/")
+    return f"{folder}{slash}{mount.metadata_key}" if name == ".zarray" else known
+
+
+def _json_object(data: bytes | memoryview) -> dict[str, Any] | None:
+    try:
+        document = parse_json(data)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

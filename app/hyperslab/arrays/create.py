@@ -194,8 +194,7 @@ class Creator:
         data = array_document if array_document is not None else dump_json(_GROUP_DOCUMENT)
         version = mount.store.put(key, data, if_version=ABSENT)
         self._catalog.versions.note(mount, key, version)
-        documents = _documents(prefix, array_document, attributes)
-        consolidated.follow(mount, prefix, documents)
+        consolidated.follow(mount, prefix, _documents(prefix, array_document))
 
     def _store_attributes(self, mount: MountedStore, key: str, attributes: Mapping[str, Any]) -> None:
         """Store the attributes of a node that does not exist yet; what a dead creator may have left is replaced."""
@@ -214,7 +213,7 @@ class Creator:
         keys = [root + ".zgroup" for root in roots]
         for key, version in zip(keys, mount.store.versions("", keys) if keys else [], strict=True):
             if version is None and self._try_put_group(mount, key):
-                consolidated.follow(mount, key.removesuffix(".zgroup"), {key: _GROUP_DOCUMENT})
+                consolidated.follow(mount, key.removesuffix(".zgroup"), [key])
 
     def _try_put_group(self, mount: MountedStore, key: str) -> bool:
         try:
@@ -276,7 +275,7 @@ class Creator:
                 _remove_keys(mount, inner)
         _remove_keys(mount, prefix)
         self._catalog.versions.forget(mount, prefix)
-        consolidated.follow(mount, prefix, {}, removed_below=True)
+        consolidated.follow(mount, prefix, (), removed_below=True)
 
     def _locate(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
@@ -316,7 +315,5 @@ def _prefix(rest: str) -> str:
     return f"{rest}/" if rest else ""
 
 
-def _documents(prefix: str, array_document: bytes | None, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    own = _GROUP_DOCUMENT if array_document is None else ArrayMetadata.parse(array_document, ".zarray").document
-    key = prefix + (".zgroup" if array_document is None else ".zarray")
-    return {key: own, **({prefix + ".zattrs": dict(attributes)} if attributes else {})}
+def _documents(prefix: str, array_document: bytes | None) -> tuple[str, str]:
+    return prefix + (".zgroup" if array_document is None else ".zarray"), prefix + ".zattrs"

@@ -18,7 +18,6 @@ from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 class AttributesPlan:
     """Attributes to be stored, and the version of the ``.zattrs`` that they were made from."""
 
-    merged: Mapping[str, Any]
     text: bytes
     version: str | Absent
 
@@ -28,8 +27,7 @@ def plan_attributes(
 ) -> AttributesPlan:
     """Merge a patch into the attributes that a node was opened with; stores nothing. Raises `BadDefinition`."""
     attributes, version = _read(mount, prefix + ".zattrs", node)
-    merged = merge_patch(attributes, patch)
-    return AttributesPlan(merged, attributes_text(merged), version)
+    return AttributesPlan(attributes_text(merge_patch(attributes, patch)), version)
 
 
 def put_attributes(mount: MountedStore, prefix: str, plan: AttributesPlan, versions: VersionBook) -> bool:
@@ -41,7 +39,7 @@ def put_attributes(mount: MountedStore, prefix: str, plan: AttributesPlan, versi
     except VersionConflict:
         return False
     versions.note(mount, key, version)
-    consolidated.follow(mount, prefix, {key: plan.merged})
+    consolidated.follow(mount, prefix, [key])
     return True
 
 

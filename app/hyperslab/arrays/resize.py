@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
-from hyperslab.engine.metadata import ArrayMetadata, parse_json
+from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
@@ -110,13 +110,12 @@ def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) 
     """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None where it is
     not. ``.zmetadata`` follows."""
     key = array.prefix + array.mount.metadata_key
-    data = metadata.to_bytes()
     try:
-        version = array.mount.store.put(key, data, if_version=stored_version(array))
+        version = array.mount.store.put(key, metadata.to_bytes(), if_version=stored_version(array))
     except VersionConflict:
         return None
     reader.versions.note(array.mount, key, version)
-    consolidated.follow(array.mount, array.prefix, {array.prefix + ".zarray": parse_json(data)})
+    consolidated.follow(array.mount, array.prefix, [array.prefix + ".zarray"])
     return version
 
 
