@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
+from typing import TypeAlias
 
 from hyperslab.arrays.nodes import MountedStore
 
 _MOST_REMEMBERED = 500_000
+_Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
 
 
 class VersionBook:
     """Versions of keys, as fresh as `MountedStore.recheck` demands. Safe to call from many threads."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[tuple[str, str], tuple[str | None, float]] = OrderedDict()
+        self._seen: OrderedDict[_Name, tuple[str | None, float]] = OrderedDict()
+        self._asked: list[set[_Name]] = []  # by each look-up under way: what of it may be remembered
         self._lock = Lock()
 
     def versions(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> list[str | None]:
@@ -26,9 +29,7 @@ class VersionBook:
         known = self._remembered(mount, keys)
         missing = [key for key in keys if key not in known]
         if missing:
-            found = dict(zip(missing, mount.store.versions(prefix, missing), strict=True))
-            self._remember(mount, found)
-            known.update(found)
+            known.update(self._look_up(mount, prefix, missing))
         return [known[key] for key in keys]
 
     def knows_all(self, mount: MountedStore, keys: Sequence[str]) -> bool:
@@ -37,18 +38,28 @@ class VersionBook:
 
     def note(self, mount: MountedStore, key: str, version: str | None) -> None:
         """Remember what one of our own writes has made of a key."""
-        if mount.recheck != "always":
-            self._remember(mount, {key: version})
+        if mount.recheck == "always":
+            return
+        name = (mount.name, key)
+        with self._lock:
+            for asked in self._asked:
+                asked.discard(name)
+            self._remember({name: version}, time.monotonic())
 
     def forget(self, mount: MountedStore, prefix: str, *, documents: bool = False) -> None:
         """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
         if mount.recheck == "always":
             return
         own = {prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup", ".zmetadata")}
+
+        def is_meant(name: _Name) -> bool:
+            return name[0] == mount.name and (name[1] in own if documents else name[1].startswith(prefix))
+
         with self._lock:
-            for name, key in list(self._seen):
-                if name == mount.name and (key in own if documents else key.startswith(prefix)):
-                    del self._seen[name, key]
+            for asked in self._asked:
+                asked.difference_update([name for name in asked if is_meant(name)])
+            for name in [name for name in self._seen if is_meant(name)]:
+                del self._seen[name]
 
     def _remembered(self, mount: MountedStore, keys: Sequence[str]) -> dict[str, str | None]:
         oldest = 0.0 if mount.recheck == "never" else time.monotonic() - float(mount.recheck)
@@ -56,11 +67,25 @@ class VersionBook:
             seen = {key: self._seen.get((mount.name, key)) for key in keys}
         return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
-    def _remember(self, mount: MountedStore, found: dict[str, str | None]) -> None:
-        now = time.monotonic()
+    def _look_up(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> dict[str, str | None]:
+        """Ask the store. What was noted or forgotten while the answer was on its way is newer than the answer, which
+        then is good for this request and no other."""
+        asked = {(mount.name, key) for key in keys}
         with self._lock:
-            for key, version in found.items():
-                self._seen[mount.name, key] = (version, now)
-                self._seen.move_to_end((mount.name, key))
-            while len(self._seen) > _MOST_REMEMBERED:
-                self._seen.popitem(last=False)
+            self._asked.append(asked)
+        began = time.monotonic()
+        try:
+            found = dict(zip(keys, mount.store.versions(prefix, keys), strict=True))
+            with self._lock:
+                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in asked}, began)
+        finally:
+            with self._lock:
+                self._asked = [other for other in self._asked if other is not asked]
+        return found
+
+    def _remember(self, found: Mapping[_Name, str | None], now: float) -> None:
+        for name, version in found.items():
+            self._seen[name] = (version, now)
+            self._seen.move_to_end(name)
+        while len(self._seen) > _MOST_REMEMBERED:
+            self._seen.popitem(last=False)

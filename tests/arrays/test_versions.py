@@ -1,0 +1,78 @@
+"""What is remembered of a store is never older than the service's own writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyperslab.arrays.nodes import MountedStore, Recheck
+from hyperslab.arrays.service import Service, build
+from hyperslab.arrays.versions import VersionBook
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import read_all
+
+A = "data/a"
+
+
+class SlowAnswers(CountingStore):
+    """Lets something happen after the store has looked up versions and before its answer arrives."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.meanwhile: Callable[[], object] | None = None
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        found = super().versions(prefix, keys)
+        action, self.meanwhile = self.meanwhile, None
+        if action is not None:
+            action()
+        return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SlowAnswers]:
+    found = SlowAnswers(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    yield found
+    found.close()
+
+
+def service_over(store: Store, recheck: Recheck) -> Service:
+    return build([MountedStore("data", store, writable=True, recheck=recheck)])
+
+
+@pytest.mark.parametrize("recheck", ["never", 3600.0])
+def test_a_look_up_that_began_before_a_write_is_not_remembered_after_it(store: SlowAnswers, recheck: Recheck) -> None:
+    service = service_over(store, recheck)
+    service.creator.create_array(A, {"shape": [4], "chunks": [4], "dtype": "<i4"})
+    service.writer.write(A, (), np.array(1, "<i4"))
+    array = service.catalog.open_array(A)
+    old = service.reader.plan_items(array, ()).tag
+    service.catalog.versions.forget(array.mount, "a/")
+
+    store.meanwhile = lambda: service.writer.write(A, (), np.array(9, "<i4"))
+    assert service.catalog.versions.versions(array.mount, "a/", ["a/0"])
+
+    plan = service.reader.plan_items(service.catalog.open_array(A), ())
+    assert plan.tag != old
+    assert read_all(service).tolist() == [9] * 4
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store: SlowAnswers, documents: bool) -> None:
+    mount = MountedStore("data", store, writable=True, recheck="never")
+    book = VersionBook()
+
+    def change() -> None:
+        store.put("a/.zarray", b"{}")
+        book.forget(mount, "a/", documents=documents)
+
+    store.meanwhile = change
+    assert book.versions(mount, "a/", ["a/.zarray", "a/0"]) == [None, None]
+
+    assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
+    assert book.knows_all(mount, ["a/0"]) == documents
