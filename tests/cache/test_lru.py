@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier, Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.cache import VersionedCache
+from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.errors import Cancelled, StoreError
 
 
@@ -115,3 +116,49 @@ def test_a_cancelled_leader_hands_over_to_the_next() -> None:
         with pytest.raises(Cancelled):
             leader.result(5)
         assert follower.result(5) == ("value", False)
+
+
+def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[tuple[str, bool]], tuple[str, bool]]:
+    """Two calls for version X: one whose loader does ``first``, and one that begins while that is under way and whose
+    own loader would find X."""
+    cache: VersionedCache[str] = VersionedCache(100)
+    leading, go_on = Event(), Event()
+
+    def slowly() -> tuple[str, str, int]:
+        leading.set()
+        assert go_on.wait(20)
+        return first()
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(cache.load, "key", "X", slowly)
+        assert leading.wait(20)
+        follower = pool.submit(cache.load, "key", "X", lambda: ("x", "X", 1))
+        while cache.stats().misses < 2:
+            Event().wait(0.001)
+        go_on.set()
+        return leader, follower.result(20)
+
+
+def test_who_asked_after_another_version_was_loaded_does_not_get_it() -> None:
+    """X was there, then Y, then X again: what was read in between is older than a call that begins at the end."""
+    leader, answer = _ask_while_loading(lambda: ("y", "Y", 1))
+
+    assert leader.result() == ("y", False)
+    assert answer[0] == "x"
+
+
+def test_who_asked_after_a_value_had_vanished_looks_again() -> None:
+    def find_nothing() -> tuple[str, str, int]:
+        raise Vanished
+
+    leader, answer = _ask_while_loading(find_nothing)
+
+    assert isinstance(leader.exception(), Vanished)
+    assert answer[0] == "x"
+
+
+def test_a_version_that_is_gone_is_answered_with_what_was_loaded_after_the_question() -> None:
+    cache: VersionedCache[str] = VersionedCache(100)
+
+    assert cache.load("key", "X", lambda: ("y", "Y", 1)) == ("y", False)
+    assert cache.load("key", "Y", lambda: ("never", "Y", 1)) == ("y", True)

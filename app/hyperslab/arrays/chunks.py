@@ -16,7 +16,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.scratch import Bytes, Scratch
 from hyperslab.arrays.sources import UNKNOWN, Fetched, NearSource, Pulled, make_source
-from hyperslab.cache import Recent, VersionedCache
+from hyperslab.cache import Recent, Vanished, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
@@ -187,7 +187,7 @@ class ChunkReader:
             stored = self._store.get(key)
             fetched = perf_counter()
             if stored is None:
-                raise _Vanished
+                raise Vanished
             chunk: NDArray = self._codec.decode(stored.data, key)
             chunk.setflags(write=False)
             cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
@@ -195,7 +195,7 @@ class ChunkReader:
 
         try:
             chunk, was_there = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
-        except _Vanished:
+        except Vanished:
             self._absent(piece, out)
             return
         if was_there:
@@ -323,10 +323,6 @@ class ChunkReader:
             raise ChunkNotFound(self._array.path, piece.key)
         with np.errstate(over="ignore"):
             piece.projection.put_out(self._fill, out)
-
-
-class _Vanished(Exception):
-    """The chunk was deleted between the plan and the read."""
 
 
 def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:

@@ -33,6 +33,10 @@ class _Entry(Generic[V]):
     nbytes: int
 
 
+class Vanished(Exception):
+    """A loader found nothing any more: raised by it, and by `VersionedCache.load`."""
+
+
 class VersionedCache(Generic[V]):
     """Values by key and version, at most ``limit`` bytes of them; safe to call from many threads.
 
@@ -42,7 +46,7 @@ class VersionedCache(Generic[V]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._entries: OrderedDict[Hashable, _Entry[V]] = OrderedDict()
-        self._flights: dict[tuple[Hashable, str], Future[V]] = {}
+        self._flights: dict[tuple[Hashable, str], Future[tuple[V, str]]] = {}
         self._lock = Lock()
         self._nbytes = self._hits = self._misses = self._evictions = 0
 
@@ -90,28 +94,39 @@ class VersionedCache(Generic[V]):
     ) -> tuple[V, bool]:
         """The value and whether it was there already; a miss is loaded once however many threads ask for it.
 
-        ``loader`` returns (value, its version, its size in bytes); what it raises, all waiting threads raise, except
-        that a `Cancelled` leader hands over to the next of them. ``count_miss`` is False where `get` has counted it.
+        ``loader`` returns (value, its version, its size in bytes). That may be another version than was asked for, then
+        it is good for those only whose call began before it was loaded: it may be older than the version that others
+        ask for, which has come back since. The same goes for `Vanished`. Anything else that it raises, all waiting
+        threads raise, except that a `Cancelled` leader hands over to the next of them. ``count_miss`` is False where
+        `get` has counted it.
         """
+        began_before = False  # whether this call began before the flight that it joins
         while True:
             value = self.get(key, version, count_miss=count_miss)
             if value is not None:
                 return value, True
             flight, leads = self._join(key, version)
             try:
-                return (self._lead(key, version, flight, loader), False) if leads else (flight.result(), True)
+                if leads:
+                    return self._lead(key, version, flight, loader), False
+                value, found = flight.result()
+                if began_before or found == version:
+                    return value, True
             except Cancelled:
                 if leads:
+                    raise  # else the leader's client has left, ours has not
+            except Vanished:
+                if leads or began_before:
                     raise
-                continue  # the leader's client has left, ours has not
             finally:
                 del flight  # the error in it holds this frame
+            began_before = True
 
     def stats(self) -> CacheStats:
         with self._lock:
             return CacheStats(self.limit, self._nbytes, len(self._entries), self._hits, self._misses, self._evictions)
 
-    def _join(self, key: Hashable, version: str) -> tuple[Future[V], bool]:
+    def _join(self, key: Hashable, version: str) -> tuple[Future[tuple[V, str]], bool]:
         with self._lock:
             flight = self._flights.get((key, version))
             if flight is not None:
@@ -119,7 +134,13 @@ class VersionedCache(Generic[V]):
             flight = self._flights[key, version] = Future()
             return flight, True
 
-    def _lead(self, key: Hashable, version: str, flight: Future[V], loader: Callable[[], tuple[V, str, int]]) -> V:
+    def _lead(
+        self,
+        key: Hashable,
+        version: str,
+        flight: Future[tuple[V, str]],
+        loader: Callable[[], tuple[V, str, int]],
+    ) -> V:
         try:
             value, found, nbytes = loader()
             self.put(key, found, value, nbytes)
@@ -129,7 +150,7 @@ class VersionedCache(Generic[V]):
             del flight
             raise
         self._land(key, version)
-        flight.set_result(value)
+        flight.set_result((value, found))
         return value
 
     def _land(self, key: Hashable, version: str) -> None:
