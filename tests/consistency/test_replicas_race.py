@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -259,3 +260,58 @@ def test_consolidated_metadata_follows_the_last_of_two_changes(
     for replica in pair:
         assert replica.client.get("/zarr/data/a/.zattrs").json() == {"n": 2}
         assert replica.client.get("/zarr/data/.zmetadata").json()["metadata"]["a/.zattrs"] == {"n": 2}
+
+
+def _late_write_and_shrink(first: Replica, second: Replica, shape: list[int], then: Callable[[], object]) -> None:
+    """Sevens in the second chunk, put only when the array was shrunk; ``then`` happens before they are on their way."""
+    first.client.put(A, json=DEFINITION)
+    came, go_on = second.hold("PUT", "/a/1")
+    answers: list[httpx.Response] = []
+    late = in_background(answers, second, "PUT", SLICE, params={"select": "4:"}, content="7", headers=JSON)
+    assert came.wait(20)
+    first.client.patch(A, json={"shape": shape}).raise_for_status()
+    then()
+    go_on.set()
+    late.join()
+    assert answers[0].status_code == 204
+
+
+@pytest.mark.parametrize(("shape", "kept"), [([4], 0), ([6], 2), ([2], 0)])
+def test_what_a_late_write_puts_outside_does_not_come_back(
+    pair: tuple[Replica, Replica], shape: list[int], kept: int
+) -> None:
+    first, second = pair
+    _late_write_and_shrink(first, second, shape, lambda: None)
+    first.client.patch(A, json={"shape": [8]}).raise_for_status()
+
+    expected = [0] * 4 + [7] * kept + [0] * (4 - kept)
+    assert np.frombuffer(first.client.get(SLICE).content, "<i4").tolist() == expected
+
+
+@pytest.mark.parametrize(("shape", "request_"), [([4], ("POST", "delete")), ([6], ("GET", "/a/1"))])
+def test_tidying_up_after_a_late_write_takes_away_nothing_of_others(
+    pair: tuple[Replica, Replica], shape: list[int], request_: tuple[str, str]
+) -> None:
+    """It is held up when it has seen the smaller shape; then the array grows again, and is written to."""
+    first, second = pair
+    statuses: list[int] = []
+
+    def grow_and_write() -> None:
+        statuses.append(first.client.patch(A, json={"shape": [8]}).status_code)
+        nines = first.client.put(SLICE, params={"select": "4:"}, content="9", headers=JSON)
+        statuses.append(nines.status_code)
+
+    others = threading.Thread(target=grow_and_write)
+
+    def let_others_in() -> None:
+        others.start()
+        others.join(2)
+
+    method, path = request_
+    arm = partial(second.proxy.inject, Before(let_others_in), method=method, path=path)
+    _late_write_and_shrink(first, second, shape, arm)
+    others.join()
+
+    assert statuses == [200, 204]
+    for replica in pair:
+        assert np.frombuffer(replica.client.get(SLICE).content, "<i4").tolist() == [0, 0, 0, 0, 9, 9, 9, 9]

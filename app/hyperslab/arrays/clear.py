@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import product
 from math import prod
 
@@ -11,6 +12,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.errors import WriteConflict
 
 _MOST_ASKED = 10_000
 """Above so many candidates a listing of what is there costs less than asking for each."""
@@ -32,6 +34,28 @@ def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -> 
             writer.delete(coords)
         else:
             writer.update(coords, lambda chunk: _clear_end(array, coords, chunk))
+
+    reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
+
+
+def clear_late(reader: Reader, array: ArrayNode, before: tuple[int, ...], written: Mapping[Coords, str | None]) -> None:
+    """Remove what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
+
+    ``written``: its chunks, and the versions that they have got; what has another one by now is not this write's. The
+    caller sees to it that the shape stays as it is.
+    """
+    old = ChunkGrid(before, array.metadata.chunks, array.metadata.dimension_separator)
+    own = ChunkWriter(array, reader.cache, reader.versions, written)
+    shared = ChunkWriter(array, reader.cache, reader.versions)
+    stored = [coords for coords, version in written.items() if version is not None]
+    targets = [(coords, coords) for coords in stored if _is_cut(coords, old, array.metadata.grid)]
+
+    def clear(coords: Coords) -> None:
+        if _is_outside(coords, array.metadata.grid):
+            with suppress(WriteConflict):
+                own.delete(coords)
+        else:  # whoever has changed the cells inside since has kept those at the end
+            shared.update(coords, lambda chunk: _clear_end(array, coords, chunk))
 
     reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
 

@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.clear import clear_outside
+from hyperslab.arrays.clear import clear_late
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.limits import check_chunk_count
@@ -215,15 +215,23 @@ class Writer:
         again. Where the array is gone or another one, so is what was written into it."""
         if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
             return
+        now = self._same_array(path, array)
+        if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
+            return
+        with alone(array.mount, array.prefix):  # else it may have grown back, and what is removed be somebody else's
+            now = self._same_array(path, array)
+            if now is None:
+                _take_back(array, written)
+            else:
+                clear_late(self._reader, now, array.metadata.shape, written)
+
+    def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
+        """The array as it is now; None where it is gone, or another one is in its place."""
         try:
             now = self._catalog.open_array(path, fresh=True)
         except (NodeNotFound, WrongKind):
-            _take_back(array, written)
-        else:
-            if now.data_id != array.data_id:
-                _take_back(array, written)
-            elif now.metadata_version != array.metadata_version:
-                clear_outside(self._reader, now, array.metadata.shape)
+            return None
+        return now if now.data_id == array.data_id else None
 
 
 def _take_back(array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
