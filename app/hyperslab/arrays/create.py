@@ -14,8 +14,8 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import clear_orphans
-from hyperslab.arrays.read import Reader
 from hyperslab.arrays.patch import plan_attributes, put_attributes
+from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
 from hyperslab.engine.new_array import first_difference, new_document
