@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 
 from hyperslab.api.app import create_app
+from hyperslab.arrays import lease
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import open_store
-from tests.faults import Before, FaultProxy
+from tests.faults import Before, FaultProxy, Status
 from tests.s3 import S3Bucket, S3Server
 from tests.server import served
 
@@ -33,6 +35,10 @@ class Replica:
 
     client: httpx.Client
     proxy: FaultProxy
+
+    def lose_lease(self) -> None:
+        """Let no renewal come through; what another replica does then says that the lease was lost."""
+        self.proxy.inject(Status(503), method="PUT", path=".hyperslab/lease", times=math.inf)
 
     def hold(self, method: str, path: str) -> tuple[threading.Event, threading.Event]:
         """Hold up the next request of this kind: the first event says that it came, the second lets it go on."""
@@ -75,6 +81,11 @@ def in_background(
 def between(replica: Replica, path: str, action: Callable[[], object]) -> None:
     """Let something happen after a replica has read a node's attributes and before it goes on to this document."""
     replica.proxy.inject(Before(action), method="GET", path=path)
+
+
+def rows(value: int) -> bytes:
+    """Eight of them, to be appended."""
+    return np.full(8, value, "<i4").tobytes()
 
 
 @contextmanager
@@ -315,3 +326,34 @@ def test_tidying_up_after_a_late_write_takes_away_nothing_of_others(
     assert statuses == [200, 204]
     for replica in pair:
         assert np.frombuffer(replica.client.get(SLICE).content, "<i4").tolist() == [0, 0, 0, 0, 9, 9, 9, 9]
+
+
+def test_who_lost_the_lease_does_not_append_again_without_it(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has taken over and written its chunks; the first cannot publish, and must not write over them."""
+    monkeypatch.setattr(lease, "_TERM", 1.0)
+    first, second = pair
+    first.client.put(A, json={**DEFINITION, "shape": [0]})
+    first.client.post("/v1/append/data/a", content=rows(1))  # announces what follows
+    answers: list[httpx.Response] = []
+    publishes, publish = first.hold("PUT", "/a/.zarray")
+    slow = in_background(answers, first, "POST", "/v1/append/data/a", content=rows(5))
+    assert publishes.wait(20)
+    first.lose_lease()
+    second.proxy.inject(Before(lambda: None), method="PUT", path="/a/.zarray")  # what makes the first one fail
+    other_publishes, other_publish = second.hold("PUT", "/a/.zarray")
+    other = in_background(answers, second, "POST", "/v1/append/data/a", content=rows(6))
+    assert other_publishes.wait(20)
+    first.proxy.heal()
+    publishes_again, publish_again = first.hold("PUT", "/a/.zarray")
+    publish.set()
+    publishes_again.wait(2)
+    other_publish.set()
+    other.join()
+    publish_again.set()
+    slow.join()
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    found = np.frombuffer(second.client.get(SLICE).content, "<i4").reshape(3, 8)
+    assert sorted(found.tolist()) == [[1] * 8, [5] * 8, [6] * 8]

@@ -9,7 +9,7 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, data_id
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import extent, larger, remember, remembered, with_extent
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -66,7 +66,7 @@ class Appender:
         check_writable(mount)
         prefix = f"{rest}/" if rest else ""
         keyed = None if idempotency_key is None else Keyed(idempotency_key, at, digest_of(values))
-        with node_lock(mount, prefix), alone(mount, prefix):
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:
             announced = ""
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
@@ -78,16 +78,17 @@ class Appender:
                     check(array)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
-                version = self._announce(array, values, axis)
+                version = self._announce(array, values, axis, turn)
                 if version is not None:
                     announced = version
                     continue
-                appended = self._try_append(array, values, axis, keyed)
+                appended = self._try_append(array, values, axis, keyed, turn)
                 if appended is not None:
                     return appended
+                turn.take_again()
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
-    def _announce(self, array: ArrayNode, values: NDArray, axis: int) -> str | None:
+    def _announce(self, array: ArrayNode, values: NDArray, axis: int, turn: Turn) -> str | None:
         """Say in the metadata how far data may reach, unless it says so already: then None. Else the version that the
         node has by this, which the condition of the append holds for as it did before."""
         longer = _longer(array, values, axis)
@@ -99,18 +100,24 @@ class Appender:
             return None
         published = with_extent(array.metadata, _ahead(longer.shape, axis, length))
         version = publish_metadata(self._reader, array, published)
+        if version is None:
+            turn.take_again()
         return array.version.replace(array.metadata_version, version or _CHANGED, 1)
 
-    def _try_append(self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:
+    def _try_append(
+        self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None, turn: Turn
+    ) -> Appended | None:
         """One attempt; None where another writer came between: into the metadata, or into a chunk at the old edge."""
         try:
-            return self._append_once(array, values, axis, keyed)
+            return self._append_once(array, values, axis, keyed, turn)
         except (WriteConflict, PartlyWritten) as error:
             if isinstance(error, WriteConflict) or isinstance(error.__cause__, WriteConflict):
                 return None
             raise
 
-    def _append_once(self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:
+    def _append_once(
+        self, array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None, turn: Turn
+    ) -> Appended | None:
         """One attempt; None where the metadata has changed before the shape could be published."""
         offset = array.metadata.shape[axis]
         longer = _longer(array, values, axis)
@@ -118,7 +125,7 @@ class Appender:
         if length == 0 and keyed is None:
             return Appended(array, axis, offset, 0, repeated=False)
         grown = replace(array, metadata=longer, data_id=data_id(longer))
-        self._write(array, grown, values, _new_region(longer.shape, axis, offset))
+        self._write(array, grown, values, _new_region(longer.shape, axis, offset), turn)
         reserved = extent(array.metadata)
         if reserved is not None and longer.shape[axis] + length > reserved[axis]:
             longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
@@ -128,7 +135,7 @@ class Appender:
             return None
         return Appended(self._catalog.open_array(array.path, fresh=True), axis, offset, length, repeated=False)
 
-    def _write(self, array: ArrayNode, grown: ArrayNode, values: NDArray, region: Selection) -> None:
+    def _write(self, array: ArrayNode, grown: ArrayNode, values: NDArray, region: Selection, turn: Turn) -> None:
         """Write into the region that is not published yet, each chunk on top of the version seen now.
 
         What lies there was never published, or was cut off: whole new chunks replace it.
@@ -141,6 +148,7 @@ class Appender:
             def change(chunk: NDArray) -> None:
                 projection.copy_in(values, chunk)
 
+            turn.check()  # a chunk that looks free may be so because the next holder's rows in it are fill values
             if _is_published(grown.metadata.grid.bounds(projection.coords), array.metadata.shape):
                 writer.update(projection.coords, change)
             else:

@@ -3,7 +3,8 @@
 A lease is an object made with a conditional put, so only one replica can hold it. It is renewed while it is held; one
 that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. A holder that was only slow is
 kept from publishing: taking over changes ``.zarray`` (a member that readers ignore), and publishing is conditional on
-the ``.zarray`` that was read under the lease.
+the ``.zarray`` that was read under the lease. Nothing but this stands between a slow holder and the next one, so who
+could not publish has to make sure of the lease before trying again (`Turn.take_again`).
 """
 
 from __future__ import annotations
@@ -12,32 +13,46 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
 from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import dump_json, parse_json
-from hyperslab.errors import Overloaded, StoreError
+from hyperslab.errors import Overloaded, StoreError, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 
 _TERM = 20.0
 _RENEWALS = 4
 _PAUSE = 0.02
 _LONGEST_WAIT = 60.0
+_MOST_TRIES = 32
+
+
+class Turn:
+    """The right to go on that `alone` gives. One that rests on locks cannot be lost."""
+
+    def check(self) -> None:
+        """Raise `WriteConflict` where the turn may be somebody else's by now. Costs nothing: to be asked before each
+        change of what is not published."""
+
+    def take_again(self) -> None:
+        """Make sure of the turn before another attempt; where it was lost, wait for it anew. What was read before may
+        be out of date."""
 
 
 @contextmanager
-def alone(mount: MountedStore, prefix: str) -> Iterator[None]:
+def alone(mount: MountedStore, prefix: str) -> Iterator[Turn]:
     """Keep appenders, and writers of several chunks on one condition, from each other where locks do not reach."""
     if mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-        yield
+        yield Turn()
         return
-    with Lease(mount, prefix).held():
-        yield
+    lease = Lease(mount, prefix)
+    with lease.held():
+        yield lease
 
 
-class Lease:
+class Lease(Turn):
     """The right to append to one array, or to write several of its chunks on one condition; held across replicas."""
 
     def __init__(self, mount: MountedStore, prefix: str) -> None:
@@ -47,6 +62,8 @@ class Lease:
         self._store = mount.store
         self._holder = uuid.uuid4().hex
         self._version = ""
+        self._ends = 0.0
+        self._lock = Lock()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -62,6 +79,17 @@ class Lease:
             renewer.join()
             self._release()
 
+    def check(self) -> None:
+        """By our own clock: others wait for longer, as they count from when they see a renewal, and we from before."""
+        if time.monotonic() > self._ends:
+            raise WriteConflict(self._document, f"this writer was held up for {_TERM:.0f} s, and another may go on")
+
+    def take_again(self) -> None:
+        """The store is asked, not the clock: an attempt has failed, perhaps as somebody has taken over."""
+        with self._lock:
+            if not self._renew():
+                self._acquire()
+
     def _acquire(self) -> None:
         deadline = time.monotonic() + _LONGEST_WAIT
         seen: tuple[str, float] | None = None  # a foreign lease's version and since when it has not changed
@@ -73,16 +101,18 @@ class Lease:
                 if seen is None or seen[0] != stored.version:
                     seen = (stored.version, time.monotonic())
                 if time.monotonic() - seen[1] > _TERM and self._try(stored.version):
-                    self._fence()
+                    self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
                     return
             time.sleep(_PAUSE)
         raise Overloaded(f"other writers have kept {self._document!r} for {_LONGEST_WAIT:.0f} s", 5)
 
     def _try(self, expected: str | Absent) -> bool:
+        began = time.monotonic()
         try:
             self._version = self._store.put(self._key, self._text(), if_version=expected)
         except VersionConflict:
             return False
+        self._ends = began + _TERM
         return True
 
     def _text(self) -> bytes:
@@ -90,11 +120,22 @@ class Lease:
         return dump_json({"holder": self._holder, "renewed": time.time_ns(), "for": self._document})
 
     def _renew_until(self, ended: Event) -> None:
+        """One renewal that fails is no loss: there is time for others."""
         while not ended.wait(_TERM / _RENEWALS):
-            try:
-                self._version = self._store.put(self._key, self._text(), if_version=self._version)
-            except (VersionConflict, StoreError):
-                return  # lost or unreachable: the conditional publication is what keeps the data right
+            with self._lock, suppress(StoreError):
+                if not self._renew():
+                    self._ends = 0.0
+
+    def _renew(self) -> bool:
+        """False where the lease is somebody else's now; raises `StoreError`."""
+        if self._try(self._version):
+            return True
+        stored = self._store.get(self._key)  # ours still where an earlier renewal was stored and its answer was lost
+        return stored is not None and self._is_ours(stored.data) and self._try(stored.version)
+
+    def _is_ours(self, data: bytes | memoryview) -> bool:
+        document = _json_object(data)
+        return document is not None and document.get("holder") == self._holder
 
     def _release(self) -> None:
         try:
@@ -103,17 +144,21 @@ class Lease:
             return  # taken over, or it will run out by itself
 
     def _fence(self) -> None:
-        """Make the publication of the holder we took over from fail."""
-        stored = self._store.get(self._document)
-        document = None if stored is None else _json_object(stored.data)
-        if stored is None or document is None:
-            return  # there is nothing that could be published
-        own = document.get("hyperslab")
-        document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
-        try:
-            self._store.put(self._document, dump_json(document), if_version=stored.version)
-        except VersionConflict:
-            return  # it was changed this moment, which fences just as well
+        """Make the publication of the holder we took over from fail.
+
+        A change by somebody else does not do that: it may be the holder's own, who then goes on from there.
+        """
+        for _ in range(_MOST_TRIES):
+            stored = self._store.get(self._document)
+            document = None if stored is None else _json_object(stored.data)
+            if stored is None or document is None:
+                return  # there is nothing that could be published
+            own = document.get("hyperslab")
+            document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
+            with suppress(VersionConflict):
+                self._store.put(self._document, dump_json(document), if_version=stored.version)
+                return
+        raise WriteConflict(self._document, f"other writers changed it {_MOST_TRIES} times")
 
 
 def _json_object(data: bytes | memoryview) -> dict[str, Any] | None:
