@@ -44,7 +44,8 @@
     │   ├── StoreTimeout
     │   ├── StoreFull
     │   ├── StoreDenied              the store refused our credentials
-    │   └── PartlyWritten            some chunks of a write are stored, some are not
+    │   ├── PartlyWritten            some chunks of a write are stored, some are not
+    │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
     ├── Overloaded                 try again later
     ├── Cancelled                  the client has left; nobody reads the answer
     └── RemoteProblem              (client) a problem whose code this version does not know
@@ -578,6 +579,17 @@ class PartlyWritten(StoreError):
 
     code: ClassVar[str] = "partly-written"
     title: ClassVar[str] = "Only a part of the chunks was written"
+
+
+@dataclass(eq=False)
+class ConsolidatedBehind(StoreError):
+    """What was asked is done and published; ``key`` is a copy of the metadata that does not say so yet."""
+
+    code: ClassVar[str] = "consolidated-behind"
+    title: ClassVar[str] = "It is done, but consolidated metadata does not say so yet"
+
+    def __str__(self) -> str:
+        return f"store {self.store!r}: what was asked is done, but {self.key!r} does not say so yet: {self.reason}"
 
 
 @dataclass(eq=False)

@@ -10,8 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.arrays.service import Service
-from tests.arrays.support import service_on
+from hyperslab.arrays import consolidated
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.errors import ConsolidatedBehind, StoreFull
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Absent, VersionConflict
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import read_all, service_on
+
+EMPTY = '{"zarr_consolidated_format": 1, "metadata": {}}'
 
 
 @pytest.fixture
@@ -22,7 +30,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def test_it_holds_what_many_creators_make_at_once(tmp_path: Path, service: Service) -> None:
-    (tmp_path / ".zmetadata").write_text('{"zarr_consolidated_format": 1, "metadata": {}}')
+    (tmp_path / ".zmetadata").write_text(EMPTY)
     definition = {"shape": [1], "dtype": "<f8"}
 
     with ThreadPoolExecutor(24) as pool:
@@ -60,3 +68,50 @@ def test_it_knows_the_documents_of_arrays_by_their_own_name(tmp_path: Path) -> N
         metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
         assert metadata["a/.zarray"]["shape"] == [7]
         assert "a/.array" not in metadata
+
+
+class Unconsolidated(CountingStore):
+    """Raises ``error`` where ``.zmetadata`` is to be put."""
+
+    error: Exception | None = None
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        if key == ".zmetadata" and self.error is not None:
+            raise self.error
+        return super().put(key, data, if_version=if_version)
+
+
+@pytest.mark.parametrize("error", [VersionConflict(".zmetadata", "1"), StoreFull("data", ".zmetadata", "no space")])
+def test_where_it_cannot_follow_what_is_published_is_not_done_again(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidated, "_LONGEST_PAUSE", 0.0)
+    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
+    store = Unconsolidated(open_store(config))
+    service = build([MountedStore("data", store, writable=True)])
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4", "chunks": [2]})
+    (tmp_path / ".zmetadata").write_text(EMPTY)
+    service.appender.append("data/a", np.array([1, 2], "<i4"))
+    rows = np.array([3, 4], "<i4")
+
+    store.error = error
+    with pytest.raises(ConsolidatedBehind, match="is done"):
+        service.appender.append("data/a", rows, idempotency_key="k")
+    assert read_all(service).tolist() == [0, 0, 1, 2, 3, 4]
+    assert _consolidated_shape(tmp_path) == [4]
+    with pytest.raises(ConsolidatedBehind):
+        service.resizer.resize("data/a", [8])
+
+    store.error = None
+    assert service.appender.append("data/a", rows, idempotency_key="k").repeated
+    assert _consolidated_shape(tmp_path) == [8]
+    (tmp_path / ".zmetadata").write_text(EMPTY)
+    assert service.resizer.resize("data/a", [8]).metadata.shape == (8,)
+    assert _consolidated_shape(tmp_path) == [8]
+    assert read_all(service).tolist() == [0, 0, 1, 2, 3, 4, 0, 0]
+    service.close()
+
+
+def _consolidated_shape(folder: Path) -> list[int]:
+    shape: list[int] = json.loads((folder / ".zmetadata").read_text())["metadata"]["a/.zarray"]["shape"]
+    return shape

@@ -14,7 +14,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.repetition import Keyed, digest_of
-from hyperslab.arrays.resize import publish_metadata
+from hyperslab.arrays.resize import follow_again, publish_metadata
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import check_written, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
@@ -73,6 +73,7 @@ class Appender:
                 axis = _checked_axis(array, axis)
                 repeated = _repeated(array, values, axis, keyed)
                 if repeated is not None:
+                    follow_again(array)
                     return repeated
                 if check is not None and array.version != announced:
                     check(array)

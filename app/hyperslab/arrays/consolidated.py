@@ -16,7 +16,7 @@ from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, dump_json, parse_consolidated, parse_json
-from hyperslab.errors import BadMetadata, WriteConflict
+from hyperslab.errors import BadMetadata, ConsolidatedBehind, StoreError
 from hyperslab.storage.base import Stored, VersionConflict
 
 _MOST_TRIES = 100
@@ -30,14 +30,19 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
     """Carry the documents ``changed`` (keys) of the node at ``prefix``, as they are now, into every ``.zmetadata``
     above it and at it.
 
-    ``removed_below`` also takes out every other document below ``prefix``. Raises `WriteConflict` where other writers
-    come first too often.
+    ``removed_below`` also takes out every other document below ``prefix``. Raises `ConsolidatedBehind` where the store
+    fails, or other writers come first too often: a failure of its own kind, as the change itself is done by then and
+    must not be done again.
     """
     parts = prefix.split("/")[:-1]
     known = tuple(_known_as(mount, key) for key in changed)
     for depth in range(len(parts) + 1):
         root = "".join(part + "/" for part in parts[:depth])
-        _follow_one(mount, _Change(root, prefix, known, removed_below))
+        change = _Change(root, prefix, known, removed_below)
+        try:
+            _follow_one(mount, change)
+        except StoreError as error:
+            raise ConsolidatedBehind(error.store, change.key, error.reason) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def _follow_one(mount: MountedStore, change: _Change) -> None:
             if _followed(mount, change):
                 return
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))
-    raise WriteConflict(change.key, f"other writers came first {_MOST_TRIES} times")
+    raise ConsolidatedBehind(mount.name, change.key, f"other writers came first {_MOST_TRIES} times")
 
 
 def _followed(mount: MountedStore, change: _Change) -> bool:

@@ -63,7 +63,10 @@ class Resizer:
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
                 if attributes is not None and not self._change_attributes(array, attributes, wanted):
                     continue
-                if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted)):
+                if wanted == array.metadata.shape:
+                    follow_again(array)
+                    return self._catalog.open_array(path, fresh=True)
+                if self.publish(array, array.metadata.with_shape(wanted)):
                     return self._catalog.open_array(path, fresh=True)
                 if attributes is not None and check is not None:  # the check would not know the array again
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
@@ -108,15 +111,25 @@ class Resizer:
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
     """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None where it is
-    not. ``.zmetadata`` follows."""
+    not. ``.zmetadata`` follows; where it cannot, `ConsolidatedBehind` says that all else is done."""
     key = array.prefix + array.mount.metadata_key
     try:
         version = array.mount.store.put(key, metadata.to_bytes(), if_version=stored_version(array))
     except VersionConflict:
         return None
     reader.versions.note(array.mount, key, version)
-    consolidated.follow(array.mount, array.prefix, [array.prefix + ".zarray"])
+    _follow(array)
     return version
+
+
+def follow_again(array: ArrayNode) -> None:
+    """Have ``.zmetadata`` say what is published, which the request that is being repeated may have failed to do."""
+    if array.documents.get(array.prefix + array.mount.metadata_key) is not None:
+        _follow(array)
+
+
+def _follow(array: ArrayNode) -> None:
+    consolidated.follow(array.mount, array.prefix, [array.prefix + ".zarray"])
 
 
 def stored_version(array: ArrayNode) -> str | Absent:
