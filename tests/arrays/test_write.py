@@ -240,6 +240,21 @@ def test_what_an_append_that_failed_has_written_never_shows(tmp_path: Path, serv
     assert read_all(service).tolist() == [1, 2, 3, 4, 0, 0, 0, 0]
 
 
+def test_an_append_along_another_axis_brings_back_nothing_that_was_cut_off(tmp_path: Path, service: Service) -> None:
+    make(service, (12, 4), (4, 4))
+    service.writer.write(A, (), np.full((12, 4), 9, "<i4"))
+    document = json.loads((tmp_path / "a" / ".zarray").read_text())
+    killed = {**document, "shape": [3, 4], "hyperslab": {"extent": [12, 4]}}
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(killed))
+
+    service.appender.append(A, np.full((3, 2), 5, "<i4"), axis=1)
+    service.resizer.resize(A, [12, 6])
+
+    expected = np.zeros((12, 6), "<i4")
+    expected[:3] = [9, 9, 9, 9, 5, 5]
+    np.testing.assert_array_equal(read_all(service), expected)
+
+
 def test_a_resize_may_be_kept_to_one_direction(service: Service) -> None:
     make(service, (10, 10), (4, 4))
     with pytest.raises(BadDefinition, match="expand_only"):

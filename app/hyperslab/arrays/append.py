@@ -99,7 +99,8 @@ class Appender:
         reserved = extent(array.metadata)
         if not length or (reserved is not None and all(n <= r for n, r in zip(longer.shape, reserved, strict=True))):
             return None
-        published = with_extent(array.metadata, _ahead(longer.shape, axis, length))
+        # what lies beyond the shape along the other axes is still there
+        published = with_extent(array.metadata, larger(_ahead(longer.shape, axis, length), reserved))
         version = publish_metadata(self._reader, array, published)
         if version is None:
             turn.take_again()
