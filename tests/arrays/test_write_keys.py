@@ -58,6 +58,18 @@ def test_what_an_append_that_failed_has_written_never_shows_when_a_client_grows_
     assert read_all(service).tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
 
 
+def test_what_a_shrink_that_was_killed_has_left_does_not_outlive_the_note_of_it(
+    tmp_path: Path, service: Service
+) -> None:
+    document = {**open_array(service).metadata.document, "shape": [2], "hyperslab": {"extent": [5]}}
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(document))
+
+    put_shape(service, 2)
+    service.resizer.resize(A, [6])
+
+    assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0]
+
+
 def test_an_append_makes_no_cached_chunk_worthless(service: Service) -> None:
     before = open_array(service).data_id
     service.appender.append(A, np.array([6], "<i4"), idempotency_key="another")

@@ -108,7 +108,8 @@ class KeyWriter:
                 self._make_way(mount, prefix, document, "array" if shapes else "group")
             if shapes and self._cuts_off(mount, prefix, document):
                 return PutKey(self._shrink(mount, prefix, key, data), created=False)
-            condition = None if check is None else ABSENT if before is None else before.version
+            # what was cleared for one document need not be all that another one leaves behind
+            condition = None if check is None and not shapes else ABSENT if before is None else before.version
             try:
                 version = mount.store.put(key, data, if_version=condition)
             except VersionConflict as conflict:
@@ -135,15 +136,15 @@ class KeyWriter:
 
     def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any]) -> bool:
         """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink.
-        What lies beyond one that grows is cleared here."""
+        What lies beyond any other is cleared here, as the document to come has no note of it."""
         array = self._array_at(mount, prefix)
         new = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
         if array is None or _layout(new) != _layout(array.metadata):
             return False
-        shapes = list(zip(new.shape, array.metadata.shape, strict=True))
-        if any(now > before for now, before in shapes):
-            self._resizer.clear_beyond(array)
-        return any(now < before for now, before in shapes)
+        if any(now < before for now, before in zip(new.shape, array.metadata.shape, strict=True)):
+            return True
+        self._resizer.clear_beyond(array)
+        return False
 
     def _shrink(self, mount: MountedStore, prefix: str, key: str, data: bytes | memoryview) -> str:
         array = self._array_at(mount, prefix)
