@@ -232,10 +232,15 @@ class Settings(BaseSettings):
         default=ByteSize(8 * MiB), gt=0, description="Size of the pieces in which a large slice is read and sent."
     )
     request_threads: int = Field(
-        default=32, gt=0, description="Requests that may wait for a store at the same time, in each worker."
+        default=32,
+        gt=0,
+        description="Requests that may wait for a store at the same time, in each worker: so many that read, and "
+        "so many that write.",
     )
     queue_seconds: PositiveFloat = Field(
-        default=10.0, description="How long a request waits for its share of the memory before it is told to come back."
+        default=10.0,
+        description="How long a request waits for its share of the memory, or a write for those before it, "
+        "before it is told to come back.",
     )
     idle_seconds: PositiveFloat = Field(
         default=300.0,

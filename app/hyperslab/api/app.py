@@ -34,6 +34,7 @@ from hyperslab.api.routing import READING, Endpoint, Endpoints
 from hyperslab.api.shortcut import Shortcut
 from hyperslab.api.threads import Threads
 from hyperslab.api.warm import WarmKeys
+from hyperslab.api.write_threads import WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
 from hyperslab.engine.jsontext import dump_json
@@ -89,6 +90,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
         service,
         options,
         threads,
+        WriteThreads(options.request_threads, patience=options.queue_seconds),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
         KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
@@ -122,6 +124,7 @@ def _lifespan(context: Context) -> Any:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with shared(context.metrics, context.options.metrics_folder):
             yield
+        context.writes.close()
         context.threads.close()
         context.service.close()
 

@@ -12,6 +12,7 @@ from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads
 from hyperslab.api.warm import WarmKeys
+from hyperslab.api.write_threads import WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service
@@ -28,6 +29,7 @@ class Context:
     service: Service
     options: ApiOptions
     threads: Threads
+    writes: WriteThreads
     admission: Admission
     metrics: Metrics
     keys: KeyReader

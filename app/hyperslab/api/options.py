@@ -12,9 +12,10 @@ MIB = 1 << 20
 class ApiOptions:
     """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
 
-    ``request_threads`` is how many requests may block on stores at once; ``queue_seconds`` how long one waits for
-    its share of the memory before it is told to come back later; ``idle_seconds`` how long a client may leave its share
-    unused. Tokens: see `auth`; ``metrics_folder``: see `board`.
+    ``request_threads`` is how many requests may block on stores at once, and how many more that write;
+    ``queue_seconds`` how long one waits for its share of the memory, or a write for a thread, before it is told to come
+    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens: see `auth`; ``metrics_folder``:
+    see `board`.
     """
 
     cors_origins: tuple[str, ...] = ("*",)

@@ -69,7 +69,7 @@ async def put_node(context: Context, request: Request) -> Answer:
         make = partial(creator.create_group, request.tail, _group_attributes(definition), mode=mode, check=check)
     else:
         raise BadDefinition("kind", f"{kind!r}: expected array or group")
-    made = await context.threads.run(make)
+    made = await context.writes.run(request.tail, make)
     return await _node_answer(context, request, made.node, status=201 if made.created else 200)
 
 
@@ -90,10 +90,10 @@ async def patch_node(context: Context, request: Request) -> Answer:
     if "shape" in patch:
         resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
-        node: ArrayNode | GroupNode = await context.threads.run(partial(resize, check=check, **bounds))
+        node: ArrayNode | GroupNode = await context.writes.run(request.tail, partial(resize, check=check, **bounds))
     else:
         change = partial(service.creator.change_attributes, request.tail, attributes or {}, check=check)
-        node = await context.threads.run(change)
+        node = await context.writes.run(request.tail, change)
     return await _node_answer(context, request, node)
 
 
@@ -103,7 +103,7 @@ async def delete_node(context: Context, request: Request) -> Answer:
     recursive = request.query.flag("recursive")
     check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
     delete = partial(context.service.creator.delete, request.tail, recursive=recursive, check=check)
-    await context.threads.run(delete)
+    await context.writes.run(request.tail, delete)
     return Answer(204, ())
 
 

@@ -35,7 +35,7 @@ async def put_key(context: Context, request: Request) -> Answer:
     check_writable(context.service.catalog.locate(request.tail)[0])
     check = key_check(request)
     async with received_body(context, request) as body:
-        put = await context.threads.run(context.service.key_writer.put, request.tail, bytes(body), check)
+        put = await context.writes.run(_node(request), context.service.key_writer.put, request.tail, bytes(body), check)
     etag = ((b"etag", strong_etag(put.version).encode("latin-1")),)
     return Answer(201 if put.created else 204, etag)
 
@@ -43,6 +43,11 @@ async def put_key(context: Context, request: Request) -> Answer:
 async def delete_key(context: Context, request: Request) -> Answer:
     """Answers 404 where the key was not there."""
     check = key_check(request)
-    if not await context.threads.run(context.service.key_writer.delete, request.tail, check):
+    if not await context.writes.run(_node(request), context.service.key_writer.delete, request.tail, check):
         raise KeyNotFound(request.tail)
     return Answer(204, ())
+
+
+def _node(request: Request) -> str:
+    """The node that a key belongs to, or for a chunk whose key has slashes a part of it."""
+    return request.tail.rpartition("/")[0]

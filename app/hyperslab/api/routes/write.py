@@ -82,7 +82,7 @@ async def put_chunk(context: Context, request: Request) -> Answer:
         check = chunk_check(request, array, coords)
         async with received_body(context, request) as body:
             writer = context.service.writer
-            version = await context.threads.run(writer.write_stored, array.path, coords, bytes(body), check)
+            version = await context.writes.run(array.path, writer.write_stored, array.path, coords, bytes(body), check)
         return Answer(204, ((b"etag", strong_etag(version).encode("latin-1")),))
     bounds = array.metadata.grid.bounds(coords)
     return await _put(context, request, array, bounds, resolve_field(array, query.text("field")))
@@ -95,7 +95,7 @@ async def delete_chunk(context: Context, request: Request) -> Answer:
     array = await context.open_array(path)
     coords = parse_coords(array, text)
     check = chunk_check(request, array, coords)
-    if not await context.threads.run(context.service.writer.delete_chunk, array.path, coords, check):
+    if not await context.writes.run(array.path, context.service.writer.delete_chunk, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
     return Answer(204, ())
 
@@ -115,7 +115,8 @@ async def append(context: Context, request: Request) -> Answer:
     catalog, most = context.service.catalog, context.options.max_listed
     async with received_body(context, request) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
-        appended = await context.threads.run(
+        appended = await context.writes.run(
+            array.path,
             context.service.appender.append,
             array.path,
             values,
@@ -140,7 +141,7 @@ async def _put(
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name, seen=selection)
-            written = await context.threads.run(partial(write, check=check))
+            written = await context.writes.run(array.path, partial(write, check=check))
     except TooLarge as error:
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)

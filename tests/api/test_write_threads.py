@@ -1,0 +1,107 @@
+"""Writes that wait for other writers: reads go on, other nodes can be written, and there is an end to the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.write_threads import WriteThreads
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.errors import Overloaded
+from hyperslab.storage import StoreConfig, open_store
+from tests.server import served
+
+DEFINITION = {"shape": [4], "chunks": [4], "dtype": "<i4"}
+ROWS = np.ones(4, "<i4").tobytes()
+
+
+def play(scene: Callable[[WriteThreads, threading.Event], Awaitable[None]], *, patience: float = 30) -> None:
+    """A scene with four threads, and what blocks those who wait for it."""
+
+    async def run() -> None:
+        threads, go_on = WriteThreads(4, patience=patience), threading.Event()
+        try:
+            await asyncio.wait_for(scene(threads, go_on), 60)
+        finally:
+            go_on.set()
+            threads.close()
+
+    asyncio.run(run())
+
+
+def test_one_node_leaves_a_thread_to_the_others() -> None:
+    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
+        waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(10)]
+        await asyncio.sleep(0)
+
+        assert await threads.run("s/b", lambda: "written") == "written"
+        assert not any(task.done() for task in waiting)
+        go_on.set()
+        assert all(await asyncio.gather(*waiting))
+        assert threads._nodes == {}
+
+    play(scene)
+
+
+def test_who_waits_for_too_long_is_told_to_come_back_and_the_others_are_served() -> None:
+    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
+        waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="s/a"):
+            await threads.run("s/a/", lambda: "never")
+        go_on.set()
+        assert all(await asyncio.gather(*waiting))
+
+        assert await threads.run("s/a", lambda: "written") == "written"
+
+    play(scene, patience=0.05)
+
+
+def test_an_error_frees_the_thread_as_a_result_does() -> None:
+    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
+        assert not go_on.is_set()
+        for _ in range(20):
+            with pytest.raises(ZeroDivisionError):
+                await threads.run("s/a", lambda: 1 // 0)
+
+    play(scene)
+
+
+def test_other_arrays_stay_readable_while_appends_wait_for_one_that_is_locked(tmp_path: Path) -> None:
+    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
+    service = build([MountedStore("data", store, writable=True)])
+    options = ApiOptions(request_threads=2, queue_seconds=0.2)
+    with served(create_app(service, options)) as url, ThreadPoolExecutor(8) as pool:
+        for name in ("a", "other"):
+            assert httpx.put(f"{url}/v1/metadata/data/{name}", json=DEFINITION).status_code == 201
+        with store.lock("a/.zarray"):  # as the holder of a lease has it that nobody renews
+            appends = [pool.submit(httpx.post, f"{url}/v1/append/data/a", content=ROWS, timeout=60) for _ in range(5)]
+            refused = [done.result() for done in _first(4, appends)]
+            read = httpx.get(f"{url}/v1/slice/data/other", timeout=20)
+            written = httpx.put(f"{url}/v1/slice/data/other", content=ROWS, timeout=20)
+        last = [append.result().status_code for append in appends]
+
+    assert [(answer.status_code, answer.headers["Retry-After"]) for answer in refused] == [(503, "1")] * 4
+    assert (read.status_code, written.status_code) == (200, 204)
+    assert sorted(last) == [201, 503, 503, 503, 503]
+
+
+def _first(count: int, futures: list[Any]) -> list[Any]:
+    """The first futures that are done."""
+    done: set[Any] = set()
+    while len(done) < count:
+        more = wait([f for f in futures if f not in done], timeout=20, return_when=FIRST_COMPLETED).done
+        assert more, f"{len(done)} of {count} are done"
+        done |= more
+    return list(done)
