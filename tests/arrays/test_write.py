@@ -276,6 +276,18 @@ def test_appends_go_behind_each_other(service: Service) -> None:
         service.appender.append(A, np.full((1, 2), 3, "<i4"), at=5)
 
 
+def test_an_axis_can_be_appended_to_up_to_its_largest_size(service: Service) -> None:
+    make(service, (2**62 - 4,), (4,))
+    for value, offset in ((1, 2**62 - 4), (2, 2**62 - 2)):
+        count = 2 if value == 1 else 1
+        assert service.appender.append(A, np.full(count, value, "<i4")).offset == offset
+
+    found = service.reader.read(service.reader.plan_items(open_array(service), (slice(-4, None),)))
+    assert found.tolist() == [0, 1, 1, 2]
+    with pytest.raises(BadDefinition, match=r"2\*\*62 - 1"):
+        service.appender.append(A, np.array([3], "<i4"))
+
+
 def test_a_repeated_append_with_the_same_key_stores_nothing(service: Service) -> None:
     make(service, (0,), (4,))
     first = service.appender.append(A, np.array([1, 2], "<i4"), idempotency_key="k1")

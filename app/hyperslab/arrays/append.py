@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, data_id
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.extent import extent, larger, remember, remembered, with_extent
+from hyperslab.arrays.extent import LARGEST, extent, larger, remember, remembered, with_extent
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
@@ -19,7 +19,7 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import check_written, node_lock, write_chunks
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import AppendConflict, BadBody, BadParameter, PartlyWritten, WriteConflict
+from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
 
 _MOST_TRIES = 32
 _ANNOUNCED_AHEAD = 8
@@ -129,7 +129,7 @@ class Appender:
         grown = replace(array, metadata=longer, data_id=data_id(longer))
         self._write(array, grown, values, _new_region(longer.shape, axis, offset), turn)
         reserved = extent(array.metadata)
-        if reserved is not None and longer.shape[axis] + length > reserved[axis]:
+        if reserved is not None and min(LARGEST, longer.shape[axis] + length) > reserved[axis]:
             longer = with_extent(longer, larger(reserved, _ahead(longer.shape, axis, length)))
         if keyed is not None:
             longer = remember(longer, keyed.note(axis, offset, length))
@@ -172,13 +172,17 @@ def _checked_axis(array: ArrayNode, axis: int) -> int:
 
 
 def _longer(array: ArrayNode, values: NDArray, axis: int) -> ArrayMetadata:
-    """The metadata after the append; raises `BadBody` where the other axes do not match."""
+    """The metadata after the append; raises `BadBody` where the other axes do not match, `BadDefinition` where this one
+    would be too long."""
     shape = array.metadata.shape
     given = values.shape
     if len(given) != len(shape) or any(given[a] != size for a, size in enumerate(shape) if a != axis):
         expected = [size if a != axis else "any" for a, size in enumerate(shape)]
         raise BadBody("the body's shape does not fit the array", expected, list(values.shape))
-    return array.metadata.with_shape((*shape[:axis], shape[axis] + given[axis], *shape[axis + 1 :]))
+    size = shape[axis] + given[axis]
+    if size > LARGEST:
+        raise BadDefinition("shape", f"axis {axis} cannot have size {size}: expected 0 to 2**62 - 1")
+    return array.metadata.with_shape((*shape[:axis], size, *shape[axis + 1 :]))
 
 
 def _new_region(shape: tuple[int, ...], axis: int, offset: int) -> Selection:
@@ -187,7 +191,7 @@ def _new_region(shape: tuple[int, ...], axis: int, offset: int) -> Selection:
 
 def _ahead(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     """An extent that also covers the next appends of this length, so that only some of them have to announce one."""
-    return (*shape[:axis], shape[axis] + _ANNOUNCED_AHEAD * length, *shape[axis + 1 :])
+    return (*shape[:axis], min(LARGEST, shape[axis] + _ANNOUNCED_AHEAD * length), *shape[axis + 1 :])
 
 
 def _repeated(array: ArrayNode, values: NDArray, axis: int, keyed: Keyed | None) -> Appended | None:

@@ -14,6 +14,8 @@ from typing import Any
 from hyperslab.engine.metadata import ArrayMetadata
 
 OWN_MEMBER = "hyperslab"
+LARGEST = (1 << 62) - 1
+"""Of the sizes that an axis can have."""
 _MOST_REMEMBERED = 64
 
 Shape = tuple[int, ...]
@@ -24,7 +26,7 @@ def extent(metadata: ArrayMetadata) -> Shape | None:
     sizes = _own(metadata.document).get("extent")
     if not isinstance(sizes, list) or len(sizes) != len(metadata.shape):
         return None
-    if not all(isinstance(size, int) and 0 <= size < 2**62 for size in sizes):
+    if not all(isinstance(size, int) and 0 <= size <= LARGEST for size in sizes):
         return None
     return larger(metadata.shape, tuple(sizes))
 
@@ -62,7 +64,7 @@ def _is_append(entry: Any, shape: Shape) -> bool:
     if not isinstance(entry.get("digest", ""), str):
         return False
     numbers = [entry.get(name) for name in ("axis", "offset", "length")]
-    return all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) and entry["axis"] < len(shape)
+    return all(isinstance(n, int) and 0 <= n <= LARGEST for n in numbers) and entry["axis"] < len(shape)
 
 
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.clear import clear_outside
-from hyperslab.arrays.extent import extent, larger, with_extent
+from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.patch import plan_attributes, put_attributes
@@ -20,7 +20,6 @@ from hyperslab.errors import BadDefinition, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 _MOST_TRIES = 32
-_LARGEST = (1 << 62) - 1
 
 
 class Resizer:
@@ -151,7 +150,7 @@ def _wanted(
         raise BadDefinition("shape", f"the array has {len(before)} axes, {len(shape)} sizes were given")
     wanted = tuple(was if now is None else now for now, was in zip(shape, before, strict=True))
     for axis, (now, was) in enumerate(zip(wanted, before, strict=True)):
-        if not 0 <= now <= _LARGEST:
+        if not 0 <= now <= LARGEST:
             raise BadDefinition("shape", f"axis {axis} cannot have size {now}: expected 0 to 2**62 - 1")
         if expand_only and now < was:
             raise BadDefinition("shape", f"axis {axis} would shrink from {was} to {now}, and expand_only was asked for")
