@@ -357,3 +357,25 @@ def test_who_lost_the_lease_does_not_append_again_without_it(
     assert [answer.status_code for answer in answers] == [201, 201]
     found = np.frombuffer(second.client.get(SLICE).content, "<i4").reshape(3, 8)
     assert sorted(found.tolist()) == [[1] * 8, [5] * 8, [6] * 8]
+
+
+def test_a_condition_over_several_chunks_is_held_by_a_lease_also_where_the_array_was_one_chunk_before(
+    s3_server: S3Server,
+) -> None:
+    """What decides is the array that is written to, and no other opening of it."""
+    bucket = s3_server.new_bucket()
+    with FaultProxy(s3_server.url) as proxy:
+        store = open_store(bucket.at(proxy.url).config(name="data", writable=True))
+        service = build([MountedStore("data", store, writable=True, recheck="never")])
+        service.creator.create_array("data/a", {**DEFINITION, "chunks": [8]})
+        service.catalog.open_array("data/a")
+        other = build([MountedStore("data", open_store(bucket.config(name="data", writable=True)), writable=True)])
+        other.creator.create_array("data/a", DEFINITION, mode="replace")
+        proxy.heal()
+
+        service.writer.write("data/a", (), np.full(8, 7, "<i4"), check=lambda _: None)
+        methods = [(seen.method, "/lease/" in seen.path) for seen in proxy.seen]
+        service.close()
+        other.close()
+
+    assert ("PUT", True) in methods

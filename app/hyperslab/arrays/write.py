@@ -89,8 +89,7 @@ class Writer:
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check):
-            array = self._catalog.open_array(path, fresh=True)
+        with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check) as array:
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
             _check_seen(array, selection, seen)
@@ -150,17 +149,15 @@ class Writer:
     @contextmanager
     def _undivided(
         self, mount: MountedStore, path: str, items: Sequence[SelectionItem], check: Precondition | None
-    ) -> Iterator[None]:
-        """Let one condition hold for all chunks of a write; for a single chunk the conditional put does."""
-        if check is None:
-            yield
-            return
-        array = self._catalog.open_array(path)
-        if touched(normalise(items, array.metadata.shape), array.metadata.grid) <= 1:
-            yield
+    ) -> Iterator[ArrayNode]:
+        """The array to be written to. One condition holds for all chunks of the write; for a single chunk of this very
+        array the conditional put sees to that."""
+        array = self._catalog.open_array(path, fresh=True)
+        if check is None or touched(normalise(items, array.metadata.shape), array.metadata.grid) <= 1:
+            yield array
             return
         with alone(mount, array.prefix):
-            yield
+            yield self._catalog.open_array(path, fresh=True)
 
     def _writable(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
