@@ -379,3 +379,36 @@ def test_a_condition_over_several_chunks_is_held_by_a_lease_also_where_the_array
         other.close()
 
     assert ("PUT", True) in methods
+
+
+def test_a_shrink_that_lost_its_lease_does_not_clear_what_is_being_appended(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has stored the shorter shape and looks at what to clear; the second takes over and writes there."""
+    monkeypatch.setattr(lease, "_TERM", 1.0)
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    first.client.put(SLICE, content="9", headers=JSON)
+    answers: list[httpx.Response] = []
+    publishes, publish = first.hold("PUT", "/a/.zarray")
+    shrinking = in_background(answers, first, "PATCH", A, json={"shape": [4]})
+    assert publishes.wait(20)
+    looks, look = first.hold("GET", "/a/.zarray")
+    publish.set()
+    assert looks.wait(20)
+    first.lose_lease()
+    for _ in range(2):  # the change that stops the first one, and the announcement
+        second.proxy.inject(Before(lambda: None), method="PUT", path="/a/.zarray")
+    other_publishes, other_publish = second.hold("PUT", "/a/.zarray")
+    appending = in_background(answers, second, "POST", "/v1/append/data/a", content=rows(6))
+    assert other_publishes.wait(20)
+    clears, cleared = first.hold("PUT", "/a/.zarray")  # it would say so
+    look.set()
+    clears.wait(2)
+    other_publish.set()
+    appending.join()
+    cleared.set()
+    shrinking.join()
+
+    assert sorted(answer.status_code for answer in answers) == [200, 201]
+    assert np.frombuffer(second.client.get(SLICE).content, "<i4").tolist() == [9] * 4 + [6] * 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import product
 from math import prod
@@ -18,11 +18,14 @@ _MOST_ASKED = 10_000
 """Above so many candidates a listing of what is there costs less than asking for each."""
 
 
-def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -> None:
+def clear_outside(
+    reader: Reader, array: ArrayNode, before: tuple[int, ...], check: Callable[[], None] = lambda: None
+) -> None:
     """Remove what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
     chunks.
 
-    Repeating it is safe. Cost grows with the number of chunks that were cut off or cut through.
+    ``check`` is called before each change; what it raises ends the work. Repeating it is safe. Cost grows with the
+    number of chunks that were cut off or cut through.
     """
     metadata = array.metadata
     old = ChunkGrid(before, metadata.chunks, metadata.dimension_separator)
@@ -30,6 +33,7 @@ def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -> 
     targets = [(coords, coords) for coords in _existing(array, old)]
 
     def clear(coords: Coords) -> None:
+        check()
         if _is_outside(coords, metadata.grid):
             writer.delete(coords)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hyperslab.arrays import consolidated
@@ -10,13 +11,13 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.clear import clear_outside
 from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadDefinition, WriteConflict
+from hyperslab.errors import BadDefinition, Overloaded, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 _MOST_TRIES = 32
@@ -54,7 +55,8 @@ class Resizer:
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix), alone(mount, prefix):  # what an append has under way is not cut, nor published
+        # what an append has under way is not cut, nor published
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
                 if check is not None:
@@ -65,31 +67,35 @@ class Resizer:
                 if wanted == array.metadata.shape:
                     follow_again(array)
                     return self._catalog.open_array(path, fresh=True)
-                if self.publish(array, array.metadata.with_shape(wanted)):
+                if self.publish(array, array.metadata.with_shape(wanted), turn):
                     return self._catalog.open_array(path, fresh=True)
                 if attributes is not None and check is not None:  # the check would not know the array again
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
                 attributes = None
+                turn.take_again()
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
-    def clear_beyond(self, array: ArrayNode) -> None:
-        """Clear what may lie beyond the shape, for those who are about to store a larger one."""
+    def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
+        """Clear what may lie beyond the shape, for those who are about to store a larger one, or one without a note of
+        it; raises `WriteConflict` where the turn is lost on the way: then it may be the next holder's."""
         left = extent(array.metadata)
         if left is not None:
-            clear_outside(self._reader, array, left)
+            clear_outside(self._reader, array, left, turn.check)
 
-    def publish(self, array: ArrayNode, metadata: ArrayMetadata) -> bool:
+    def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> bool:
         """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
         meanwhile. The caller holds the node lock."""
         before, now = array.metadata.shape, metadata.shape
         left = extent(array.metadata)
         if any(n > b for n, b in zip(now, before, strict=True)):
-            self.clear_beyond(array)
+            self.clear_beyond(array, turn)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
         if publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))) is None:
             return False
-        self._clear(array.path)
+        with suppress(WriteConflict, Overloaded):  # the shrink is done, and noted: the next who grows clears the rest
+            turn.take_again()
+            self._clear(array.path, turn)
         return True
 
     def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: tuple[int, ...]) -> bool:
@@ -99,12 +105,11 @@ class Resizer:
         plan = plan_attributes(array.mount, array.prefix, array, patch)
         return put_attributes(array.mount, array.prefix, plan, self._catalog.versions)
 
-    def _clear(self, path: str) -> None:
+    def _clear(self, path: str, turn: Turn) -> None:
         """Clear what a shrink has cut off and say so; where others change the metadata, the next who grows will."""
         array = self._catalog.open_array(path, fresh=True)
-        left = extent(array.metadata)
-        if left is not None:
-            clear_outside(self._reader, array, left)
+        if extent(array.metadata) is not None:
+            self.clear_beyond(array, turn)
             publish_metadata(self._reader, array, with_extent(array.metadata, None))
 
 

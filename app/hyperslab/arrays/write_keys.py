@@ -10,7 +10,7 @@ from typing import Any
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
 from hyperslab.arrays.orphans import check_free
 from hyperslab.arrays.resize import Resizer
@@ -100,14 +100,14 @@ class KeyWriter:
         self._check_not_inside_array(mount, prefix)
         shapes = name == mount.metadata_key
         creates = shapes or name == _GROUP
-        with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext():
+        with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext(Turn()) as turn:
             before = mount.store.stat(key)
             if check is not None:
                 check(before)
             if creates and before is None:
                 self._make_way(mount, prefix, document, "array" if shapes else "group")
-            if shapes and self._cuts_off(mount, prefix, document):
-                return PutKey(self._shrink(mount, prefix, key, data), created=False)
+            if shapes and self._cuts_off(mount, prefix, document, turn):
+                return PutKey(self._shrink(mount, prefix, key, data, turn), created=False)
             # what was cleared for one document need not be all that another one leaves behind
             condition = None if check is None and not shapes else ABSENT if before is None else before.version
             try:
@@ -134,7 +134,7 @@ class KeyWriter:
         if not key.endswith(_CONSOLIDATED):
             consolidated.follow(mount, prefix, {key: document})
 
-    def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any]) -> bool:
+    def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], turn: Turn) -> bool:
         """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink.
         What lies beyond any other is cleared here, as the document to come has no note of it."""
         array = self._array_at(mount, prefix)
@@ -143,12 +143,12 @@ class KeyWriter:
             return False
         if any(now < before for now, before in zip(new.shape, array.metadata.shape, strict=True)):
             return True
-        self._resizer.clear_beyond(array)
+        self._resizer.clear_beyond(array, turn)
         return False
 
-    def _shrink(self, mount: MountedStore, prefix: str, key: str, data: bytes | memoryview) -> str:
+    def _shrink(self, mount: MountedStore, prefix: str, key: str, data: bytes | memoryview, turn: Turn) -> str:
         array = self._array_at(mount, prefix)
-        if array is None or not self._resizer.publish(array, ArrayMetadata.parse(data, key)):
+        if array is None or not self._resizer.publish(array, ArrayMetadata.parse(data, key), turn):
             raise WriteConflict(key, "another writer came first")
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
