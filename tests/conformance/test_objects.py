@@ -93,6 +93,45 @@ def test_objects_go_there_and_back_through_the_client(service: Conformance, name
     assert_equal(array[4:], objects([values[2], values[0], values[1]]))
 
 
+def test_arrays_beside_a_fill_value_that_is_none_of_them(service: Conformance) -> None:
+    """zarr-python 2 writes ``0`` as the fill value of all objects; in a chunk that is stored it is the array [0]."""
+    node = made(service, KINDS["vlen-array"][0], fill_value=0)
+    row, zero = np.array([1, 2], ">i2"), np.array([0], ">i2")
+
+    assert node.put("slice", json=[[0], [0], [], [1, 2], []]).status_code == 204
+    assert_equal(node.values(), [zero, zero, row[:0], row, row[:0]])
+    node.remote().resize((3,))
+    node.remote().resize((7,))
+    assert_equal(node.values(), [zero, zero, row[:0], zero, 0, 0, 0])
+    node.remote().append(objects([row]))
+    assert_equal(node.values()[4:], [0, 0, zero, row])
+
+
+@pytest.mark.parametrize("name", ["json2", "msgpack2"])
+@pytest.mark.parametrize(
+    ("fill", "value"),
+    [
+        (0, False),
+        (0, -0.0),
+        (1, 1.0),
+        (True, 1),
+        ({"a": 0}, {"a": False}),
+        ([[0]], [[0.0]]),
+        ({"a": [1]}, {"a": [1.0]}),
+    ],
+    ids=repr,
+)
+def test_what_python_takes_for_the_fill_value_is_kept(service: Conformance, name: str, fill: Any, value: Any) -> None:
+    node = made(service, KINDS[name][0], fill_value=fill)
+
+    assert node.put("slice", content=wire.pack_objects([value] * 5)).status_code == 204
+
+    assert repr(node.values().tolist()) == repr([value] * 5)
+    assert node.put("slice", content=wire.pack_objects([fill] * 5)).status_code == 204
+    assert repr(node.values().tolist()) == repr([fill] * 5)
+    assert node.chunks() == {}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_binary_form_is_what_raw_means(service: Conformance, name: str) -> None:
     codec, items = KINDS[name]

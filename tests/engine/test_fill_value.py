@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.dtypes import parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, zero_item
+from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object, zero_item
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases, is_firm
 from tests.engine import dtype_strategies as dtypes
@@ -344,3 +344,28 @@ def _canonical(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "biuSUVmM" and "float" not in values.dtype.name:
         return values
     return np.where(np.isnan(values), np.array(math.nan).astype(values.dtype), values).astype(values.dtype)
+
+
+_SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.0, -0.0, 1.0, math.nan, "", "0"])
+_OBJECTS = st.recursive(
+    _SCALARS, lambda v: st.lists(v, max_size=2) | st.dictionaries(st.sampled_from("ab"), v, max_size=2)
+)
+
+
+@given(_OBJECTS, st.data())
+def test_objects_are_the_same_where_their_text_is(a: Any, data: st.DataObject) -> None:
+    """The text of Python's JSON values shows types, signs and the order of members."""
+    b = data.draw(st.just(json.loads(json.dumps(a))) | st.sampled_from([[a], {"a": a}, 0, False, 0.0, None]))
+
+    assert same_object(a, b) == (repr(a) == repr(b))
+
+
+def test_objects_may_nest_deeper_than_python_calls() -> None:
+    one: Any = []
+    other: Any = []
+    for _ in range(100_000):
+        one, other = [one], [other]
+
+    assert same_object(one, other)
+    assert not same_object(one, [other])
+    assert not same_object(np.zeros(2), np.zeros(2))

@@ -385,6 +385,11 @@ def test_what_means_the_same_or_leaves_a_choice_fits(made: dict[str, Any], asked
         ({"fill_value": 5}, {"fill_value": 6}, ("fill_value", 6, 5)),
         ({"fill_value": 0}, {"fill_value": None}, ("fill_value", None, 0)),
         ({"dtype": "<f4", "fill_value": 0.0}, {"fill_value": -0.0}, ("fill_value", -0.0, 0.0)),
+        (
+            {"dtype": "|O", "filters": [{"id": "json2"}], "fill_value": 0},
+            {"fill_value": False},
+            ("fill_value", False, 0),
+        ),
         ({}, {"dimension_separator": "/"}, ("dimension_separator", "/", ".")),
         ({}, {"shape": [1, 1], "dtype": "<u4", "order": "F"}, ("shape", [1, 1], [20, 30])),
     ],

@@ -13,6 +13,7 @@ import numpy as np
 from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key, chunk_nbytes
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
@@ -182,7 +183,8 @@ def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
     if metadata.fill_value is None:
         return False
     if chunk.dtype.kind == "O":
-        return all(item == metadata.fill[()] for item in chunk.flat)
+        fill = metadata.fill[()]
+        return all(item is fill or same_object(item, fill) for item in chunk.flat)
     return _equal_bytes(chunk, metadata.fill)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,6 +67,31 @@ def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
         item = np.zeros((), dtype.numpy)
     item.setflags(write=False)
     return item
+
+
+def same_object(a: Any, b: Any) -> bool:
+    """Whether two objects are the same value of the same type, all the way down (CONFORMANCE 213).
+
+    Python's ``==`` takes False for 0, 1.0 for 1 and -0.0 for 0.0; floats are compared bit for bit here, members of an
+    object in their order. An array is never the same as anything: no JSON spells one.
+    """
+    pending = [(a, b)]  # no recursion: how deep lists may nest is for whoever parsed them to say
+    while pending:
+        one, other = pending.pop()
+        if type(one) is not type(other) or isinstance(one, np.ndarray):
+            return False
+        if isinstance(one, dict):
+            one, other = [*one.items()], [*other.items()]
+        if isinstance(one, list | tuple):
+            if len(one) != len(other):
+                return False
+            pending.extend(zip(one, other, strict=True))
+        elif isinstance(one, float):
+            if struct.pack("<d", one) != struct.pack("<d", other):
+                return False
+        elif one != other:
+            return False
+    return True
 
 
 def object_codec(codecs: Codecs) -> str:

@@ -16,7 +16,7 @@ from hyperslab.engine.chunk_layout import (
 )
 from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks, guess_chunks
 from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value
+from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object
 from hyperslab.engine.jsontext import shown
 from hyperslab.engine.members import (
     integral,
@@ -243,7 +243,7 @@ def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
     asked, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
     if asked is None or found is None:
         return asked is found
-    return bool(asked[()] == found[()]) if stored.dtype.is_object else asked.tobytes() == found.tobytes()
+    return same_object(asked[()], found[()]) if stored.dtype.is_object else asked.tobytes() == found.tobytes()
 
 
 def _fits_separator(stored: ArrayMetadata, value: Any) -> bool:
