@@ -28,6 +28,7 @@ from hyperslab.errors import (
     NodeNotFound,
     PreconditionFailed,
     ReadOnly,
+    TooLarge,
     WrongKind,
 )
 from hyperslab.storage.base import Absent
@@ -136,6 +137,57 @@ def test_negative_zero_and_other_nans_are_not_the_fill_value(tmp_path: Path, ser
     service.writer.write(A, (), np.array([-0.0, 0.0], "<f4"))
 
     assert [(tmp_path / "a" / key).exists() for key in "01"] == [True, False]
+
+
+def test_chunks_that_are_too_large_to_read_are_not_written_either(tmp_path: Path) -> None:
+    """Nor cut through, and nothing is announced or published before that is known (CONFORMANCE 280)."""
+    with service_on(tmp_path) as service:
+        make(service, (6, 4), (4, 4))
+        service.writer.write(A, (), np.arange(24, dtype="<i4").reshape(6, 4))
+    before = snapshot(tmp_path)
+    stored = before["a/0.0"]
+    with service_on(tmp_path, max_chunk_bytes=63) as service:
+        smaller = before["a/.zarray"].replace(b"6", b"5", 1)
+        for attempt in (
+            lambda: service.writer.write(A, (0, 0), np.array(1, "<i4")),
+            lambda: service.writer.write(A, (slice(0, 4),), np.zeros((4, 4), "<i4")),
+            lambda: service.writer.write_points(A, [np.array([0]), np.array([0])], np.array([1], "<i4")),
+            lambda: service.writer.write_stored(A, (0, 0), stored),
+            lambda: service.key_writer.put("data/a/0.0", stored),
+            lambda: service.key_writer.put("data/a/.zarray", smaller),
+            lambda: service.appender.append(A, np.zeros((4, 4), "<i4")),
+            lambda: service.resizer.resize(A, [5, 4]),
+            lambda: service.resizer.resize(A, [8, 3]),
+        ):
+            with pytest.raises(TooLarge) as caught:
+                attempt()
+            assert (caught.value.requested, caught.value.limit) == (64, 63)
+            assert snapshot(tmp_path) == before
+
+        service.resizer.resize(A, [9, 4])
+        service.resizer.resize(A, [4, 4])
+        service.writer.delete_chunk(A, (0, 0))
+        service.resizer.resize(A, [0, 4])
+    assert set(snapshot(tmp_path)) == set(before) - {"a/0.0", "a/1.0"}
+
+
+@pytest.mark.parametrize(
+    ("members", "value"),
+    [
+        ({"dtype": "<f4", "filters": [{"id": "quantize", "digits": 1, "dtype": "<f4"}]}, np.array(0.123, "<f4")),
+        ({"dtype": "<f8", "filters": [{"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<f8"}]}, np.array(1.5)),
+        ({"dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": None}, np.array(None, object)),
+    ],
+    ids=lambda value: value["filters"][0]["id"] if isinstance(value, dict) else "",
+)
+def test_what_was_just_written_reads_as_it_will_later(service: Service, members: dict[str, Any], value: Any) -> None:
+    make(service, (3,), (3,), **members)
+    service.writer.write(A, (1,), value)
+    at_once = read_all(service).tolist()
+
+    service.reader.forget()
+
+    assert at_once == read_all(service).tolist()
 
 
 def test_a_refused_write_changes_no_byte(tmp_path: Path) -> None:

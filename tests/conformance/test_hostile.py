@@ -339,3 +339,29 @@ def test_one_value_for_more_chunks_than_anyone_can_write_is_refused(victim: Vict
     assert code_of(answer) == "too-large"
     assert answer.json()["unit"] == "chunks"
     assert [path.name for path in (victim.folder / "endless").iterdir()] == [".zarray"]
+
+
+# --- chunks of any size in a document --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2**31 + 2**20, 2**40, 2**62])
+@pytest.mark.parametrize("compressor", [None, {"id": "zstd", "level": 1}], ids=["plain", "zstd"])
+def test_chunks_larger_than_memory_are_neither_read_nor_written(victim: Victim, size: int, compressor: Any) -> None:
+    zeros = b"" if compressor is None else bytes(numcodecs.Zstd(1).encode(bytes(MIB)))
+    victim.lay("large", {"shape": [3], "chunks": [size], "dtype": "|u1", "compressor": compressor}, zeros or bytes(3))
+    points = {"coordinates": [[0]], "values": [1]}
+
+    for answer in (
+        victim.ask("GET", "v1/slice/s/large"),
+        victim.ask("PUT", "v1/slice/s/large?select=0", content=b"1"),
+        victim.ask("PUT", "v1/slice/s/large", content=b"123"),
+        victim.ask("PUT", "v1/chunk/s/large/0", content=b"123"),
+        victim.ask("PUT", "v1/chunk/s/large/0?format=stored", content=zeros),
+        victim.ask("PUT", "zarr/s/large/0", content=zeros),
+        victim.ask("POST", "v1/points/s/large?values=1", json=points),
+        victim.ask("POST", "v1/append/s/large", content=b"1"),
+        victim.ask("PATCH", "v1/metadata/s/large", json={"shape": [2]}),
+    ):
+        assert (answer.status_code, json.loads(answer.content)["requested"]) == (413, size), answer.content
+        assert not json.loads(answer.content).get("boxes")
+    assert json.loads((victim.folder / "large" / ".zarray").read_bytes())["shape"] == [3]

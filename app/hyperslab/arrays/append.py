@@ -60,7 +60,7 @@ class Appender:
         ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
         ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing, also
         where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had other values
-        or another place.
+        or another place. `TooLarge` before anything is stored.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -70,6 +70,7 @@ class Appender:
             announced = ""
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
+                self._reader.check_chunk(array)
                 axis = _checked_axis(array, axis)
                 repeated = _repeated(array, values, axis, keyed)
                 if repeated is not None:

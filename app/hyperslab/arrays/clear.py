@@ -25,9 +25,10 @@ def clear_outside(
     chunks.
 
     ``check`` is called before each change; what it raises ends the work. Repeating it is safe. Cost grows with the
-    number of chunks that were cut off or cut through.
+    number of chunks that were cut off or cut through. Raises as `check_clearable` does, before it does anything.
     """
     metadata = array.metadata
+    check_clearable(reader, array, before)
     old = ChunkGrid(before, metadata.chunks, metadata.dimension_separator)
     writer = ChunkWriter(array, reader.cache, reader.versions)
     targets = [(coords, coords) for coords in _existing(array, old)]
@@ -62,6 +63,14 @@ def clear_late(reader: Reader, array: ArrayNode, before: tuple[int, ...], writte
             shared.update(coords, lambda chunk: _clear_end(array, coords, chunk))
 
     reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
+
+
+def check_clearable(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -> None:
+    """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""
+    grid = array.metadata.grid
+    cut = any(n < b and n % c for n, b, c in zip(grid.shape, before, grid.chunks, strict=True))
+    if cut and all(grid.shape):  # what is empty has no edge chunks
+        reader.check_chunk(array)
 
 
 def _existing(array: ArrayNode, old: ChunkGrid) -> Iterator[Coords]:

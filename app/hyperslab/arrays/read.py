@@ -95,13 +95,17 @@ class Reader:
         return plan
 
     def _plan(self, array: ArrayNode, selection: Selection, *, field: Field | None, **options: Any) -> ReadPlan:
-        self._check_chunk(array)
+        self.check_chunk(array)
         plan = make_plan(self.versions, array, selection, field=field, **options)
         check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
         return plan
 
-    def _check_chunk(self, array: ArrayNode) -> None:
-        """Objects are counted with what Python needs for a short one."""
+    def check_chunk(self, array: ArrayNode) -> None:
+        """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory.
+
+        Reads and writes ask before anything is allocated: a document may state chunks of any size. Objects are counted
+        with what Python needs for a short one.
+        """
         metadata = array.metadata
         nbytes = metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1)
         if nbytes > self._max_chunk_bytes:
@@ -123,7 +127,7 @@ class Reader:
         Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
         `TooLarge` as `plan` does.
         """
-        self._check_chunk(array)
+        self.check_chunk(array)
         plan = make_points_plan(self.versions, array, coordinates, field=field)
         plan.lookup()
         return plan

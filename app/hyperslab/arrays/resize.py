@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.clear import clear_outside
+from hyperslab.arrays.clear import check_clearable, clear_outside
 from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode
@@ -50,7 +51,7 @@ class Resizer:
         Attributes come first: others may change them at the same time, and what a shape cuts off is gone. Raises, with
         nothing changed, `BadDefinition` for a wrong rank or size, an axis that goes the forbidden way, or attributes
         that cannot be; what ``check`` raises for the array as it is now; `WriteConflict` where others keep changing the
-        metadata, or have changed the shape alone after the check.
+        metadata, or have changed the shape alone after the check. `TooLarge` as `publish` does.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -84,9 +85,11 @@ class Resizer:
 
     def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> bool:
         """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
-        meanwhile. The caller holds the node lock."""
+        meanwhile. The caller holds the node lock. Raises `TooLarge`, before anything is stored, where that cuts through
+        chunks too large to be decoded."""
         before, now = array.metadata.shape, metadata.shape
         left = extent(array.metadata)
+        check_clearable(self._reader, replace(array, metadata=metadata), larger(before, left))
         if any(n > b for n, b in zip(now, before, strict=True)):
             self.clear_beyond(array, turn)
         if all(n >= b for n, b in zip(now, before, strict=True)):

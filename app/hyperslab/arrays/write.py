@@ -83,13 +83,14 @@ class Writer:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
         ``seen``: which cells these were when the caller looked; None where it did not. Raises `ReadOnly`,
-        `IndexOutOfRange`, `TooLarge` for very many chunks, `WriteConflict` where the array was resized since the caller
-        looked, so that they are others now, and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names
-        the chunks that were stored.
+        `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones, `WriteConflict` where the array was
+        resized since the caller looked, so that they are others now, and what `ChunkWriter` raises; then the error, or
+        `PartlyWritten`, names the chunks that were stored.
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
         with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check) as array:
+            self._reader.check_chunk(array)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
             _check_seen(array, selection, seen)
@@ -117,6 +118,7 @@ class Writer:
         prefix = f"{rest}/" if rest else ""
         with node_lock(mount, prefix, shared=check is None), nullcontext() if check is None else alone(mount, prefix):
             array = self._catalog.open_array(path, fresh=True)
+            self._reader.check_chunk(array)
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
@@ -130,11 +132,13 @@ class Writer:
     def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: KeyCheck | None = None) -> str:
         """Store one encoded chunk; returns its version.
 
-        Raises `BadBody` where the data does not decode to a chunk of this array.
+        Raises `BadBody` where the data does not decode to a chunk of this array, `TooLarge` where one is too large to
+        try.
         """
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
+            self._reader.check_chunk(array)
             version = self._stored_writer(array, coords, check).put_stored(coords, data)
         self._settle(path, array, {coords: version})
         return version

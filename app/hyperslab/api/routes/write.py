@@ -133,6 +133,7 @@ async def _put(
     context: Context, request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None
 ) -> Answer:
     check_writable(array.mount)
+    context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection = normalise(items, array.metadata.shape)
     wanted = target(array, selection.shape, field)
     check = box_check(request, array, selection, field)
