@@ -64,6 +64,13 @@ DEVIATIONS: Final = (
     Deviation("history", "history-040", "cells of edge chunks that a shrink cuts off", "cleared", _STALE),
     Deviation("history", "history-047", "resize_metadata_only", "not offered", _ORPHANS),
     Deviation("history", "history-055", "resize_metadata_only", "not offered", _ORPHANS),
+    Deviation(
+        "chunk_layout",
+        "layout-105",
+        "chunks of records of several fields, where they are left open",
+        "those for the field with the most elements",
+        "A request for a new array names no field; where there is one, its subarray counts as in TensorStore.",
+    ),
     Deviation("metadata", "meta-150", "zlib level -2", "accepted", _LEVELS),
     Deviation("metadata", "meta-153", "gzip level 10", "accepted", _LEVELS),
     Deviation("metadata", "meta-155", "bz2 level 10", "accepted", _LEVELS),

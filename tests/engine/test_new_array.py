@@ -19,7 +19,7 @@ from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import BadDefinition
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine import dtype_strategies as dtypes
-from tests.engine.oracles import tensorstore_open, zarr2_open, zarr3_open
+from tests.engine.oracles import tensorstore_created, tensorstore_open, zarr2_open, zarr3_open
 
 _BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 
@@ -121,6 +121,17 @@ def test_compressor_is_completed_and_kept_readable() -> None:
 # --- chunks ------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["|S7", "|V5", "<u2", [["a", "|S3", [2]]], [["a", "<c16", [3, 5]]], [["a", "<f4"]]]),
+    st.lists(st.integers(0, 10**5), min_size=1, max_size=3),
+)
+def test_what_lies_within_an_item_counts_as_in_tensorstore(dtype: Any, shape: list[int]) -> None:
+    members = {"shape": shape, "dtype": dtype}
+
+    assert new_document(members)["chunks"] == tensorstore_created({"metadata": members})["chunks"]
+
+
 @pytest.mark.parametrize("case", cases("guess_chunks"), ids=case_id)
 def test_chunks_are_normalised_as_in_zarr_python(case: Case) -> None:
     """Null is TensorStore's choice here; zarr-python's guess is asked for with true."""
@@ -146,7 +157,13 @@ def test_chunks_are_normalised_as_in_zarr_python(case: Case) -> None:
         ({"shape": [10000, 10000], "dtype": "<f8", "chunks": True}, [313, 625]),
         ({"shape": [], "chunks": []}, []),
         ({"shape": [20, 30], "chunks": [50, 50.0]}, [50, 50]),
-        ({"shape": [10**6], "dtype": "|V65536"}, [256]),
+        ({"shape": [10**6], "dtype": "<U16384"}, [256]),
+        ({"shape": [10**6], "dtype": "|V65536"}, [16]),
+        ({"shape": [4096], "dtype": [["a", "<i4", [1000]]]}, [1048]),
+        ({"shape": [1000, 2000], "dtype": [["x", "<u2", [2, 3]]]}, [418, 418]),
+        ({"shape": [1000, 2000], "dtype": [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]}, [418, 418]),
+        ({"shape": [1000], "dtype": [["x", "<u2", [2, 3]]], "chunk_elements": 60}, [10]),
+        ({"shape": [10**7], "dtype": [["x", [["y", "<u2", [2, 3]]]]]}, [2**20]),
         ({"shape": [10**6], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]}, [65536]),
         (
             {"shape": [1000, 2000, 3000], "chunk_layout": {"chunk": {"shape": [100, 0, 0], "elements": 10000}}},

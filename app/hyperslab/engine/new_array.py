@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from hyperslab.engine import compressors
 from hyperslab.engine.chunk_layout import (
@@ -164,13 +167,29 @@ def _asked_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[in
 
 def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
     """Large items get fewer of them in a chunk, where nothing is said of that."""
-    default = _DEFAULT_OBJECTS if dtype.is_object else min(DEFAULT_ELEMENTS, _MAX_DEFAULT_CHUNK_BYTES // dtype.itemsize)
+    inner = _elements_of_item(dtype)
+    largest = _MAX_DEFAULT_CHUNK_BYTES * inner // dtype.itemsize
+    default = _DEFAULT_OBJECTS if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
     return choose_chunks(
         shape,
         chunk_shape=layout.chunk_shape,
         aspect_ratio=layout.aspect_ratio,
         elements=default if layout.elements is None else layout.elements,
+        inner=(inner,),
     )
+
+
+def _elements_of_item(dtype: DataType) -> int:
+    """How many elements TensorStore sees in one item: the subarray of a field, and each byte of bytes.
+
+    It is told which field it opens; no field is named here, so the one that counts is the one with the most.
+    """
+    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
+    return max(count * (base.itemsize if _is_bytes(base) else 1) for base, count in fields)
+
+
+def _is_bytes(base: np.dtype[Any]) -> bool:
+    return base.kind == "S" or (base.type is np.void and base.names is None)
 
 
 def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
