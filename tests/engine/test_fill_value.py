@@ -123,6 +123,24 @@ def test_floats_are_rounded_as_numpy_rounds_them(number: float, spelled: str) ->
     assert item.tobytes() == part.tobytes() * (2 if dtype.numpy.kind == "c" else 1)
 
 
+@pytest.mark.parametrize(
+    ("spelled", "value"),
+    [("<u8", 9.3e18), ("<u8", 1e19), ("<u8", 1.2e19), ("<u8", 2.0**64), ("<i8", -(2.0**63)), ("<i8", 2.0**63)],
+)
+def test_whole_floats_of_64_bits_are_read_as_in_tensorstore(spelled: str, value: float) -> None:
+    dtype = parse_dtype(spelled)
+
+    try:
+        theirs = tensorstore_open(_document(spelled, value))[0].read().result()
+    except ValueError:
+        with pytest.raises(ValueError, match="out of range"):
+            parse_fill_value(value, dtype)
+    else:
+        item = parse_fill_value(value, dtype)
+        assert item is not None
+        assert item.tobytes() == theirs.tobytes()
+
+
 # --- edges beside the vectors ------------------------------------------------------------------------------------
 
 
@@ -137,7 +155,11 @@ def test_floats_are_rounded_as_numpy_rounds_them(number: float, spelled: str) ->
         ("<f8", math.nan, "000000000000f87f"),
         ("<f8", "1e400", "000000000000f07f"),
         ("<i8", 1e18, "000064a7b3b6e00d"),
+        ("<i8", -(2.0**63), "0000000000000080"),
         ("<u8", "18446744073709551615", "ffffffffffffffff"),
+        ("<u8", 2.0**63, "0000000000000080"),
+        ("<u8", 1e19, "0000e8890423c78a"),
+        (">u8", 2.0**64 - 2048, "fffffffffffff800"),
         ("<M8[s]", "NaT", "0000000000000080"),
         ("|S2", "", "0000"),
         ("<U1", 0, "00000000"),
@@ -161,8 +183,11 @@ def test_spelling_found_in_the_wild_is_read(spelled: str, value: Any, stored: st
         ("<i4", math.nan),
         ("<i4", "5.0"),
         ("<i4", "٣"),
-        ("<i8", -(2.0**63)),
+        ("<i8", 2.0**63),
+        ("<i8", -(2.0**63) - 2048),
+        ("<i8", 1e300),
         ("<u8", 2.0**64),
+        ("<u8", -1.0),
         ("<f4", True),
         ("<f4", "0x3f800000"),
         ("<f4", "0x7fc0"),

@@ -155,10 +155,9 @@ def _integer(value: Any, low: int, high: int) -> int:
 
 
 def _spells_integer(value: Any) -> bool:
-    """A float beyond 64 bits may be an integer that a JSON parser has rounded: it spells none."""
     if isinstance(value, str):
         return _INTEGER.fullmatch(value) is not None
-    return type(value) is float and value.is_integer() and abs(value) < 2**63
+    return type(value) is float and value.is_integer()
 
 
 def _format_time(item: Item) -> int:
