@@ -44,6 +44,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
         item = _object_item(_parse_object(value, object_codec(codecs)))
     else:
         item = _kind(dtype.numpy).parse(value, dtype.numpy)
+        item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
     item.setflags(write=False)
     return item
 
