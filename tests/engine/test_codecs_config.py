@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numcodecs
+import numpy as np
 import pytest
 
 from hyperslab.engine.codecs import check_codec_config
 from hyperslab.engine.codecs_config import CODECS
+from hyperslab.engine.new_array import first_difference, new_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.engine.arrays import array_of
+from tests.engine.oracles import tensorstore_open
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,56 @@ def test_a_codec_whose_library_is_missing_says_what_to_install(monkeypatch: pyte
 
     with pytest.raises(CodecRefused, match=r"hyperslab\[codecs\]"):
         check_codec_config({"id": "zfpy"}, key=".zarray")
+
+
+@pytest.mark.parametrize(("spelled", "plain"), [
+    ({"id": "zlib", "level": 1.0}, {"id": "zlib", "level": 1}),
+    ({"id": "gzip", "level": 5.0}, {"id": "gzip", "level": 5}),
+    ({"id": "bz2", "level": 9.0}, {"id": "bz2", "level": 9}),
+    ({"id": "zstd", "level": 3.0}, {"id": "zstd", "level": 3}),
+    ({"id": "lz4", "acceleration": 2.0}, {"id": "lz4", "acceleration": 2}),
+    ({"id": "lzma", "preset": 1.0, "format": 1.0}, {"id": "lzma", "preset": 1, "format": 1}),
+    ({"id": "blosc", "clevel": 5.0, "blocksize": 0.0}, {"id": "blosc", "clevel": 5, "blocksize": 0}),
+    ({"id": "quantize", "digits": 2.0, "dtype": "<f4"}, {"id": "quantize", "digits": 2, "dtype": "<f4"}),
+    ({"id": "quantize", "digits": 2, "dtype": "<f4", "astype": None}, {"id": "quantize", "digits": 2, "dtype": "<f4"}),
+    ({"id": "delta", "dtype": "<f4", "astype": None}, {"id": "delta", "dtype": "<f4"}),
+    (
+        {"id": "fixedscaleoffset", "offset": 0.5, "scale": 10.0, "dtype": "<f4", "astype": None},
+        {"id": "fixedscaleoffset", "offset": 0.5, "scale": 10.0, "dtype": "<f4"},
+    ),
+    ({"id": "bitround", "keepbits": 7.0}, {"id": "bitround", "keepbits": 7}),
+    ({"id": "shuffle", "elementsize": 4.0}, {"id": "shuffle", "elementsize": 4}),
+], ids=str)  # fmt: skip
+def test_whole_floats_and_nulls_that_are_defaults_mean_the_same(spelled: dict[str, Any], plain: dict[str, Any]) -> None:
+    values = np.arange(6, dtype="<f4") / 4
+    theirs, ours = (array_of([6], "<f4", {"id": "crc32"}, filters=[config]) for config in (spelled, plain))
+
+    stored = theirs.codec.encode(values)
+
+    assert stored == ours.codec.encode(values)
+    np.testing.assert_array_equal(theirs.codec.decode(stored, "0"), ours.codec.decode(stored, "0"))
+    assert theirs.document["filters"] == [spelled]  # as it was read, whatever becomes of it
+    made = new_document({"shape": [6], "dtype": "<f4", "filters": [spelled], "compressor": None})
+    assert json.dumps(made["filters"], sort_keys=True) == json.dumps([plain], sort_keys=True)
+    assert first_difference({"filters": [spelled]}, ours) is None
+
+
+@pytest.mark.parametrize("config", [
+    {"id": "zlib", "level": 1.0},
+    {"id": "bz2", "level": 1.0},
+    {"id": "zstd", "level": 1.0},
+    {"id": "blosc", "clevel": 5.0, "cname": "lz4", "shuffle": 1.0},
+], ids=str)  # fmt: skip
+def test_tensorstore_reads_whole_floats_too(config: dict[str, Any]) -> None:
+    array = array_of([6], "<f4", config)
+    values = np.arange(6, dtype="<f4")
+
+    theirs = tensorstore_open(array.document, {"0": array.codec.encode(values)})
+
+    np.testing.assert_array_equal(theirs.read().result(), values)
+
+
+def test_floats_that_are_not_whole_are_no_integers() -> None:
+    for value in (1.5, float("inf"), float("nan"), 2.0**63):
+        with pytest.raises(BadMetadata, match="an integer"):
+            check_codec_config({"id": "zlib", "level": value}, key="a/.zarray")

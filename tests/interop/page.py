@@ -61,6 +61,7 @@ Applied in order, undone in reverse. Each may also stand in place of the compres
 
 {_codec_table(FILTERS)}
 
+Whole floats are read where an integer is meant (`"level": 1.0`), and a null `astype` is the `dtype` beside it.
 `vlen-utf8`, `vlen-bytes`, `vlen-array`, `json2`, `msgpack2` and `categorize` are the first filter of arrays of objects.
 `pickle` is refused wherever it stands, because it runs code; so is every id that is not listed here. The size of what a
 codec makes is known before it starts, and checked while and after it runs.

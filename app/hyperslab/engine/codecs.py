@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hyperslab.engine import codecs_blosc, codecs_streams
 from hyperslab.engine.codecs_chain import Buffer, Config, Link, Stage, flat_bytes, reason_of
-from hyperslab.engine.codecs_config import check_codec_config
+from hyperslab.engine.codecs_config import check_codec_config, plain_config
 from hyperslab.engine.codecs_filters import (
     astype_link,
     bitround_link,
@@ -36,7 +36,7 @@ from hyperslab.errors import ChunkCorrupt, NotRepresentable
 if TYPE_CHECKING:
     from hyperslab.engine.metadata import ArrayMetadata
 
-__all__ = ["ChunkCodec", "check_codec_config", "make_codec"]
+__all__ = ["ChunkCodec", "check_codec_config", "make_codec", "plain_config"]
 
 NDArray = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ pickle, which runs code), and parameters are known by name and checked by type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,11 +19,17 @@ from hyperslab.wire import numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: whether a value will do, what would (for the message), and whether it may be left out."""
+    """One parameter: whether a value will do, what would (for the message), and whether it may be left out.
+
+    ``whole``: its numbers are integers, also those that are written as floats. ``null_is_absent``: null is as good as
+    leaving it out.
+    """
 
     accepts: Callable[[Any], bool]
     expected: str
     required: bool = False
+    whole: bool = False
+    null_is_absent: bool = False
 
 
 def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = False) -> None:
@@ -45,6 +51,22 @@ def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = 
     _check_parameters(name, config, parameters, key)
     if creating:
         _check_parameters(name, config, {**parameters, **WRITABLE.get(name, {})}, key)
+
+
+def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as the codecs take it: 1 for 1.0 where an integer is meant, as TensorStore reads it, and
+    without nulls that stand for what numcodecs does anyway."""
+    rules = CODECS.get(config["id"], {})
+    plain = dict(config)
+    for name, value in config.items():
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        if rule.null_is_absent and value is None:
+            del plain[name]
+        elif rule.whole and type(value) is float and value.is_integer():
+            plain[name] = int(value)
+    return plain
 
 
 def dtype_of(text: str) -> np.dtype[Any]:
@@ -87,7 +109,9 @@ def _shown(value: Any) -> str:
 
 def _integer(low: int = -(2**63), high: int = 2**63 - 1, *, required: bool = False) -> Parameter:
     limits = "" if (low, high) == (-(2**63), 2**63 - 1) else f" from {low} to {high}"
-    return Parameter(lambda value: _is_integer(value) and low <= value <= high, f"an integer{limits}", required)
+    return Parameter(
+        lambda value: _is_whole(value) and low <= value <= high, f"an integer{limits}", required, whole=True
+    )
 
 
 def _number(*, required: bool = False) -> Parameter:
@@ -103,15 +127,27 @@ def _choice(*choices: str) -> Parameter:
 
 
 def _or_null(parameter: Parameter) -> Parameter:
-    return Parameter(lambda value: value is None or parameter.accepts(value), parameter.expected + " or null")
+    accepts = parameter.accepts
+    return replace(
+        parameter, accepts=lambda value: value is None or accepts(value), expected=f"{parameter.expected} or null"
+    )
 
 
 def _dtype(kinds: str, *, required: bool = False) -> Parameter:
     return Parameter(lambda value: _is_dtype(value, kinds), f"a simple dtype (kinds {kinds})", required)
 
 
+def _dtype_behind(kinds: str) -> Parameter:
+    """``astype``, for which null is the default of numcodecs: as ``dtype``."""
+    return replace(_or_null(_dtype(kinds)), null_is_absent=True)
+
+
 def _is_integer(value: Any) -> bool:
     return type(value) is int
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_integer(value) or (type(value) is float and value.is_integer())
 
 
 def _is_dtype(value: Any, kinds: str) -> bool:
@@ -177,17 +213,17 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "preset": _or_null(_integer(0, 2**32 - 1)),
         "filters": _or_null(Parameter(_are_lzma_filters, "a list of LZMA filters")),
     },
-    "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _dtype(_NUMERIC)},
+    "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _dtype_behind(_NUMERIC)},
     "fixedscaleoffset": {
         "offset": _number(required=True),
         "scale": _number(required=True),
         "dtype": _dtype(_NUMERIC, required=True),
-        "astype": _dtype(_NUMERIC),
+        "astype": _dtype_behind(_NUMERIC),
     },
     "quantize": {
         "digits": _integer(-400, 400, required=True),
         "dtype": _dtype(_FLOAT, required=True),
-        "astype": _dtype(_FLOAT),
+        "astype": _dtype_behind(_FLOAT),
     },
     "bitround": {"keepbits": _integer(0, 64, required=True)},
     "packbits": {},

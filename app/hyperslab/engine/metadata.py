@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from hyperslab.engine.batch import BatchDecoder, make_batch
-from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec
+from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
@@ -60,8 +60,9 @@ _REQUIRED = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_valu
 class ArrayMetadata:
     """A parsed ``.zarray``. ``document`` is as it was read, unknown members included.
 
-    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none. ``chunk_nbytes``
-    are those of one chunk, decoded; edge chunks have as many. What is not in the document is made from the rest.
+    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none, and codecs are as
+    `plain_config` has them. ``chunk_nbytes`` are those of one chunk, decoded; edge chunks have as many. What is not in
+    the document is made from the rest.
     """
 
     shape: tuple[int, ...]
@@ -114,8 +115,8 @@ class ArrayMetadata:
             dtype=dtype,
             order=read("order", parse_order),
             fill_value=read("fill_value", lambda value: parse_fill_value(value, dtype, codecs)),
-            compressor=compressor,
-            filters=filters,
+            compressor=None if compressor is None else plain_config(compressor),
+            filters=None if filters is None else tuple([plain_config(config) for config in filters]),
             dimension_separator=read("dimension_separator", lambda value: parse_separator(value, default_separator)),
             document=read.document,
         )

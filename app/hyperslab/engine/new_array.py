@@ -18,6 +18,7 @@ from hyperslab.engine.chunk_layout import (
     parse_elements,
 )
 from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks, guess_chunks
+from hyperslab.engine.codecs import plain_config
 from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object
 from hyperslab.engine.jsontext import shown
@@ -85,7 +86,8 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "dimension_separator": ask("dimension_separator", lambda value: parse_separator(value, "."), "."),
     }
     metadata = _checked(document)
-    document["compressor"] = ask("compressor", partial(_complete_compressor, metadata), compressors.DEFAULT)
+    document["filters"] = None if metadata.filters is None else list(metadata.filters)
+    document["compressor"] = ask("compressor", lambda _: _complete_compressor(metadata), compressors.DEFAULT)
     if ask.leaves_open("fill_value"):
         document["fill_value"] = _default_fill(metadata)
     else:
@@ -204,10 +206,10 @@ def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
     return metadata
 
 
-def _complete_compressor(metadata: ArrayMetadata, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if config is None:
+def _complete_compressor(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
+    if metadata.compressor is None:
         return None
-    return compressors.complete_new(config, chunk_nbytes=0 if metadata.filters else metadata.chunk_nbytes)
+    return compressors.complete_new(metadata.compressor, chunk_nbytes=0 if metadata.filters else metadata.chunk_nbytes)
 
 
 def _default_fill(metadata: ArrayMetadata) -> Any:
@@ -249,12 +251,13 @@ def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
     config = parse_compressor(value)
     if config is None or stored.compressor is None:
         return config is stored.compressor
-    return compressors.complete(config) == compressors.complete(stored.compressor)
+    return compressors.complete(plain_config(config)) == compressors.complete(stored.compressor)
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
     asked, found = parse_filters(value) or (), stored.filters or ()
-    return [compressors.complete(config) for config in asked] == [compressors.complete(config) for config in found]
+    wanted = [compressors.complete(plain_config(config)) for config in asked]
+    return wanted == [compressors.complete(config) for config in found]
 
 
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
