@@ -9,9 +9,11 @@ import pytest
 
 from hyperslab.errors import HyperslabError
 from tests.conformance.deviations import deviation
-from tests.conformance.service import Conformance, Node
+from tests.conformance.service import DOCUMENT, Conformance, Node
 from tests.conformance.test_slices import index
 from tests.conformance.vectors import Case, case_id, cases
+from tests.engine.arrays import array_of
+from tests.engine.oracles import tensorstore_open
 
 _CASES = [case for case in cases("history") if deviation("history", case["id"]) is None]
 _NUMBERS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
@@ -105,3 +107,35 @@ def test_bytes_that_another_library_has_left_beyond_the_edge_show_on_growth_as_t
     node.remote().resize((4,))
 
     assert node.values().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("value", [5, 9], ids=["other", "fill"])
+@pytest.mark.parametrize("compressor", [None, {"id": "zlib", "level": 1}], ids=["plain", "zlib"])
+def test_a_write_keeps_what_lies_beyond_the_edge(service: Conformance, value: int, compressor: Any) -> None:
+    """As TensorStore and zarr-python 2 do, also where all of the chunk that lies inside the array is written
+    (CONFORMANCE 211, 213)."""
+    codec = array_of([4], "|u1", compressor).codec
+    old = {"1": codec.encode(np.array([1, 2, 3, 4], "|u1"))}
+    members = {"dtype": "|u1", "shape": [5], "chunks": [4], "fill_value": 9, "compressor": compressor}
+    node = service.array(old, **members)
+    theirs = tensorstore_open({**DOCUMENT, **members}, old)
+    theirs[...] = value
+
+    node.remote()[...] = value
+
+    stored = {key: codec.decode(bytes.fromhex(data), key).tolist() for key, data in node.chunks().items()}
+    kept = {key.decode(): theirs.kvstore.read(key).result().value for key in theirs.kvstore.list().result()}
+    del kept[".zarray"]
+    assert stored == {key: codec.decode(data, key).tolist() for key, data in kept.items()}
+    assert stored["1"] == [value, 2, 3, 4]
+    node.remote().resize((8,))
+    assert node.values().tolist() == [value] * 5 + [2, 3, 4]
+
+
+def test_an_edge_chunk_that_is_broken_is_written_anew(service: Conformance) -> None:
+    node = service.array({"1": b"no chunk"}, dtype="|u1", shape=[6], chunks=[4], fill_value=9)
+
+    assert node.put("slice", content=b"1", params={"select": "4"}).status_code == 502
+    assert node.put("slice", content=b"12", params={"select": "4:"}).status_code == 204
+
+    assert node.chunks() == {"1": b"12\t\t".hex()}

@@ -50,22 +50,27 @@ class ChunkWriter:
         self.written: dict[Coords, str | None] = {}
 
     def replace(self, coords: Coords, change: Change, *, fills: bool = False) -> None:
-        """Write a chunk whose every cell ``change`` sets, with ``fills`` also beyond the edge; reads nothing first."""
+        """Write a chunk anew, whatever was there; reads nothing first.
+
+        ``fills``: ``change`` sets every cell of it; else those that it leaves are fill values.
+        """
         key = self._array.chunk_key(coords)
         chunk = empty_chunk(self._metadata) if fills else fresh_chunk(self._metadata)
         change(chunk)
         with _conflicts(), self._store.lock(key):
             self.written[coords] = self._put(key, chunk, self._condition(coords), keep=False)
 
-    def update(self, coords: Coords, change: Change) -> None:
+    def update(self, coords: Coords, change: Change, *, covers: bool = False) -> None:
         """Read a chunk, change it and write it, again from the start if another writer comes first.
 
-        Raises `WriteConflict` after many tries, `ChunkCorrupt` where what is stored does not decode.
+        ``covers``: ``change`` sets every cell inside the array, and only what lies beyond its edge stays (CONFORMANCE
+        211); then what is stored need not decode. Raises `WriteConflict` after many tries, `ChunkCorrupt` where what is
+        stored does not decode.
         """
         key = self._array.chunk_key(coords)
         for attempt in range(_MOST_TRIES):
             try:
-                return self._update_once(coords, key, change)
+                return self._update_once(coords, key, change, covers=covers)
             except VersionConflict as conflict:
                 if self._expected is not None:
                     raise WriteConflict(key, TOO_LATE) from conflict
@@ -96,15 +101,26 @@ class ChunkWriter:
             self._forget(key, None)
         return removed
 
-    def _update_once(self, coords: Coords, key: str, change: Change) -> None:
+    def _update_once(self, coords: Coords, key: str, change: Change, *, covers: bool) -> None:
         with self._store.lock(key):
             stored = self._store.get(key)
             if self._expected is not None and (stored.version if stored else None) != self._expected[coords]:
                 raise VersionConflict(key, stored.version if stored else None)
-            chunk = fresh_chunk(self._metadata) if stored is None else self._decoded(stored, key)
+            chunk = self._before(stored, key, covers=covers)
             change(chunk)
             condition = ABSENT if stored is None else stored.version
-            self.written[coords] = self._put(key, chunk, condition, keep=True)
+            self.written[coords] = self._put(key, chunk, condition, keep=not covers)
+
+    def _before(self, stored: Stored | None, key: str, *, covers: bool) -> NDArray:
+        """A chunk to be changed."""
+        if stored is None:
+            return fresh_chunk(self._metadata)
+        try:
+            return self._decoded(stored, key)
+        except ChunkCorrupt:
+            if not covers:
+                raise
+            return fresh_chunk(self._metadata)  # nothing that anybody could read is lost
 
     def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> str | None:
         """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4).

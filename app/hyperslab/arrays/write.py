@@ -244,7 +244,11 @@ def _take_back(array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
 
 
 class _ProjectionWriter:
-    """Puts a projection's values into its chunk, by replacing the chunk where all of it is given."""
+    """Puts a projection's values into its chunk, by replacing the chunk where all of it is given.
+
+    What an edge chunk holds beyond the edge of the array is not: other libraries leave values there, and growth shows
+    them.
+    """
 
     def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
         self._writer = writer
@@ -256,11 +260,10 @@ class _ProjectionWriter:
         def change(chunk: NDArray) -> None:
             projection.copy_in(self._values, chunk if self._field is None else chunk[self._field])
 
-        if self._whole and projection.covers_chunk:
-            fills = isinstance(projection, ChunkProjection) and projection.fills_chunk
-            self._writer.replace(projection.coords, change, fills=fills)
+        if self._whole and isinstance(projection, ChunkProjection) and projection.fills_chunk:
+            self._writer.replace(projection.coords, change, fills=True)
         else:
-            self._writer.update(projection.coords, change)
+            self._writer.update(projection.coords, change, covers=self._whole and projection.covers_chunk)
 
 
 def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
