@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.dtypes import EXTENSION_FLOATS, parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object, zero_item
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases, is_firm
@@ -159,6 +159,39 @@ def test_bits_without_meaning_are_put_right_in_records(spelled: Any, raw: str, c
     assert item.tobytes().hex() == cleaned
     assert item.shape == ()
     assert not item.flags.writeable
+
+
+_MISREAD = {"float8_e8m0fnu", "float4_e2m1fn"}  # by TensorStore (CONFORMANCE 110)
+_ONE_BYTE = sorted(EXTENSION_FLOATS - _MISREAD - {"bfloat16"})
+
+
+@st.composite
+def near_ties(draw: st.DrawFn) -> tuple[str, float]:
+    """A dtype, and a number close to the middle between two of its values, or right there."""
+    spelled = draw(st.sampled_from(_ONE_BYTE))
+    items = np.arange(256, dtype=np.uint8).view(parse_dtype(spelled).numpy).astype(float)
+    known = sorted({float(item) for item in items if math.isfinite(item)})
+    place = draw(st.integers(0, len(known) - 2))
+    middle = (known[place] + known[place + 1]) / 2
+    return spelled, middle * (1 + draw(st.sampled_from([0, 1, -1])) * draw(st.sampled_from([1e-16, 1e-12, 1e-9, 1e-6])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(near_ties())
+@example(("float8_e4m3fn", 464.0))
+@example(("float8_e4m3fn", 464.0000001))
+@example(("float8_e4m3fn", 1.0625000000009095))
+@example(("float8_e5m2", 1.1250000000009095))
+@example(("float8_e5m2", 61440.001))
+@example(("float8_e3m4", 1e39))
+@example(("float8_e3m4", -1e-60))
+def test_floats_of_8_bits_are_rounded_once_as_in_tensorstore(case: tuple[str, float]) -> None:
+    spelled, number = case
+
+    item = parse_fill_value(number, parse_dtype(spelled))
+
+    assert item is not None
+    assert item.tobytes() == tensorstore_open(_document(spelled, number))[0].read().result().tobytes()
 
 
 # --- edges beside the vectors ------------------------------------------------------------------------------------

@@ -171,8 +171,24 @@ def _format_time(item: Item) -> int:
 def _parse_float(value: Any, dtype: np.dtype[Any]) -> Item:
     if isinstance(value, str) and _BITS.fullmatch(value):
         return _nan_from_bits(value, dtype)
+    return _rounded(_float(value), dtype)
+
+
+def _rounded(number: float, dtype: np.dtype[Any]) -> Item:
+    """The nearest item, as TensorStore finds it (CONFORMANCE 91).
+
+    ``ml_dtypes`` goes to its narrow floats by way of float32. For those of one byte that first step must not round to a
+    value that is half way between two of theirs: it takes the neighbour whose last bit is 1, which never is, where
+    float32 has no exact value.
+    """
     with np.errstate(over="ignore", under="ignore"):
-        return np.array(_float(value)).astype(dtype)
+        if dtype.itemsize > 1 or not math.isfinite(number):
+            return np.array(number).astype(dtype)
+        near = np.array(number, np.float32)
+        error = number - float(near)
+        if error and np.isfinite(near) and not near.view(np.uint32) & 1:
+            near = np.nextafter(near, np.float32(math.copysign(math.inf, error)))
+        return np.array(near).astype(dtype)
 
 
 def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:
@@ -182,7 +198,7 @@ def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:
     number = _float(value)
     if not math.isfinite(number):
         raise ValueError(f"{dtype.name} has no {shown(value)}")
-    return np.array(number).astype(dtype)
+    return _rounded(number, dtype)
 
 
 def _float(value: Any) -> float:
