@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_layout import ChunkLayout, parse_chunk_layout, parse_chunk_shape
@@ -107,10 +107,11 @@ def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
     soft = {f"{name}_soft_constraint": strategy for name, strategy in hard.items()}
     order = st.permutations(range(rank)).map(list)
     chunk = _optional({**hard, **soft})
+    beside = _optional({**soft, "shape": sizes})
     layout = {
         "chunk": chunk,
-        "read_chunk": _optional(soft),
-        "write_chunk": _optional(soft),
+        "read_chunk": beside,
+        "write_chunk": beside,
         "inner_order_soft_constraint": order,
     }
     return shape, draw(_optional(layout))
@@ -118,9 +119,19 @@ def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
 
 @settings(max_examples=150, deadline=None)
 @given(_requests())
+@example(([1], {"chunk": {"shape": [-1]}, "write_chunk": {"shape": [36]}}))
+@example(([1000, 50000], {"chunk": {"shape": [-1, -1]}, "read_chunk": {"shape_soft_constraint": [35, -1]}}))
+@example(([1000, 50000], {"chunk": {"shape_soft_constraint": [35, -1]}, "read_chunk": {"shape": [-1, -1]}}))
+@example(([100], {"chunk": {"shape": [-1], "shape_soft_constraint": [5]}}))
+@example(([100], {"chunk": {"shape_soft_constraint": [-1]}, "write_chunk": {"shape": [5]}}))
 def test_layouts_give_what_tensorstore_chooses(request_: tuple[list[int], dict[str, Any]]) -> None:
     shape, layout = request_
-    theirs = tensorstore_created({"dtype": "uint8", "schema": {"domain": {"shape": shape}, "chunk_layout": layout}})
+    try:
+        theirs = tensorstore_created({"dtype": "uint8", "schema": {"domain": {"shape": shape}, "chunk_layout": layout}})
+    except ValueError:
+        with pytest.raises(ValueError, match="cannot be both"):
+            _chosen(shape, layout)
+        return
 
     chunks, order = _chosen(shape, layout)
 

@@ -165,6 +165,7 @@ def test_chunks_are_normalised_as_in_zarr_python(case: Case) -> None:
         ({"shape": [1000], "dtype": [["x", "<u2", [2, 3]]], "chunk_elements": 60}, [10]),
         ({"shape": [10**7], "dtype": [["x", [["y", "<u2", [2, 3]]]]]}, [2**20]),
         ({"shape": [10**6], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]}, [65536]),
+        ({"shape": [100, 100], "chunks": [10, 5], "chunk_layout": {"chunk": {"shape": [-1, -1]}}}, [10, 5]),
         (
             {"shape": [1000, 2000, 3000], "chunk_layout": {"chunk": {"shape": [100, 0, 0], "elements": 10000}}},
             [100, 10, 10],
@@ -209,6 +210,7 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
         ("chunk_aspect_ratio", {"chunk_aspect_ratio": [math.nan, 1]}),
         ("chunk_layout", {"chunk_layout": {"nope": 1}}),
         ("chunk_layout", {"chunks": [10, 20], "chunk_layout": {"chunk": {"shape": [10, 21]}}}),
+        ("chunk_layout", {"chunks": [-1, 0], "chunk_layout": {"chunk": {"shape": [5, 0]}}}),
         ("chunk_layout", {"chunk_elements": 10, "chunk_layout": {"chunk": {"elements": 11}}}),
         ("chunk_layout", {"order": "C", "chunk_layout": {"inner_order": [1, 0]}}),
         ("order", {"order": "K"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from hyperslab.engine.jsontext import shown
@@ -41,11 +42,13 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     _check_origin(layout.get("grid_origin"), rank)
     _check_codec_chunk(layout.get("codec_chunk", {}), rank)
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
-    shapes = [hard.chunk_shape, *_vectors(chunks, "shape", rank, _size)]
-    ratios = [hard.aspect_ratio, *_vectors(chunks, "aspect_ratio", rank, _ratio)]
+    shapes = [[*hard.chunk_shape], *_vectors(chunks, "shape", rank, _size)]
+    ratios = [[*hard.aspect_ratio], *_vectors(chunks, "aspect_ratio", rank, _ratio)]
+    soft_shapes = [[], *_vectors(chunks, "shape" + _SOFT, rank, _size)]
+    soft_ratios = [[], *_vectors(chunks, "aspect_ratio" + _SOFT, rank, _ratio)]
     return ChunkLayout(
-        chunk_shape=_merge(shapes, _vectors(chunks, "shape" + _SOFT, rank, _size), rank, "chunk shape"),
-        aspect_ratio=_merge(ratios, _vectors(chunks, "aspect_ratio" + _SOFT, rank, _ratio), rank, "aspect ratio"),
+        chunk_shape=_merge(shapes, soft_shapes, rank, "chunk shape"),
+        aspect_ratio=_merge(ratios, soft_ratios, rank, "aspect ratio"),
         elements=_merge_elements(chunks, hard.elements),
         order=_merge_order(layout, rank, hard.order),
     )
@@ -113,14 +116,15 @@ def _ratio(value: Any) -> float:
 
 
 def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, what: str) -> tuple[T, ...]:
-    """The value for each axis: the hard one, else the first soft one, else 0."""
+    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 is as soft as those beside it:
+    it comes before them, and yields to numbers."""
     merged: list[T] = [0] * rank
     for values in hard:
         for axis, value in enumerate(values):
-            if value and merged[axis] and value != merged[axis]:
+            if value > 0 and merged[axis] not in (0, value):
                 raise ValueError(f"{what} of axis {axis} cannot be both {merged[axis]} and {value}")
-            merged[axis] = merged[axis] or value
-    for values in soft:
+            merged[axis] = max(merged[axis], value, 0)
+    for values in chain.from_iterable(zip(hard, soft, strict=True)):
         merged = [value or softly for value, softly in zip(merged, values or merged, strict=True)]
     return tuple(merged)
 

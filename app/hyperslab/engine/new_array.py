@@ -143,12 +143,18 @@ def _new_dtype(value: Any) -> DataType:
 def _layout(ask: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
     rank = len(shape)
     hard = ChunkLayout(
-        chunk_shape=ask("chunks", lambda value: _asked_chunks(value, shape, dtype.itemsize), None),
+        chunk_shape=ask("chunks", lambda value: _firm_chunks(value, shape, dtype.itemsize), None),
         aspect_ratio=ask("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
         elements=ask("chunk_elements", parse_elements, None),
         order=ask("order", lambda value: None if value is None else parse_order(value), None),
     )
     return ask("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+
+
+def _firm_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Sizes by axis, 0 for free: a whole axis is a number here, because -1 in a ``chunk_layout`` yields to others."""
+    asked = _asked_chunks(value, shape, itemsize)
+    return tuple(max(1, extent) if size == -1 else size for size, extent in zip(asked, shape, strict=False))
 
 
 def _asked_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
