@@ -140,6 +140,11 @@ CHOICES: Final = (
         "created",
         "TensorStore's own check fails on it, yet it opens such arrays.",
     ),
+    Choice(
+        "lists that are nested in chunks of `json2` and `msgpack2` in order F",
+        "the items as they stand",
+        "As zarr-python 2 reads them, though it writes them so that they come back in other places. Ours are flat.",
+    ),
     Choice("NaN and infinities in the schema", "strings", "Bare tokens are not JSON."),
     Choice("items of more than 64 MiB", "refused", "A fill value is one item, and reading a document must stay cheap."),
     Choice("int4 and int2 fill values of more bits", "refused", "TensorStore wraps them, and writes none."),

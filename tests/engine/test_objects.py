@@ -85,13 +85,17 @@ def test_other_readers_find_the_items_in_stored_order(config: Config, order: Any
     np.testing.assert_array_equal(theirs, chunk)
 
 
-def test_nested_lists_are_read_by_their_shape_in_f_order_too() -> None:
-    array = array_of([2, 3], "|O", filters=[JSON2], order="F")
-    nested = json.dumps([[1, 2, 3], [4, 5, 6], "|O", [2, 3]]).encode()
-    flat = json.dumps([1, 4, 2, 5, 3, 6, "|O", [6]]).encode()
+@pytest.mark.parametrize("config", [JSON2, MSGPACK2], ids=lambda c: c["id"])
+@pytest.mark.parametrize("packed", [[[1, 2, 3], [4, 5, 6], "|O", [2, 3]], [1, 2, 3, 4, 5, 6, "|O", [6]]], ids=str)
+def test_items_are_taken_as_they_stand_however_they_are_nested(config: Config, packed: list[Any]) -> None:
+    """The shape in the data is ignored (CONFORMANCE 138), as in zarr-python 2: see the test above."""
+    data = json.dumps(packed).encode() if config is JSON2 else msgpack.packb(packed)
+    theirs = numcodecs.get_codec(dict(config)).decode(data).reshape(-1, order="A")
 
-    assert array.codec.decode(nested, "0").tolist() == [[1, 2, 3], [4, 5, 6]]
-    assert array.codec.decode(flat, "0").tolist() == [[1, 2, 3], [4, 5, 6]]
+    for order, values in (("C", [[1, 2, 3], [4, 5, 6]]), ("F", [[1, 3, 5], [2, 4, 6]])):
+        found = array_of([2, 3], "|O", filters=[config], order=order).codec.decode(data, "0")
+
+        assert found.tolist() == theirs.reshape((2, 3), order=order).tolist() == values
 
 
 def test_items_that_are_lists_of_one_length_stay_items() -> None:

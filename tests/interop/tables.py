@@ -22,7 +22,8 @@ _ONLY_TENSORSTORE: Final = frozenset((TENSORSTORE,))
 class DtypeRow:
     """``examples``: spellings that are tested. ``libraries``: those that read and write these dtypes, too.
 
-    ``object_codec``: the filter that an array of objects needs.
+    ``object_codec``: the filter that an array of objects needs. ``orders``: those in which the libraries read back what
+    they have written; in another one it is what they read that counts.
     """
 
     title: str
@@ -30,6 +31,7 @@ class DtypeRow:
     examples: tuple[Any, ...]
     libraries: frozenset[LibraryName]
     object_codec: Config | None = None
+    orders: tuple[str, ...] = ("C", "F")
 
 
 DTYPES: Final = (
@@ -86,8 +88,8 @@ DTYPES: Final = (
     DtypeRow("text of any length", "`|O` with `vlen-utf8`", ("|O",), _ZARR, {"id": "vlen-utf8"}),
     DtypeRow("bytes of any length", "`|O` with `vlen-bytes`", ("|O",), _ZARR, {"id": "vlen-bytes"}),
     DtypeRow("arrays", "`|O` with `vlen-array`", ("|O",), _ONLY_ZARR2, {"id": "vlen-array", "dtype": "<i4"}),
-    DtypeRow("JSON values", "`|O` with `json2`", ("|O",), _ONLY_ZARR2, {"id": "json2"}),
-    DtypeRow("MessagePack values", "`|O` with `msgpack2`", ("|O",), _ONLY_ZARR2, {"id": "msgpack2"}),
+    DtypeRow("JSON values", "`|O` with `json2`", ("|O",), _ONLY_ZARR2, {"id": "json2"}, orders=("C",)),
+    DtypeRow("MessagePack values", "`|O` with `msgpack2`", ("|O",), _ONLY_ZARR2, {"id": "msgpack2"}, orders=("C",)),
     DtypeRow(
         "text from a list of labels",
         "`|O` with `categorize`",

@@ -78,7 +78,8 @@ def _keeps_shape(stage: Stage) -> bool:
 
 
 def _unpacked(packed: Any, stage: Stage) -> NDArray:
-    """The items in stored order. What the data say of their dtype is not believed, their shape only where it fits."""
+    """The items in stored order. What the data say of their dtype is not believed, and their shape only says how the
+    lists are nested: in what order the chunk lies is the array's to say (CONFORMANCE 138)."""
     if not isinstance(packed, list) or len(packed) < 2:
         raise ValueError("expected a list of items, then their dtype and shape")
     *items, _dtype, shape = packed
@@ -89,9 +90,7 @@ def _unpacked(packed: Any, stage: Stage) -> NDArray:
     flat = _unnested(items, shape)
     if stage.dtype != np.dtype(object):
         return np.array(flat, dtype=stage.dtype)
-    array = np.fromiter(flat, dtype=object, count=len(flat))
-    is_nested = stage.shape is not None and len(shape) > 1 and tuple(shape) == stage.shape
-    return array.reshape(shape).reshape(-1, order=stage.order) if is_nested else array
+    return np.fromiter(flat, dtype=object, count=len(flat))
 
 
 def _unnested(items: list[Any], shape: list[int]) -> list[Any]:
