@@ -80,6 +80,7 @@ def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
         (b"not npy", "application/x-npy", 400, "bad-body"),
         (b"", "application/x-npy", 400, "bad-body"),
         (body(np.zeros((2, 3), np.int64))[:-1], "application/x-npy", 400, "bad-body"),
+        (body(np.zeros((2, 3), np.int64)) + b"!", "application/x-npy", 400, "bad-body"),
         (body(np.zeros((2, 2), np.int64)), "application/x-npy", 400, "bad-body"),
         (body(np.zeros(3, np.int64)), "application/x-npy", 400, "bad-body"),
         (body(np.zeros((2, 3))), "application/x-npy", 400, "bad-body"),

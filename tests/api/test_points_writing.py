@@ -145,3 +145,22 @@ def test_values_without_the_parameter_that_says_so_are_refused(client: httpx.Cli
     answer = client.post(POINTS, json={"coordinates": CORNERS, "values": [1, 2]})
 
     assert (answer.status_code, answer.json()["expected"]) == (400, ["coordinates"])
+
+
+def test_npy_values_without_the_parameter_are_refused_too(client: httpx.Client) -> None:
+    values = npy(np.array([1, 2], "<i4"))
+
+    answer = client.post(POINTS, content=npy(np.array(CORNERS)) + values, headers=NPY)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad-body")
+    assert f"{len(values)} bytes too many" in answer.json()["detail"]
+
+
+def test_bytes_behind_the_npy_of_the_values_are_refused(client: httpx.Client, tmp_path: Path) -> None:
+    body = npy(np.array(CORNERS), np.array([1, 2], "<i4"))
+    before = snapshot(tmp_path)
+
+    answer = client.post(POINTS, params=WRITING, content=body + bytes(160), headers=NPY)
+
+    assert (answer.status_code, answer.json()["expected"], answer.json()["found"]) == (400, len(body), len(body) + 160)
+    assert snapshot(tmp_path) == before

@@ -496,6 +496,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
     [
         ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
         ("PUT", SLICE, npy(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy(np.zeros((6, 8), "<i4")) + bytes(160), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy_of("'<M8[0s]'"), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy_of("'<M8\\x5bs/0]'"), NPY, 400, "bad-body"),
@@ -529,6 +530,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PATCH", A + "?expand_only=1", b'{"shape": [5, 8]}', JSON, 422, "bad-definition"),
         ("POST", "/v1/append/data/a", b"\0" * 33, {}, 400, "bad-body"),
         ("POST", "/v1/append/data/a?axis=2", b"\0" * 32, {}, 400, "bad-parameter"),
+        ("POST", "/v1/append/data/a", npy(np.zeros((1, 8), "<i4")) + b"!", NPY, 400, "bad-body"),
         ("POST", "/v1/append/data/a", npy(np.zeros((1, 7), "<i4")), NPY, 400, "bad-body"),
         ("PUT", "/v1/metadata/data/a/b", b'{"kind": "group"}', JSON, 422, "wrong-kind"),
         ("PUT", "/v1/metadata/data/b", b'{"shape": [2]}', JSON, 422, "bad-definition"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from ast import literal_eval
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -146,8 +147,18 @@ _LONGEST_HEADER: Final = 10_000
 
 
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
-    """The array of an npy file from where the stream stands; raises `BadBody`, also for objects, which would be
-    code."""
+    """The array of the npy file that ends the stream; raises as `next_npy`, and `BadBody` for bytes behind it: they
+    may be values that somebody believes to be stored."""
+    array = next_npy(stream)
+    end, length = stream.tell(), stream.seek(0, io.SEEK_END)
+    if length > end:
+        raise BadBody(f"{length - end} bytes too many behind the npy array; the body, in bytes", end, length)
+    return array
+
+
+def next_npy(stream: BinaryIO) -> NDArray[Any]:
+    """The array of an npy file from where the stream stands, which is then at its end; raises `BadBody`, also for
+    objects, which would be code."""
     start = stream.tell()
     try:
         _check_descr(_npy_header(stream)["descr"])

@@ -29,7 +29,7 @@ from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.api.upload import media_type, most_json, parse_json_body, parse_npy, received_body
+from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, target
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
@@ -121,7 +121,7 @@ def _scattered(
     if _kind(request, body) == JSON:
         return _scattered_json(context, array, body, field=field)
     stream = io.BytesIO(body)
-    points = _checked(parse_npy(stream), array, context.options.max_points)
+    points = _checked(next_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
     if wanted.dtype.is_object:
         return list(points.T), parse_objects(stream.read(), wanted.shape, wanted.codecs)
