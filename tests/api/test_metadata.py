@@ -115,6 +115,28 @@ def test_head_and_conditions_work_on_documents(client: httpx.Client) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.parametrize("path", ["table", "cube", "group", ""])
+def test_documents_that_differ_have_tags_that_differ(client: httpx.Client, path: str) -> None:
+    """Whatever the query: equal tags mean equal bytes."""
+    first = client.get(f"/v1/metadata/data/{path}?limit=1")
+    cursors = [{"limit": "1", "cursor": first.json()["next_cursor"]}] if first.json().get("next_cursor") else []
+    fields = [{"field": field["name"]} for field in first.json().get("fields") or []]
+    queries = [{}, {"limit": "0"}, {"limit": "1"}, *cursors, *fields]
+
+    answers = [client.get(f"/v1/metadata/data/{path}", params=query) for query in queries]
+
+    assert len({answer.headers["etag"] for answer in answers}) == len({answer.content for answer in answers})
+
+
+def test_the_tag_of_the_whole_is_not_that_of_a_field(client: httpx.Client) -> None:
+    whole = client.get("/v1/metadata/data/table").headers["etag"]
+
+    answer = client.get("/v1/metadata/data/table?field=pos", headers={"If-None-Match": whole})
+
+    assert answer.status_code == 200
+    assert answer.json()["schema"]["dtype"] == "float64"
+
+
 def test_the_tag_follows_attributes_and_children(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path, mode="w", zarr_format=2)
     with running(tmp_path) as found, httpx.Client(base_url=found.url) as fresh:

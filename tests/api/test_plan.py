@@ -10,7 +10,7 @@ import numpy as np
 
 from hyperslab.api.options import ApiOptions
 from tests.api.conftest import CUBE
-from tests.api.support import running
+from tests.api.support import Running, running
 
 
 def test_a_plan_tells_size_and_chunks_and_reads_none(example_store: Path) -> None:
@@ -46,3 +46,12 @@ def test_a_plan_is_made_for_what_would_be_refused(example_store: Path) -> None:
 
     assert plan["limit"] == refused["limit"] == 5000
     assert plan["boxes"] == refused["boxes"]
+
+
+def test_plans_for_dtypes_that_numpy_spells_alike_have_tags_of_their_own(example: Running) -> None:
+    names = ("float8_e4m3fn", "float8_e4m3b11fnuz")
+
+    plans = [httpx.get(f"{example.url}/v1/plan/data/group/floats", params={"dtype": name}) for name in names]
+
+    assert plans[0].content != plans[1].content
+    assert plans[0].headers["etag"] != plans[1].headers["etag"]

@@ -266,6 +266,14 @@ def test_a_chunk_as_it_is_stored_has_a_time_too(client: httpx.Client, tmp_path: 
     assert read(client).all()
 
 
+def test_whoever_has_read_the_document_of_a_field_may_change_the_node(client: httpx.Client) -> None:
+    make(client, dtype=[["x", "<f4"], ["y", "<i2"]])
+    tag = client.get(A, params={"field": "y"}).headers["etag"]
+
+    assert client.patch(A, json={"attributes": {"k": 1}}, headers={"If-Match": tag}).status_code == 200
+    problem(client.patch(A, json={"attributes": {"k": 2}}, headers={"If-Match": tag}), 412, "precondition-failed")
+
+
 def test_if_none_match_lets_only_the_first_write_of_a_chunk_through(client: httpx.Client) -> None:
     make(client)
     only_new = {**JSON, "If-None-Match": "*"}

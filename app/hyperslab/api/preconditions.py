@@ -89,7 +89,8 @@ def key_check(request: Request) -> KeyCheck | None:
 
 
 def node_check(conditions: Conditions, catalog: Catalog, most_listed: int) -> NodeCheck | None:
-    """For a node: the tag of its document, for a group also that of the document without children.
+    """For a node: the tag of its document, for a group also that of the document without children, for records those
+    that state the schema of a field.
 
     A broken node has no document of ours: the tags are those that its stored documents have as keys of the store.
     """
@@ -135,5 +136,6 @@ def _document_etags(node: ArrayNode | GroupNode | BrokenNode | None, catalog: Ca
     if isinstance(node, BrokenNode):
         return [strong_etag(version) for version in node.documents.values()]
     if isinstance(node, ArrayNode):
-        return [document_etag(node)]
+        names = [field.name for field in node.metadata.dtype.fields]
+        return [document_etag(node, field=name) for name in (None, *names)]
     return [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]

@@ -53,8 +53,9 @@ async def get_metadata(context: Context, request: Request) -> Reply:
     limit = query.integer("limit", most, low=0, high=most)
     node = await context.open_node(request.tail)
     if isinstance(node, ArrayNode):
-        document = array_document(node, context.options, request.root_path, query.text("field"))
-        tag = document_etag(node)
+        field = query.text("field")
+        document = array_document(node, context.options, request.root_path, field)
+        tag = document_etag(node, field=field)
     else:
         listed = await _children(context, node, limit, query.text("cursor"))
         document = group_document(node, listed, request.root_path)
@@ -69,9 +70,10 @@ async def _children(context: Context, group: GroupNode, limit: int, cursor: str 
     return await context.threads.run(context.service.catalog.children, group, limit=limit, cursor=cursor)
 
 
-def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN) -> str:
-    """The tag of a node's document: changes with its metadata, its attributes and the children it shows."""
-    text = repr((node.path, node.version, listed))
+def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:
+    """The tag of a node's document: changes with its metadata, its attributes, the children it shows and the field
+    whose schema it states."""
+    text = repr((node.path, node.version, listed, field))
     return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 

@@ -47,6 +47,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     limit = most_bytes(context, asked)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
     cached = context.service.reader.count_cached(plan)
+    etag = asked.etag(plan.tag)
     document = {
         "path": array.path,
         "shape": plan.shape,
@@ -56,8 +57,8 @@ async def get_plan(context: Context, request: Request) -> Reply:
         "media_type": asked.media_type,
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
-        "etag": asked.etag(plan.tag),
+        "etag": etag,
         "boxes": await context.threads.run(asked.boxes, box_bytes),
     }
-    tag = f'"{plan.tag}-{cached}-{box_bytes}-{asked.form}"'
+    tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
     return Representation(context, tag, JSON, Bytes(dump_json(document)), always=caching(array.mount, context.options))
