@@ -100,13 +100,69 @@ def test_bad_headers_have_problems_too(example: Running, headers: Mapping[str, s
     check_problem(request(example.url, "/v1/slice/data/cube", headers=headers), status, code)
 
 
-@pytest.mark.parametrize("method", ["PATCH", "POST"])
-def test_a_method_that_is_not_served_is_405_and_names_those_that_are(example: Running, method: str) -> None:
-    answer = request(example.url, "/v1/slice/data/cube", method, {"Content-Length": "0"})
+METHODS = {
+    "/": "GET HEAD",
+    "/view/data": "GET HEAD",
+    "/healthz": "GET HEAD",
+    "/metrics": "GET HEAD",
+    "/problems/bad-path": "GET HEAD",
+    "/docs": "GET HEAD",
+    "/v1/metadata/data/cube": "GET HEAD PUT PATCH DELETE",
+    "/v1/slice/data/cube": "GET HEAD PUT",
+    "/v1/chunk/data/cube/0.0.0": "GET HEAD PUT DELETE",
+    "/v1/plan/data/cube": "GET HEAD",
+    "/v1/tile/data/cube/info.json": "GET HEAD",
+    "/v1/append/data/cube": "POST",
+    "/v1/points/data/cube": "POST",
+    "/zarr/data/cube/0.0.0": "GET HEAD PUT DELETE",
+    "/nope": "",
+    "/v1/nope/data": "",
+}
 
-    document = check_problem(answer, 405, "method-not-allowed")
-    assert {"GET", "HEAD"} <= set(document["allowed"])
-    assert answer.headers["allow"] == ", ".join(document["allowed"])
+
+@pytest.mark.parametrize(("target", "methods"), METHODS.items())
+def test_a_path_tells_the_methods_that_it_has(example: Running, target: str, methods: str) -> None:
+    allowed = [*methods.split(), "OPTIONS"]
+
+    preflight = request(example.url, target, "OPTIONS")
+    refused = request(example.url, target, "TRACE", {"Content-Length": "0"})
+
+    assert (preflight.status, preflight.headers["allow"]) == (204, ", ".join(allowed))
+    assert preflight.headers["access-control-allow-methods"] == preflight.headers["allow"]
+    if methods:
+        assert check_problem(refused, 405, "method-not-allowed")["allowed"] == allowed
+        assert refused.headers["allow"] == ", ".join(allowed)
+    else:
+        check_problem(refused, 404, "route-not-found")
+
+
+@pytest.mark.parametrize(("target", "methods"), METHODS.items())
+def test_a_method_is_405_only_where_the_path_does_not_tell_of_it(example: Running, target: str, methods: str) -> None:
+    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+        status = request(example.url, target, method, {"Content-Length": "0"}).status
+        assert (status == 405) == (bool(methods) and method not in methods.split()), method
+
+
+@pytest.mark.parametrize(
+    ("encoded", "plain"),
+    [
+        ("/v1/%73lice/data/cube?select=0,0,0:2", "/v1/slice/data/cube?select=0,0,0:2"),
+        ("/%76%31/s%6Cice/data/cube?select=0,0,0:2", "/v1/slice/data/cube?select=0,0,0:2"),
+        ("/%7Aarr/data/cube/.zarray", "/zarr/data/cube/.zarray"),
+        ("/problems/%62ad-path", "/problems/bad-path"),
+    ],
+)
+def test_an_encoded_letter_is_the_same_letter(example: Running, encoded: str, plain: str) -> None:
+    assert request(example.url, encoded).status == 200
+    assert request(example.url, encoded).body == request(example.url, plain).body
+
+
+@pytest.mark.parametrize(
+    "target", ["/zarr%2fdata/.zattrs", "/v1%2Fslice/data/cube", "/v1/slice%2fdata/cube", "/view%2fdata", "/%ff", "/%"]
+)
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_an_encoded_slash_ends_no_name_of_a_route(example: Running, target: str, method: str) -> None:
+    check_problem(request(example.url, target, method, {"Content-Length": "0"}), 404, "route-not-found")
 
 
 def test_a_problem_of_head_has_no_body(example: Running) -> None:

@@ -30,7 +30,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
-from hyperslab.api.routing import READING, Endpoint, Endpoints
+from hyperslab.api.routing import Endpoint, Endpoints
 from hyperslab.api.shortcut import Shortcut
 from hyperslab.api.threads import Threads
 from hyperslab.api.warm import WarmKeys
@@ -76,10 +76,9 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     for routes in (points, write, edit, put_key):
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
-    describe = cache(partial(openapi.describe, app, endpoints))
     if options.docs:
-        app.router.routes.extend(_documentation(describe))
-    return _wrapped(app, context, endpoints, describe)
+        app.router.routes.extend(_documentation(cache(partial(openapi.describe, app, endpoints))))
+    return _wrapped(app, context, endpoints)
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
@@ -103,17 +102,15 @@ def _endpoints(context: Context) -> list[Endpoint]:
     return [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
 
 
-def _wrapped(
-    app: FastAPI, context: Context, endpoints: Sequence[Endpoint], describe: Callable[[], openapi.Members]
-) -> Application:
+def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> Application:
     """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
     options = context.options
-    served = Endpoints(app, endpoints)
+    served = Endpoints(app, endpoints, app.router.routes)
     readers, writers = options.read_tokens, options.write_tokens
     tokens = Tokens(served, readers=readers, writers=writers, public=view.is_page)
     guarded = Guard(tokens, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
-    cors = Cors(observed, origins=options.cors_origins, methods=lambda: _methods(describe()))
+    cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
     return Shortcut(
         cors, context.answers, context.metrics, may_read=tokens.may_read, cors=cors.headers, prepare=served.prepare
     )
@@ -142,12 +139,6 @@ async def _refuse(request: Request, error: Exception) -> NoReturn:
     if isinstance(error, HTTPException) and error.status_code == 404:
         raise RouteNotFound(request.url.path) from error
     raise error
-
-
-def _methods(description: openapi.Members) -> list[str]:
-    """All methods that any route serves: no more are promised to browsers."""
-    served = {method.upper() for methods in description["paths"].values() for method in methods}
-    return [*READING, *sorted(served - {"GET"}), "OPTIONS"]
 
 
 def _documentation(describe: Callable[[], openapi.Members]) -> list[Route]:

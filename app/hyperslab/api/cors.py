@@ -16,11 +16,11 @@ _PREFLIGHT_SECONDS = b"86400"
 class Cors:
     """Outermost of all: a 404 without these headers is a network error to a browser, and a missing chunk breaks.
 
-    The headers are there with or without an Origin, so that a shared cache may answer anyone. ``methods`` is asked at
-    each preflight, when all routes are known.
+    The headers are there with or without an Origin, so that a shared cache may answer anyone. ``methods`` tells
+    those of a request's path.
     """
 
-    def __init__(self, app: ASGIApp, origins: Sequence[str], methods: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, app: ASGIApp, origins: Sequence[str], methods: Callable[[Scope], Sequence[str]]) -> None:
         self._app = app
         self._any_origin = "*" in origins
         self._origins = frozenset(origin.encode("latin-1") for origin in origins)
@@ -54,7 +54,7 @@ class Cors:
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
 
     async def _send_preflight(self, scope: Scope, send: Send) -> None:
-        methods = ", ".join(self._methods()).encode()
+        methods = ", ".join(self._methods(scope)).encode()
         headers: Headers = [
             (b"allow", methods),
             (b"access-control-allow-methods", methods),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +14,36 @@ from hyperslab.wire import SelectionItem, parse_selection
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
+_UNRESERVED = re.compile(rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
+"""Letters, digits and ``-._~`` as they are percent-encoded where nobody need do so."""
 
 
 def raw_path(scope: Any) -> bytes:
     """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
 
-    There is one slash at its front however many there were.
+    There is one slash at its front however many there were, and the name of a route has no letter percent-encoded.
     """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.removeprefix(scope.get("root_path", "").encode())
-    return b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
+    raw = b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
+    return _with_plain_front(raw) if b"%" in raw else raw
+
+
+def split_front(path: bytes) -> tuple[bytes, bytes]:
+    """The part of a path that names a route (``/v1/slice``, ``/zarr``), and the rest with its slash."""
+    parts = path.split(b"/", 3)
+    count = 3 if len(parts) > 2 and parts[1] == b"v1" else 2
+    front = b"/".join(parts[:count])
+    return front, path[len(front) :]
+
+
+def _with_plain_front(path: bytes) -> bytes:
+    """``/%7A%61rr/x`` is another way to write ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is
+    decoded once."""
+    for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
+        front, tail = split_front(path)
+        path = _UNRESERVED.sub(lambda found: unquote_to_bytes(found[0]), front) + tail
+    return path
 
 
 def decode_path(raw: bytes) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.params import raw_path
+from hyperslab.api.params import raw_path, split_front
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
@@ -18,6 +19,7 @@ from hyperslab.api.request import Request
 Handler = Callable[[Request], Awaitable[Reply]]
 
 READING: Final = ("GET", "HEAD")
+_METHODS: Final = (*READING, "POST", "PUT", "PATCH", "DELETE")
 
 PREPARED: Final = "hyperslab.prepared"
 """In the scope of a request for which `Endpoints.prepare` has made a reply already."""
@@ -44,17 +46,20 @@ class Endpoint:
 class Endpoints:
     """Middleware in front of FastAPI's own routes, which have all other paths and all other methods."""
 
-    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint], routes: Sequence[BaseRoute]) -> None:
+        """``routes``: those of the ``app``."""
         self._app = app
+        self._routes = routes
         self._by_prefix = {endpoint.prefix.encode(): endpoint for endpoint in endpoints}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._by_prefix.get(_front(raw_path(scope))) if scope["type"] == "http" else None
-        if endpoint is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope[ROUTE] = endpoint.name
-        if scope["method"] not in READING:
+        endpoint = self._endpoint(scope)
+        if endpoint is not None:
+            scope[ROUTE] = endpoint.name
+        if endpoint is None or scope["method"] not in READING:
             await self._pass_on(scope, receive, send)
             return
         request = Request(scope, receive, endpoint.prefix)
@@ -63,30 +68,39 @@ class Endpoints:
 
     def prepare(self, scope: Scope) -> Representation | None:
         """The reply to a GET, if it can be made without waiting for anything. Raises what a handler raises."""
-        endpoint = self._by_prefix.get(_front(raw_path(scope)))
+        endpoint = self._endpoint(scope)
         if endpoint is None or endpoint.prepare is None:
             return None
         scope[ROUTE] = endpoint.name
         return endpoint.prepare(Request(scope, _wait_for_nothing, endpoint.prefix))
 
+    def methods(self, scope: Scope) -> list[str]:
+        """The methods that the path of a request has; OPTIONS alone where nothing is there."""
+        front = split_front(raw_path(scope))[0]
+        read = READING if front in self._by_prefix else ()
+        routes = () if b"%" in front else self._routes
+
+        def served(method: str) -> bool:
+            asked = {**scope, "method": method}
+            return any(route.matches(asked)[0] is Match.FULL for route in routes)
+
+        return [*(method for method in _METHODS if method in read or served(method)), "OPTIONS"]
+
+    def _endpoint(self, scope: Scope) -> Endpoint | None:
+        return self._by_prefix.get(split_front(raw_path(scope))[0])
+
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let another route take the method; where none does, say which methods there are."""
+        """Let the framework's routes take it; where the path has other methods only, say which."""
+        if b"%" in split_front(raw_path(scope))[0]:  # the framework would take an encoded slash for a separator
+            raise RouteNotFound(scope["path"])
         try:
             await self._app(scope, receive, send)
-        except RouteNotFound as error:
-            raise MethodNotAllowed(scope["method"], [*READING, "OPTIONS"]) from error
-        except MethodNotAllowed as error:
-            allowed = dict.fromkeys([*READING, *error.allowed, "OPTIONS"])
-            raise MethodNotAllowed(scope["method"], list(allowed)) from error
+        except (RouteNotFound, MethodNotAllowed) as error:
+            methods = self.methods(scope)
+            if scope["method"] in methods or methods == ["OPTIONS"]:
+                raise
+            raise MethodNotAllowed(scope["method"], methods) from error
 
 
 async def _wait_for_nothing() -> NoReturn:
     raise RuntimeError("a reply that is prepared waits for nothing")
-
-
-def _front(path: bytes) -> bytes:
-    """The part of a path that an `Endpoint` is known by."""
-    parts = path.split(b"/", 3)
-    if len(parts) > 2 and parts[1] == b"v1":
-        return b"/v1/" + parts[2]
-    return b"/" + parts[1] if len(parts) > 1 else b""
