@@ -17,15 +17,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hyperslab import __version__
-from hyperslab.api import docs_page, openapi
+from hyperslab.api import docs_page
 from hyperslab.api.admission import Admission
 from hyperslab.api.answers import Answers
 from hyperslab.api.auth import Tokens
 from hyperslab.api.board import shared
 from hyperslab.api.context import Context
 from hyperslab.api.cors import Cors
+from hyperslab.api.description import describe
 from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
+from hyperslab.api.openapi import Members
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
@@ -77,7 +79,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:
-        app.router.routes.extend(_documentation(cache(partial(openapi.describe, app, endpoints))))
+        app.router.routes.extend(_documentation(cache(partial(describe, app, endpoints, options))))
     return _wrapped(app, context, endpoints)
 
 
@@ -141,12 +143,12 @@ async def _refuse(request: Request, error: Exception) -> NoReturn:
     raise error
 
 
-def _documentation(describe: Callable[[], openapi.Members]) -> list[Route]:
+def _documentation(description: Callable[[], Members]) -> list[Route]:
     async def openapi_json(_: Request) -> Response:
-        return Response(dump_json(describe()), media_type=JSON, headers={"cache-control": "no-cache"})
+        return Response(dump_json(description()), media_type=JSON, headers={"cache-control": "no-cache"})
 
     async def docs(request: Request) -> Response:
-        page = docs_page.render(describe(), request.scope.get("root_path", ""))
+        page = docs_page.render(description(), request.scope.get("root_path", ""))
         return Response(page, media_type=HTML, headers=docs_page.HEADERS)
 
     return [

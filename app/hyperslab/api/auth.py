@@ -47,7 +47,7 @@ class Tokens:
 
     def _is_open(self, scope: Scope) -> bool:
         path = raw_path(scope)
-        return path in _OPEN or (scope["method"] in _READING and self._public(path))
+        return is_open(path) or (scope["method"] in _READING and self._public(path))
 
     def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a request with these headers may read what is stored."""
@@ -71,6 +71,11 @@ class Tokens:
         scope[_MAY_WRITE], scope[_IS_READER] = writer, reader
         if scope["method"] in _WRITING:
             check_may_write(scope)
+
+
+def is_open(path: bytes) -> bool:
+    """Whether a path needs no token, whatever the method."""
+    return path in _OPEN
 
 
 def check_may_write(scope: Scope) -> None:

@@ -1,16 +1,23 @@
-"""Descriptions of the routes that FastAPI does not know, in OpenAPI's words."""
+"""What operations take and answer, in OpenAPI's words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-
 from hyperslab.api.negotiation import MEDIA_TYPES
-from hyperslab.api.routing import Endpoint
-from hyperslab.wire import HTML, JSON, OBJECTS, PROBLEM, RAW
+from hyperslab.api.values import CASTINGS
+from hyperslab.wire import (
+    ARRAY_CHUNKS,
+    ARRAY_DTYPE,
+    ARRAY_SHAPE,
+    CONTENT_DIGEST,
+    HTML,
+    JSON,
+    OBJECTS,
+    PROBLEM,
+    RAW,
+)
 
 Members = dict[str, Any]
 
@@ -46,18 +53,31 @@ SELECT: Final = query(
     "10:20,...,::2",
 )
 FIELD: Final = query("field", "One field of a structured dtype; its subarray dimensions follow the array's.", _TEXT)
+
+
+def _format(*more: str) -> Members:
+    schema = {"type": "string", "enum": [*MEDIA_TYPES, *more]}
+    return query("format", "The form of the answer; wins over Accept.", schema, "npy")
+
+
 FORMS: Final = (
     FIELD,
-    query("format", "The form of the answer; wins over Accept.", {"type": "string", "enum": list(MEDIA_TYPES)}, "npy"),
+    _format(),
     query(
         "dtype",
         "Another dtype than the stored one, such as `<f4`; `safe` is one that a JavaScript typed array holds.",
         _TEXT,
     ),
 )
+CHUNK_FORMS: Final = (FIELD, _format("stored"), FORMS[2])
 PAGES: Final = (
     query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
     query("cursor", "`next_cursor` of the page before.", _TEXT),
+)
+CASTING: Final = query(
+    "casting",
+    "Which conversions of an npy body are allowed, in numpy's words.",
+    {"type": "string", "enum": list(CASTINGS), "default": "safe"},
 )
 BOX_BYTES: Final = query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
 
@@ -84,40 +104,75 @@ PROBLEM_CONTENT: Final[Mapping[str, Any]] = {
 }
 
 
+FAILED: Final[Mapping[str, Members]] = {"default": {"description": "What went wrong.", "content": PROBLEM_CONTENT}}
+
+
+def header(name: str, description: str) -> Members:
+    """A header of a request."""
+    return {"name": name, "in": "header", "description": description, "schema": _TEXT}
+
+
+CONDITIONS: Final = (
+    header("If-Match", "Only where the tag is one of these; else 412."),
+    header("If-None-Match", "Only where the tag is none of these (`*`: where nothing is there); else 304 or 412."),
+)
+_RANGES: Final = (
+    header("Range", "The bytes that are wanted."),
+    header("If-Range", "The tag or time that the ranges are meant for; else the whole of it comes."),
+)
+DIGEST: Final = header(CONTENT_DIGEST, "`sha-256`, `sha-512` or `crc32c` of the body (RFC 9530).")
+STATED: Final = (
+    header(ARRAY_SHAPE, "The shape of the values as JSON; refused where another one is expected."),
+    header(ARRAY_DTYPE, "The dtype of raw values, as JSON; refused where another one is expected."),
+)
+WRITING: Final = (*CONDITIONS, DIGEST)
+"""What every write with a body honours."""
+
+TAG: Final = "ETag"
+OF_VALUES: Final = (ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_CHUNKS)
+"""Headers of answers that hold values."""
+_SENT: Final[Mapping[str, Members]] = {
+    TAG: {"description": "The strong tag of what is there now.", "required": True, "schema": _TEXT},
+    ARRAY_SHAPE: {"description": "The shape of the whole answer, as JSON.", "schema": _TEXT},
+    ARRAY_DTYPE: {"description": "Its dtype, as JSON.", "schema": _TEXT},
+    ARRAY_CHUNKS: {"description": "How many chunks it has touched.", "schema": _TEXT},
+    "Location": {"description": "Where it is.", "required": True, "schema": {"type": "string"}},
+}
+
+
+def answer(description: str, content: Mapping[str, Any] | None = None, headers: Sequence[str] = ()) -> Members:
+    """One of the answers of an operation."""
+    described: Members = {"description": description}
+    if headers:
+        described["headers"] = {name: _SENT[name] for name in headers}
+    return described if content is None else {**described, "content": dict(content)}
+
+
 def operation(
-    summary: str, description: str, parameters: Sequence[Members], content: Mapping[str, Any]
+    summary: str,
+    description: str,
+    parameters: Sequence[Members],
+    content: Mapping[str, Any],
+    headers: Sequence[str] = (),
 ) -> Mapping[str, Any]:
-    """A GET operation that honours conditions and ranges."""
+    """A GET operation that honours conditions and ranges; ``headers`` of its answers besides the tag."""
+    sent = (TAG, *headers)
+    parts = {**content, "multipart/byteranges": _BINARY}
     return {
         "summary": summary,
         "description": description,
-        "parameters": list(parameters),
+        "parameters": [*parameters, *CONDITIONS, *_RANGES],
         "responses": {
-            "200": {"description": "The whole of it.", "content": dict(content)},
-            "206": {"description": "The bytes that `Range` asked for.", "content": dict(content)},
-            "304": {"description": "`If-None-Match` holds: nothing was read."},
-            "default": {"description": "What went wrong.", "content": dict(PROBLEM_CONTENT)},
+            "200": answer("The whole of it.", content, sent),
+            "206": answer("The bytes that `Range` asked for.", parts, sent),
+            "304": answer("`If-None-Match` holds: nothing was read.", headers=(TAG,)),
+            **FAILED,
         },
     }
 
 
-def describe(app: FastAPI, endpoints: Iterable[Endpoint]) -> Members:
-    """The whole description: FastAPI's own routes and the endpoints in front of them."""
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    for endpoint in endpoints:
-        for path, described in endpoint.operations.items():
-            operation_id = path.strip("/").replace("/", "_").replace("{", "").replace("}", "").replace(".", "_")
-            tagged = {**described, "tags": [endpoint.name], "operationId": f"get_{operation_id}"}
-            document["paths"].setdefault(path, {}).setdefault("get", tagged)
-    for path, methods in document["paths"].items():
-        for described in methods.values():
-            _explain_path(path, described)
-    document["paths"] = dict(sorted(document["paths"].items()))
-    return document
-
-
-def _explain_path(path: str, described: Members) -> None:
-    """FastAPI does not know of the path of a node, which our routes read undecoded."""
-    parameters = described.setdefault("parameters", [])
-    if "{path}" in path and not any(parameter["in"] == "path" for parameter in parameters):
-        described["parameters"] = [PATH, *parameters]
+def page(summary: str, media_type: str, parameters: Sequence[Members] = ()) -> Members:
+    """A GET operation that always has something to answer."""
+    content = {media_type: {"schema": {"type": "object"} if media_type == JSON else _TEXT}}
+    responses = {"200": answer("The whole of it.", content), **FAILED}
+    return {"summary": summary, "parameters": list(parameters), "responses": responses}

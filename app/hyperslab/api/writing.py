@@ -21,12 +21,14 @@ Handler = Callable[[Context, Request], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on all resources below ``prefix``; ``body`` maps the media types that it takes to their schemas."""
+    """A method on all resources below ``prefix``; ``body`` maps the media types that it takes to their schemas,
+    ``answers`` statuses to what comes with them."""
 
     method: str
     prefix: str
     summary: str
     handler: Handler
+    answers: Mapping[int, openapi.Members]
     parameters: Sequence[openapi.Members] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 
@@ -38,7 +40,9 @@ class Operation:
     @property
     def description(self) -> dict[str, Any]:
         """In OpenAPI's words."""
-        described: dict[str, Any] = {"parameters": [openapi.PATH, *self.parameters]}
+        answers = {str(status): answer for status, answer in self.answers.items()}
+        parameters = [openapi.PATH, *self.parameters]
+        described: dict[str, Any] = {"parameters": parameters, "responses": {**answers, **openapi.FAILED}}
         return described | ({"requestBody": {"required": True, "content": dict(self.body)}} if self.body else {})
 
 
@@ -51,6 +55,8 @@ def router(context: Context, operations: Sequence[Operation]) -> APIRouter:
             _endpoint(context, operation),
             methods=[operation.method],
             summary=operation.summary,
+            status_code=next(iter(operation.answers)),
+            response_class=Response,  # without a media type of its own
             openapi_extra=operation.description,
             name=f"{operation.method.lower()}_{operation.name}",
         )

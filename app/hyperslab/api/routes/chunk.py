@@ -30,8 +30,9 @@ def endpoint(context: Context) -> Endpoint:
         "Read one chunk",
         "Decoded and without what lies beyond the edge of the array; a chunk that was never written holds the fill "
         "value. `format=stored` hands out the stored bytes as they are, and is 404 for a chunk that was never written.",
-        [openapi.PATH, openapi.CHUNK, *openapi.FORMS],
+        [openapi.PATH, openapi.CHUNK, *openapi.CHUNK_FORMS],
         openapi.VALUES,
+        openapi.OF_VALUES,
     )
     return Endpoint(
         PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation}, partial(prepare, context)

@@ -27,6 +27,7 @@ _LARGEST_DOCUMENT = 16 << 20
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _PATCHABLE: Final = ("shape", "attributes")
 _DOCUMENT: Final = {JSON: {"schema": {"type": "object"}}}
+_PATCH: Final = dict.fromkeys((JSON, MERGE_PATCH), _DOCUMENT[JSON])
 _FLAG: Final = {"type": "boolean", "default": False}
 _MODE: Final = openapi.query(
     "mode",
@@ -40,14 +41,26 @@ _DIRECTIONS: Final = (
 _RECURSIVE: Final = openapi.query("recursive", "Also a group that has children.", _FLAG)
 
 
+_NODE: Final = (openapi.TAG, "Location")
+_MADE: Final = {
+    201: openapi.answer("The document of what was made.", openapi.DOCUMENT, _NODE),
+    200: openapi.answer("The document of what was there and fits.", openapi.DOCUMENT, _NODE),
+}
+_CHANGED: Final = {200: openapi.answer("The document as it is now.", openapi.DOCUMENT, _NODE)}
+_DELETED: Final = {204: openapi.answer("It is gone.")}
+
+
 def router(context: Context) -> APIRouter:
     """The routes."""
+    creation = [_MODE, *openapi.WRITING]
+    change = [*_DIRECTIONS, *openapi.WRITING]
+    deletion = [_RECURSIVE, *openapi.CONDITIONS]
     return writing.router(
         context,
         [
-            Operation("PUT", PREFIX, "Create an array or a group", put_node, [_MODE], _DOCUMENT),
-            Operation("PATCH", PREFIX, "Resize an array, merge attributes", patch_node, _DIRECTIONS, _DOCUMENT),
-            Operation("DELETE", PREFIX, "Delete a node", delete_node, [_RECURSIVE]),
+            Operation("PUT", PREFIX, "Create an array or a group", put_node, _MADE, creation, _DOCUMENT),
+            Operation("PATCH", PREFIX, "Resize an array, merge attributes", patch_node, _CHANGED, change, _PATCH),
+            Operation("DELETE", PREFIX, "Delete a node", delete_node, _DELETED, deletion),
         ],
     )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
+from hyperslab.api import openapi
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.problems import RouteNotFound, status_of
@@ -18,19 +21,23 @@ from hyperslab.errors import HyperslabError, StoreError, all_errors
 from hyperslab.wire import JSON
 
 _READY_SECONDS = 10.0
+_MEANING: Final = {200: "The whole of it.", 503: "The same where a store does not answer."}
+_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_CODE: Final = {"name": "code", "in": "path", "required": True, "schema": {"type": "string"}, "example": "bad-path"}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["operations"])
+    ready = _described(200, 503)
 
     @routes.head("/healthz", include_in_schema=False)
-    @routes.get("/healthz", summary="Say that the process is alive")
+    @routes.get("/healthz", summary="Say that the process is alive", **_described(200))
     async def healthz() -> Response:
         return _json({"status": "ok"})
 
     @routes.head("/readyz", include_in_schema=False)
-    @routes.get("/readyz", summary="Ask every store, through the threads, whether there can be answers")
+    @routes.get("/readyz", summary="Ask every store, through the threads, whether there can be answers", **ready)
     async def readyz() -> Response:
         checks = await asyncio.gather(*[_check(context, mount) for mount in context.service.catalog.mounts.values()])
         ready = all(check["ready"] for check in checks)
@@ -41,16 +48,25 @@ def router(context: Context) -> APIRouter:
         return _json(document, 200 if ready else 503)
 
     @routes.head("/metrics", include_in_schema=False)
-    @routes.get("/metrics", summary="Show counters to Prometheus")
+    @routes.get("/metrics", summary="Show counters to Prometheus", **_described(200, content=_TEXT))
     async def metrics() -> Response:
         return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE})
 
     @routes.head("/problems/{code}", include_in_schema=False)
-    @routes.get("/problems/{code}", summary="Explain the code of a problem")
-    async def problem_code(code: str) -> Response:
-        return _json(_explain(code))
+    @routes.get("/problems/{code}", summary="Explain the code of a problem", **_described(200, parameters=[_CODE]))
+    async def problem_code(request: Request) -> Response:
+        return _json(_explain(request.path_params["code"]))
 
     return routes
+
+
+def _described(
+    *statuses: int, content: Mapping[str, Any] = openapi.DOCUMENT, parameters: Sequence[openapi.Members] = ()
+) -> dict[str, Any]:
+    """What the framework is to tell of a route."""
+    answers = {str(status): openapi.answer(_MEANING[status], content) for status in statuses}
+    extra = {"parameters": list(parameters), "responses": {**answers, **openapi.FAILED}}
+    return {"response_class": Response, "openapi_extra": extra}
 
 
 async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:

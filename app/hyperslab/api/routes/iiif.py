@@ -6,10 +6,9 @@ import re
 
 from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
+from hyperslab.api.tile_openapi import LINKED_JSON
 from hyperslab.api.tile_reply import TileRoutes, document_reply, rendering_reply
 from hyperslab.tiles.iiif import info_document, parse_request
-
-_MEDIA_TYPE = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
 
 async def get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
@@ -17,7 +16,7 @@ async def get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -
     asked = routes.asked(request)
     frame = await routes.run(routes.tiles.frame, match["path"], asked)
     identifier = routes.url(request, f"iiif/{match['path']}")
-    return document_reply(routes, match["path"], info_document(frame.grid, identifier), media_type=_MEDIA_TYPE)
+    return document_reply(routes, match["path"], info_document(frame.grid, identifier), media_type=LINKED_JSON)
 
 
 async def get_image(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:

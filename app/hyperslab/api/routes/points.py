@@ -37,7 +37,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType
-from hyperslab.wire import JSON, NPY
+from hyperslab.wire import ARRAY_CHUNKS, JSON, NPY
 
 PREFIX: Final = "/v1/points"
 
@@ -47,7 +47,23 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
         NPY: {"schema": {"type": "string", "format": "binary"}},
-        JSON: {"schema": {"type": "object", "properties": {"coordinates": {"type": "array"}}}},
+        JSON: {
+            "schema": {
+                "type": "object",
+                "required": ["coordinates"],
+                "properties": {"coordinates": {"type": "array"}, "values": {}},
+            }
+        },
+    },
+}
+_VALUES: Final = openapi.query("values", "Write the values that come along.", {"type": "boolean", "default": False})
+_DESCRIPTION: Final[dict[str, Any]] = {
+    "requestBody": _REQUEST_BODY,
+    "parameters": [openapi.PATH, *openapi.FORMS[:2], _VALUES, openapi.CASTING, *openapi.WRITING],
+    "responses": {
+        "200": openapi.answer("The points.", openapi.VALUES, (openapi.TAG, *openapi.OF_VALUES)),
+        "204": openapi.answer("With `values=1`: they are stored.", headers=(openapi.TAG, ARRAY_CHUNKS)),
+        **openapi.FAILED,
     },
 }
 
@@ -62,8 +78,10 @@ def router(context: Context) -> APIRouter:
         description='The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; '
         "negative ones count from the end. The answer has one axis over the points, and then a field's subarray. "
         "With `values=1` points are written: the body is the npy of the coordinates and right behind it that of the "
-        "values (one a point, or one for all; objects in their binary form), or JSON with a member `values`.",
-        openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [openapi.PATH, *openapi.FORMS[:2]]},
+        "values (one a point, or one for all; objects in their binary form), or JSON with a member `values`. "
+        "Conditions and `casting` are for writing, `format` is for reading.",
+        response_class=Response,
+        openapi_extra=_DESCRIPTION,
     )
     async def post_points(request: StarletteRequest) -> Response:
         request.scope[ROUTE] = "points"
@@ -118,8 +136,11 @@ def _scattered(
     context: Context, request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
-    if _kind(request, body) == JSON:
+    kind = _kind(request, body)
+    if kind == JSON:
         return _scattered_json(context, array, body, field=field)
+    if kind != NPY:
+        raise UnsupportedMediaType(kind, [NPY, JSON])
     stream = io.BytesIO(body)
     points = _checked(next_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import APIRouter
 
-from hyperslab.api import writing
+from hyperslab.api import openapi, writing
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import key_check
@@ -15,17 +17,24 @@ from hyperslab.api.upload import received_body
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.errors import KeyNotFound
-from hyperslab.wire import RAW
+from hyperslab.wire import JSON, RAW
+
+_STORED: Final = {
+    201: openapi.answer("The key is new.", headers=(openapi.TAG,)),
+    204: openapi.answer("What was there is replaced.", headers=(openapi.TAG,)),
+}
+_REMOVED: Final = {204: openapi.answer("It is gone.")}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    bytes_ = {RAW: {"schema": {"type": "string", "format": "binary"}}}
+    body = {RAW: openapi.STORED[RAW], JSON: openapi.STORED[JSON]}
+    written = "Write a metadata document or an encoded chunk"
     return writing.router(
         context,
         [
-            Operation("PUT", PREFIX, "Write a metadata document or an encoded chunk", put_key, (), bytes_),
-            Operation("DELETE", PREFIX, "Remove a key", delete_key),
+            Operation("PUT", PREFIX, written, put_key, _STORED, openapi.WRITING, body),
+            Operation("DELETE", PREFIX, "Remove a key", delete_key, _REMOVED, openapi.CONDITIONS),
         ],
     )
 

@@ -28,6 +28,7 @@ def endpoint(context: Context) -> Endpoint:
         "`If-None-Match` and `If-Match` work on the computed bytes.",
         [openapi.PATH, openapi.SELECT, *openapi.FORMS],
         openapi.VALUES,
+        openapi.OF_VALUES,
     )
     return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation}, partial(prepare, context))
 

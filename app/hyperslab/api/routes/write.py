@@ -17,10 +17,11 @@ from hyperslab.api.context import Context
 from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
+from hyperslab.api.routes.chunk import PREFIX as CHUNK
 from hyperslab.api.routes.chunk import parse_coords
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.upload import most_values, received_body
-from hyperslab.api.values import CASTINGS, parse_values, target
+from hyperslab.api.values import parse_values, target
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
@@ -29,35 +30,43 @@ from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
-from hyperslab.wire import IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
+from hyperslab.wire import ARRAY_CHUNKS, IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _BODY: Final = {RAW: _BINARY, NPY: _BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: _BINARY}
-_CASTING: Final = openapi.query(
-    "casting",
-    "Which conversions of an npy body are allowed, in numpy's words.",
-    {"type": "string", "enum": list(CASTINGS), "default": "safe"},
-)
 _CHUNK_FORMAT: Final = openapi.query("format", "`stored` for an encoded chunk.", {"type": "string", "enum": ["stored"]})
 _AXIS: Final = (
     openapi.query("axis", "The axis to append along.", {"type": "integer", "default": 0}),
     openapi.query("at", "Where the array is believed to end; 409 where it does not.", {"type": "integer"}),
-    _CASTING,
+    openapi.CASTING,
 )
+
+
+_STORED: Final = {204: openapi.answer("It is stored.", headers=(openapi.TAG, ARRAY_CHUNKS))}
+_REMOVED: Final = {204: openapi.answer("It is gone.")}
+_APPENDED: Final = {
+    201: openapi.answer("Where the values went.", openapi.DOCUMENT, (openapi.TAG,)),
+    200: openapi.answer("Where they went when this request came first.", openapi.DOCUMENT, (openapi.TAG,)),
+}
+_KEY: Final = openapi.header(IDEMPOTENCY_KEY, "A retry with the same key appends nothing.")
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    values = [openapi.SELECT, openapi.FIELD, _CASTING]
-    chunk = [_CHUNK_FORMAT, openapi.FIELD, _CASTING]
+    stated = (*openapi.WRITING, *openapi.STATED)
+    values = [openapi.SELECT, openapi.FIELD, openapi.CASTING, *stated]
+    chunk = [openapi.CHUNK, _CHUNK_FORMAT, openapi.FIELD, openapi.CASTING, *stated]
+    removal = [openapi.CHUNK, *openapi.CONDITIONS]
+    appending = [*_AXIS, *stated, _KEY]
+    appended = "Append along an axis; the server picks the offset"
     return writing.router(
         context,
         [
-            Operation("PUT", "/v1/slice", "Write a selection of an array", put_slice, values, _BODY),
-            Operation("PUT", "/v1/chunk", "Write one chunk, decoded or as it is stored", put_chunk, chunk, _BODY),
-            Operation("DELETE", "/v1/chunk", "Remove one chunk: it reads as fill again", delete_chunk),
-            Operation("POST", "/v1/append", "Append along an axis; the server picks the offset", append, _AXIS, _BODY),
+            Operation("PUT", "/v1/slice", "Write a selection of an array", put_slice, _STORED, values, _BODY),
+            Operation("PUT", CHUNK, "Write one chunk, decoded or as it is stored", put_chunk, _STORED, chunk, _BODY),
+            Operation("DELETE", CHUNK, "Remove one chunk: it reads as fill again", delete_chunk, _REMOVED, removal),
+            Operation("POST", "/v1/append", appended, append, _APPENDED, appending, _BODY),
         ],
     )
 

@@ -1,0 +1,290 @@
+"""What ``/openapi.json`` says, held against what really comes: for each operation, each of its answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from openapi_spec_validator import validate
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import running
+from tests.server import served
+
+JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
+OBJECTS, PATCH = "application/vnd.hyperslab.objects", "application/merge-patch+json"
+HEADERS = {
+    "If-None-Match": ("*", {304, 412}),
+    "If-Match": ('"other"', {412}),
+    "Range": ("bytes=0-0", {206}),
+    "Content-Digest": ("sha-256=:AAAA:", {400}),
+    "Array-Shape": ("[77]", {400}),
+    "Array-Dtype": ('"<c16"', {400}),
+    "Idempotency-Key": ("k" * 300, {400}),
+}
+"""Values that, where they are looked at, have such statuses; If-Range needs a Range."""
+OF_ANSWERS = {"etag", "location", "array-shape", "array-dtype", "array-chunks"}
+ARRAY = {"shape": [8, 8], "chunks": [4, 4], "dtype": "<i4"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request that an operation answers with ``status``."""
+
+    status: int
+    target: str
+    body: bytes = b""
+    kind: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def npy(*arrays: NDArray[Any]) -> bytes:
+    out = io.BytesIO()
+    for array in arrays:
+        np.save(out, array)
+    return out.getvalue()
+
+
+def as_json(status: int, target: str, document: Any, kind: str = JSON) -> Example:
+    return Example(status, target, json.dumps(document).encode(), kind)
+
+
+ROWS, CELLS = npy(np.ones((1, 8), "<i4")), npy(np.ones((8, 8), "<i4"))
+ZGROUP = b'{"zarr_format": 2}'
+EXAMPLES = {
+    "get /": [Example(200, "/")],
+    "get /view/{path}": [Example(200, "/view/data/a")],
+    "get /openapi.json": [Example(200, "/openapi.json")],
+    "get /docs": [Example(200, "/docs")],
+    "get /healthz": [Example(200, "/healthz")],
+    "get /readyz": [Example(200, "/readyz")],
+    "get /metrics": [Example(200, "/metrics")],
+    "get /problems/{code}": [Example(200, "/problems/bad-path"), Example(404, "/problems/none")],
+    "get /v1/metadata/{path}": [Example(200, "/v1/metadata/data/a"), Example(404, "/v1/metadata/data/none")],
+    "put /v1/metadata/{path}": [
+        as_json(200, "/v1/metadata/data/a?mode=open", ARRAY),
+        as_json(201, "/v1/metadata/data/new", ARRAY),
+        as_json(409, "/v1/metadata/data/a", ARRAY),
+    ],
+    "patch /v1/metadata/{path}": [
+        as_json(200, "/v1/metadata/data/a", {"attributes": {"k": 1}}),
+        as_json(200, "/v1/metadata/data/a", {"attributes": {"k": 1}}, PATCH),
+        as_json(422, "/v1/metadata/data/a", {"colour": 1}),
+    ],
+    "delete /v1/metadata/{path}": [Example(204, "/v1/metadata/data/a"), Example(404, "/v1/metadata/data/none")],
+    "get /v1/slice/{path}": [
+        *(Example(200, f"/v1/slice/data/a?format={form}") for form in ("raw", "npy", "json", "csv")),
+        Example(200, "/v1/slice/data/texts"),
+        Example(422, "/v1/slice/data/a?select=99"),
+    ],
+    "put /v1/slice/{path}": [
+        Example(204, "/v1/slice/data/a", bytes(256), RAW),
+        Example(204, "/v1/slice/data/a", CELLS, NPY),
+        as_json(204, "/v1/slice/data/a", 7),
+        Example(400, "/v1/slice/data/a", b"", OBJECTS),
+    ],
+    "get /v1/chunk/{path}/{chunk}": [
+        *(Example(200, f"/v1/chunk/data/a/0.0?format={form}") for form in ("raw", "npy", "json", "csv", "stored")),
+        Example(400, "/v1/chunk/data/a/0"),
+    ],
+    "put /v1/chunk/{path}/{chunk}": [
+        Example(204, "/v1/chunk/data/a/0.0", bytes(64), RAW),
+        Example(204, "/v1/chunk/data/a/0.0", npy(np.ones((4, 4), "<i4")), NPY),
+        as_json(204, "/v1/chunk/data/a/0.0", 7),
+        Example(400, "/v1/chunk/data/a/0.0", b"", OBJECTS),
+    ],
+    "delete /v1/chunk/{path}/{chunk}": [Example(204, "/v1/chunk/data/a/0.0"), Example(400, "/v1/chunk/data/a/0")],
+    "post /v1/append/{path}": [
+        Example(201, "/v1/append/data/a", bytes(32), RAW),
+        Example(201, "/v1/append/data/a", ROWS, NPY),
+        as_json(201, "/v1/append/data/a", [[1] * 8]),
+        Example(400, "/v1/append/data/a", b"", OBJECTS),
+        Example(200, "/v1/append/data/a", bytes(32), RAW, {"Idempotency-Key": "twice"}),
+    ],
+    "get /v1/plan/{path}": [Example(200, "/v1/plan/data/a"), Example(422, "/v1/plan/data")],
+    "post /v1/points/{path}": [
+        as_json(204, "/v1/points/data/a?values=1", {"coordinates": [[0, 0]], "values": 1}),
+        Example(204, "/v1/points/data/a?values=1", npy(np.zeros((1, 2), int), np.ones(1, "<i4")), NPY),
+        *(as_json(200, f"/v1/points/data/a?format={form}", {"coordinates": [[0, 0]]}) for form in ("raw", "csv")),
+        Example(400, "/v1/points/data/a", b"{}", JSON),
+    ],
+    "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
+    "get /v1/tile/{path}/{z}/{x}/{y}.{format}": [
+        *(Example(200, f"/v1/tile/data/a/0/0/0.{kind}") for kind in ("png", "jpg", "webp", "npy", "raw")),
+        Example(204, "/v1/tile/data/a/9/9/9.png?empty=204"),
+        Example(404, "/v1/tile/data/a/9/9/9.png"),
+    ],
+    "get /v1/tile/{path}/thumbnail.{format}": [
+        *(Example(200, f"/v1/tile/data/a/thumbnail.{kind}") for kind in ("png", "jpg", "webp")),
+        Example(400, "/v1/tile/data/a/thumbnail.png?size=1"),
+    ],
+    "get /v1/tile/{path}/legend.png": [Example(200, "/v1/tile/data/a/legend.png")],
+    "get /v1/tile/{path}/histogram.json": [Example(200, "/v1/tile/data/a/histogram.json")],
+    "get /v1/tile/{path}.dzi": [Example(200, "/v1/tile/data/a.dzi")],
+    "get /v1/tile/{path}_files/{level}/{x}_{y}.{format}": [
+        Example(200, "/v1/tile/data/a_files/0/0_0.png"),
+        Example(204, "/v1/tile/data/a_files/0/5_5.png?empty=204"),
+        Example(404, "/v1/tile/data/a_files/0/5_5.png"),
+    ],
+    "get /v1/tile/iiif/{path}/info.json": [Example(200, "/v1/tile/iiif/data/a/info.json")],
+    "get /v1/tile/iiif/{path}/{region}/{size}/{rotation}/{quality}.{format}": [
+        Example(200, "/v1/tile/iiif/data/a/full/max/0/default.png"),
+        Example(400, "/v1/tile/iiif/data/a/full/none/0/default.png"),
+    ],
+    "get /zarr/{path}": [
+        Example(200, "/zarr/data/a/.zarray"),
+        Example(200, "/zarr/data/a/0.0"),
+        Example(200, "/zarr/data/"),
+        Example(404, "/zarr/data/a/1.1"),
+    ],
+    "put /zarr/{path}": [
+        Example(204, "/zarr/data/.zgroup", ZGROUP, RAW),
+        Example(201, "/zarr/data/g/.zgroup", ZGROUP, JSON),
+        Example(400, "/zarr/data/g/.zgroup", b"", RAW),
+    ],
+    "delete /zarr/{path}": [Example(204, "/zarr/data/a/0.0"), Example(404, "/zarr/data/a/1.1")],
+}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A writable service that has numbers in one chunk of ``data/a``, and ``data/texts``."""
+    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
+    service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service)) as url, httpx.Client(base_url=url) as found:
+        found.put("/v1/metadata/data/a", json=ARRAY)
+        found.put("/zarr/data/.zgroup", content=ZGROUP)
+        found.put("/v1/slice/data/a", params={"select": "0:4,0:4"}, json=3)
+        found.put("/v1/metadata/data/texts", json={"shape": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]})
+        yield found
+
+
+@pytest.fixture(scope="module")
+def description(example_store: Path) -> dict[str, Any]:
+    with running(example_store) as found:
+        document: dict[str, Any] = httpx.get(f"{found.url}/openapi.json").json()
+    return document
+
+
+@pytest.fixture(params=EXAMPLES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Of an operation: its method and path."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def operation(name: str, description: dict[str, Any]) -> dict[str, Any]:
+    method, path = name.split(" ")
+    found: dict[str, Any] = description["paths"][path][method]
+    return found
+
+
+def ask(client: httpx.Client, name: str, example: Example, **headers: str) -> httpx.Response:
+    method, kind = name.split(" ", maxsplit=1)[0], {} if example.kind is None else {"Content-Type": example.kind}
+    sent = {**kind, **example.headers, **headers}
+    return client.request(method, example.target, content=example.body, headers=sent)
+
+
+def test_every_operation_is_described_and_tried_out(description: dict[str, Any]) -> None:
+    validate(description)
+    described = {f"{method} {path}" for path, methods in description["paths"].items() for method in methods}
+
+    assert described == EXAMPLES.keys()
+
+
+def test_each_answer_is_described(client: httpx.Client, name: str, operation: dict[str, Any]) -> None:
+    for example in EXAMPLES[name]:
+        if example.headers:
+            ask(client, name, example)
+        answer = ask(client, name, example)
+
+        assert answer.status_code == example.status, answer.text
+        known = operation["responses"]
+        described = known["default"] if answer.status_code >= 400 else known[str(answer.status_code)]
+        kind = answer.headers.get("content-type", "").partition(";")[0]
+        assert kind in described.get("content", {"": None})
+        headers = {header.lower(): value for header, value in described.get("headers", {}).items()}
+        assert {header for header, value in headers.items() if value.get("required")} <= answer.headers.keys()
+        if answer.status_code < 400 and operation["tags"] != ["pages"]:
+            assert OF_ANSWERS & answer.headers.keys() <= headers.keys()
+
+
+def test_each_status_and_each_kind_of_body_is_tried_out(name: str, operation: dict[str, Any]) -> None:
+    statuses = operation["responses"].keys() - {"206", "304", "503", "default"}
+    bodies = operation.get("requestBody", {"content": {}})["content"]
+
+    assert statuses == {str(example.status) for example in EXAMPLES[name] if example.status < 400}
+    assert bodies.keys() == {example.kind for example in EXAMPLES[name] if example.kind}
+
+
+def test_a_body_of_another_kind_is_refused(client: httpx.Client, name: str, operation: dict[str, Any]) -> None:
+    if "requestBody" in operation and name != "put /zarr/{path}":  # which takes what the key says
+        first = EXAMPLES[name][0]
+
+        assert ask(client, name, Example(415, first.target, first.body, "text/plain")).status_code == 415
+
+
+def test_a_header_is_described_where_it_matters(client: httpx.Client, name: str, operation: dict[str, Any]) -> None:
+    described = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "header"}
+    example = EXAMPLES[name][0]
+
+    matter = {
+        header
+        for header, (value, statuses) in HEADERS.items()
+        if ask(client, name, example, **{header: value}).status_code in statuses
+    }
+
+    assert described - {"If-Range"} == matter
+
+
+def test_exactly_the_parameters_that_are_taken_are_described(
+    client: httpx.Client, name: str, operation: dict[str, Any]
+) -> None:
+    """Those of tiles may be axes, the keys of a store have none."""
+    if not name.partition(" ")[2].startswith("/v1/") or operation["tags"] == ["tile"]:
+        return
+    described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
+    targets = {example.target for example in EXAMPLES[name]}
+
+    taken = set()
+    for target in targets:
+        refused = ask(client, name, Example(400, f"{target}{'&' if '?' in target else '?'}colour=1", b"{}", JSON))
+        assert (refused.status_code, refused.json()["name"]) == (400, "colour")
+        taken |= set(refused.json()["expected"].removeprefix("one of the parameters ").split(", ")) - {""}
+
+    assert described == taken
+
+
+@pytest.mark.parametrize(
+    ("options", "reading", "writing"),
+    [
+        (ApiOptions(), [], []),
+        (ApiOptions(read_tokens=("r",)), [{"bearer": []}], [{"bearer": []}]),
+        (ApiOptions(write_tokens=("w",)), [], [{"bearer": []}]),
+    ],
+)
+def test_tokens_are_described_where_they_are_needed(
+    example_store: Path, options: ApiOptions, reading: list[Any], writing: list[Any]
+) -> None:
+    with running(example_store, options) as found:
+        headers = {"Authorization": "Bearer r"}
+        document = httpx.get(f"{found.url}/openapi.json", headers=headers).json()
+    paths = document["paths"]
+
+    assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer"}}
+    assert paths["/v1/slice/{path}"]["get"]["security"] == reading
+    assert paths["/v1/slice/{path}"]["put"]["security"] == paths["/v1/append/{path}"]["post"]["security"] == writing
+    assert paths["/healthz"]["get"]["security"] == paths["/view/{path}"]["get"]["security"] == []
