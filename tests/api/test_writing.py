@@ -599,6 +599,19 @@ def test_a_shape_that_nobody_can_count_is_refused(client: httpx.Client, select: 
     problem(client.put(SLICE, params={"select": select}, content=b"1", headers=JSON), 413, "too-large")
 
 
+@pytest.mark.parametrize("route", ["slice", "plan"])
+def test_what_63_bits_do_not_count_is_refused_with_a_split(client: httpx.Client, route: str) -> None:
+    make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10], dtype="<f8")
+
+    refused = problem(client.get(f"/v1/{route}/data/a"), 413, "too-large")
+
+    half = (2**63 - 1) // 2**23 // 2**10 * 2**10  # whole rows of chunks
+    assert refused["requested"] == 2**63
+    assert refused["boxes"] == [f"0:{half},0:{2**20}", f"{half}:{2**40},0:{2**20}"]
+    written = problem(client.put(SLICE, content=b"1", headers=JSON), 413, "too-large")
+    assert written["boxes"][0].startswith("0:")
+
+
 def test_a_body_over_the_limit_is_refused_with_boxes_that_fit(client: httpx.Client) -> None:
     make(client, shape=[1000, 1000], chunks=[100, 1000])
 

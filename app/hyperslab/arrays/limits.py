@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from threading import Lock
 
@@ -52,6 +53,15 @@ def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
     nbytes = prod(size or 1 for size in shape) * itemsize
     if nbytes > _MOST_BYTES:
         raise TooLarge("a selection", nbytes, _MOST_BYTES)
+
+
+def check_readable(array: ArrayNode, selection: Selection, inner: tuple[int, ...], itemsize: int) -> None:
+    """`check_countable` of a selection of an array, with a split; ``inner`` are a field's subarray dimensions."""
+    try:
+        check_countable(selection.shape + inner, itemsize)
+    except TooLarge as error:
+        boxes = boxes_that_fit(array, selection, prod(inner) * itemsize, error.limit)
+        raise replace(error, boxes=boxes) from None
 
 
 def check_chunk_count(

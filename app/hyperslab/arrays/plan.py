@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.arrays.cost import Cancel
-from hyperslab.arrays.limits import check_countable
+from hyperslab.arrays.limits import check_readable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.touched import Chunks, Found, Lookup
 from hyperslab.arrays.versions import VersionBook
@@ -158,7 +158,7 @@ def make_plan(
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
-    check_countable(shape, out_dtype.itemsize)
+    check_readable(array, selection, inner, out_dtype.itemsize)
     chunks = Chunks(selection, array.metadata.grid)
 
     def find() -> Found:

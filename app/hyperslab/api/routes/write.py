@@ -144,10 +144,10 @@ async def _put(
     check_writable(array.mount)
     context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection = normalise(items, array.metadata.shape)
-    wanted = target(array, selection.shape, field)
     check = box_check(request, array, selection, field)
     name = None if field is None else field.name
     try:
+        wanted = target(array, selection.shape, field)
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name, seen=selection)
