@@ -32,6 +32,10 @@ def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
     return document
 
 
+EXPECTED_CHUNK = "the indices of a chunk in a grid of [3, 2, 3], such as '0.0.0'"
+EXPECTED_SCALAR = "the indices of a chunk in a grid of [], such as '0'"
+
+
 @pytest.mark.parametrize(
     ("target", "status", "code", "facts"),
     [
@@ -56,6 +60,11 @@ def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
         ("/v1/slice/data/cube?select=[0,40]", 422, "index-out-of-range", {"index": 40}),
         ("/v1/slice/data/cube?select=9999999999999999999", 422, "index-out-of-range", {}),
         ("/v1/slice/data/cube?select=-9999999999999999999", 422, "index-out-of-range", {}),
+        ("/v1/slice/data/cube?select=99999999999999999999", 422, "index-out-of-range", {"index": 10**20 - 1}),
+        ("/v1/slice/data/cube?select=[1,-99999999999999999999]", 422, "index-out-of-range", {"index": 1 - 10**20}),
+        ("/v1/chunk/data/cube/0", 400, "bad-parameter", {"expected": EXPECTED_CHUNK}),
+        ("/v1/chunk/data/cube/0.0.0.0", 400, "bad-parameter", {"expected": EXPECTED_CHUNK}),
+        ("/v1/chunk/data/scalar/0.0", 400, "bad-parameter", {"expected": EXPECTED_SCALAR}),
         ("/v1/slice/data/cube?select=0,0,0,0", 422, "too-many-indices", {"given": 4, "rank": 3}),
         ("/v1/slice/data/cube?format=tiff", 400, "bad-parameter", {"name": "format", "value": "tiff"}),
         ("/v1/slice/data/cube?dtype=nonsense", 400, "bad-parameter", {"name": "dtype"}),

@@ -53,6 +53,18 @@ def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...]
 
 
 @pytest.mark.parametrize(
+    "select",
+    ["-{n}:{n}", "{n}:", "{n}::-1", "::{n}", "::-{n}", ":-{n}"],
+)
+def test_bounds_of_any_size_are_clipped_as_numpy_does(client: httpx.Client, select: str) -> None:
+    bounds = [int(part) if part else None for part in select.format(n=10**20 - 1).split(":")]
+
+    answer = client.get("/v1/slice/data/cube", params={"select": select.format(n=10**20 - 1), "format": "npy"})
+
+    np.testing.assert_array_equal(npy(answer.content), CUBE[slice(*bounds)])
+
+
+@pytest.mark.parametrize(
     ("target", "expected"),
     [
         ("cube?select=0,1,:3&format=json", CUBE[0, 1, :3].tolist()),

@@ -556,6 +556,11 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", "/zarr/data/.zmetadata", b"{}", {}, 422, "bad-definition"),
         ("PUT", "/zarr/data/c/zarr.json", b"{}", {}, 400, "bad-path"),
         ("PUT", "/zarr/data/a/readme.txt", b"hello", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/readme.txt", b"hello", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/none/0.0", b"hello", {}, 400, "bad-path"),
+        ("PUT", "/zarr/nostore/0.0", b"hello", {}, 404, "node-not-found"),
+        ("DELETE", "/zarr/data/none/0.0", b"", {}, 404, "key-not-found"),
+        ("DELETE", "/zarr/data/none/zarr.json", b"", {}, 404, "key-not-found"),
         ("PUT", "/zarr/data/a/0.0/.zattrs", b"{}", {}, 422, "wrong-kind"),
         ("PUT", "/zarr/data/a/b/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}', {}, 422, "wrong-kind"),
         ("PUT", "/zarr/data/a/b/.zgroup", b'{"zarr_format": 2}', {}, 422, "wrong-kind"),
@@ -610,6 +615,14 @@ def test_what_63_bits_do_not_count_is_refused_with_a_split(client: httpx.Client,
     assert refused["boxes"] == [f"0:{half},0:{2**20}", f"{half}:{2**40},0:{2**20}"]
     written = problem(client.put(SLICE, content=b"1", headers=JSON), 413, "too-large")
     assert written["boxes"][0].startswith("0:")
+
+
+def test_a_dtype_that_is_no_json_is_told_how_it_is_spelt(client: httpx.Client) -> None:
+    make(client)
+
+    refused = problem(client.put(SLICE, content=bytes(192), headers={"Array-Dtype": "<i4"}), 400, "bad-body")
+
+    assert (refused["expected"], refused["found"]) == ('"<i4"', "<i4")
 
 
 def test_a_body_over_the_limit_is_refused_with_boxes_that_fit(client: httpx.Client) -> None:

@@ -135,12 +135,13 @@ def check_headers(request: Request, wanted: Target) -> None:
         raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
     dtype = request.header(ARRAY_DTYPE.lower().encode())
     if dtype is not None and (media_type(request) or RAW) == RAW:
+        expected = json.dumps(wanted.dtype.json)  # as it is to be sent: the quotes belong to it
         try:
             sent = parse_dtype_text(dtype)
         except (ValueError, TypeError, ImportError, SyntaxError) as error:
-            raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype) from error
+            raise BadBody(f"{ARRAY_DTYPE}, which is JSON", expected, dtype) from error
         if sent != bare_dtype(wanted.dtype.numpy):
-            raise BadBody(ARRAY_DTYPE, wanted.dtype.json, dtype)
+            raise BadBody(ARRAY_DTYPE, expected, dtype)
 
 
 def _json_header(name: str, text: str) -> Any:

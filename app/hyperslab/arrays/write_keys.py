@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
@@ -61,15 +61,15 @@ class KeyWriter:
         """Store ``data`` under a key, exactly as it is.
 
         Raises `BadDefinition` (with the member) and `BadBody` where it is not what the key stands for, `BadPath` where
-        no array has such a chunk key and it is no metadata key either, `NodeExists` where it would make an array of a
-        group or a group of an array.
+        it is neither a metadata key nor a chunk key of an array that is there, `NodeExists` where it would make an array
+        of a group or a group of an array.
         """
         mount, key = self._locate(path)
         prefix, _, name = key.rpartition("/")
         prefix = f"{prefix}/" if prefix else ""
         if name in self._documents(mount):
             return self._put_document(mount, prefix, name, data, check)
-        array, coords = self._chunk(mount, key)
+        array, coords = self._chunk(mount, key) or _no_chunk(key)
         (before,) = mount.store.versions(array.prefix, [key])
         version = self._writer.write_stored(array.path, coords, data, check)
         return PutKey(version, created=before is None)
@@ -81,8 +81,8 @@ class KeyWriter:
         prefix = f"{prefix}/" if prefix else ""
         if name in self._documents(mount):
             return self._delete_document(mount, prefix, key, check)
-        array, coords = self._chunk(mount, key)
-        return self._writer.delete_chunk(array.path, coords, check)
+        found = self._chunk(mount, key)
+        return found is not None and self._writer.delete_chunk(found[0].path, found[1], check)
 
     def _locate(self, path: str) -> tuple[MountedStore, str]:
         mount, key = self._catalog.locate(path)
@@ -201,8 +201,9 @@ class KeyWriter:
             if array is not None:
                 raise WrongKind(array.path, "array", "group")
 
-    def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords]:
-        """The array that a key may be a chunk of, and which; an array's name may itself look like one."""
+    def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
+        """The array that a key may be a chunk of, and which; an array's name may itself look like one. None where there
+        is no array."""
         parts = key.split("/")
         for depth in range(len(parts) - 1, -1, -1):
             prefix = "".join(part + "/" for part in parts[:depth])
@@ -214,9 +215,13 @@ class KeyWriter:
                 counts = array.metadata.grid.counts
                 raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {counts}")
             return array, coords
-        if parts[-1] == "zarr.json":
-            raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
-        raise NodeNotFound(_path(mount, key.rpartition("/")[0] + "/"))
+        return None
+
+
+def _no_chunk(key: str) -> NoReturn:
+    if key.rpartition("/")[2] == "zarr.json":
+        raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
+    raise BadPath(key, "neither a metadata document nor a chunk of an array that is there")
 
 
 def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:

@@ -11,7 +11,8 @@ from hyperslab.errors import BadSelection
 SelectionItem = int | slice | EllipsisType | list[int]
 """One item of a selection: an index, ``a:b:c``, ``...`` or a list of indices along one axis."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}", re.ASCII)
+"""Slices are clipped to the array, however far they reach; Python itself reads some thousand digits and no more."""
 
 
 def parse_selection(text: str) -> tuple[SelectionItem, ...]:
@@ -95,6 +96,8 @@ def _parse_integer(text: str, part: str, position: int) -> int:
     stripped = part.strip()
     if not _INTEGER.fullmatch(stripped):
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
+        if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
+            reason = "expected at most 1000 digits"
         raise BadSelection(text, stripped, position + _margin(part), reason)
     return int(stripped)
 

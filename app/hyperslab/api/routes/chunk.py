@@ -78,7 +78,8 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
         for axis, (part, count) in enumerate(zip(parts, grid.counts, strict=True)):
             if int(part) >= count:
                 raise IndexOutOfRange(axis, int(part), count)
-    expected = f"the indices of a chunk in a grid of {list(grid.counts)}, such as {'.'.join('0' * len(parts)) or '0'!r}"
+    first = ".".join("0" * len(grid.shape)) or "0"
+    expected = f"the indices of a chunk in a grid of {list(grid.counts)}, such as {first!r}"
     raise BadParameter("chunk", text, expected)
 
 
