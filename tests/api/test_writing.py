@@ -617,6 +617,27 @@ def test_what_63_bits_do_not_count_is_refused_with_a_split(client: httpx.Client,
     assert written["boxes"][0].startswith("0:")
 
 
+def test_finite_numbers_in_json_never_become_infinite(client: httpx.Client) -> None:
+    make(client, dtype="<f4", shape=[2], chunks=[2], fill_value="Infinity")
+    b, record = "/v1/metadata/data/b", [["x", "<f4"], ["y", "<f4", [2]]]
+
+    for body in ([1e300, 0], -1e300, "1e39", 10**60):
+        problem(client.put(SLICE, json=body), 400, "bad-body")
+    problem(client.put(b, json={"shape": [2], "dtype": "<f4", "fill_value": 1e300}), 422, "bad-definition")
+    assert read(client).tolist() == [np.inf, np.inf]
+    assert client.put(SLICE, json=["-Infinity", 1e38]).status_code == 204
+    assert read(client).tolist() == [-np.inf, np.float32(1e38)]
+
+    assert client.put(b, json={"shape": [1], "dtype": record}).status_code == 201
+    problem(client.put("/v1/slice/data/b", json=[{"x": 0, "y": [0, 1e300]}]), 400, "bad-body")
+
+
+def test_a_stored_fill_value_that_does_not_fit_is_read_as_other_libraries_read_it(client: httpx.Client) -> None:
+    assert client.put("/zarr/data/a/.zarray", content=zarray(dtype="<f4", fill_value=1e300)).status_code == 201
+
+    assert read(client, "0,0:1").tolist() == [np.inf]
+
+
 def test_a_dtype_that_is_no_json_is_told_how_it_is_spelt(client: httpx.Client) -> None:
     make(client)
 

@@ -13,7 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object, zero_item
+from hyperslab.engine.fill_value import (
+    format_fill_value,
+    parse_fill_value,
+    parse_new_item,
+    same_object,
+    zero_item,
+)
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases, is_firm
 from tests.engine import dtype_strategies as dtypes
@@ -447,3 +453,49 @@ def test_objects_may_nest_deeper_than_python_calls() -> None:
     assert same_object(one, other)
     assert not same_object(one, [other])
     assert not same_object(np.zeros(2), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        *(("<f4", value) for value in (1e300, -1e300, 10**300, "1e300")),
+        ("<f2", 65520),
+        ("<f8", "1e999"),
+        ("<c8", [0, 1e300]),
+        ("<c8", 1e300),
+        ("bfloat16", 1e39),
+        ("float8_e4m3fn", 1000),
+        ("float8_e8m0fnu", -1),
+        ("float4_e2m1fn", 7),
+    ],
+)
+def test_a_new_number_that_does_not_fit_is_refused_and_a_stored_one_is_read(dtype: str, value: Any) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        parse_new_item(value, parse_dtype(dtype))
+
+    assert parse_fill_value(value, parse_dtype(dtype)) is not None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("<f4", 3.4028235e38),
+        ("<f4", "Infinity"),
+        ("<f4", math.inf),
+        ("<f4", "NaN"),
+        ("<f4", 1e-300),
+        ("<f2", 65519),
+        ("<c8", ["-Infinity", 1]),
+        ("<c8", base64.b64encode(np.array(complex(0, math.inf), "<c8").tobytes()).decode()),
+        ("float8_e4m3fn", "NaN"),
+        ("float4_e2m1fn", 6),
+        ("<i4", 5),
+        ("<M8[s]", "NaT"),
+    ],
+)
+def test_any_other_new_value_is_taken_as_if_it_were_stored(dtype: str, value: Any) -> None:
+    new, stored = parse_new_item(value, parse_dtype(dtype)), parse_fill_value(value, parse_dtype(dtype))
+
+    assert new is not None
+    assert stored is not None
+    assert new.tobytes() == stored.tobytes()

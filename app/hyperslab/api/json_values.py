@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hyperslab.api.object_values import Codecs, as_object
 from hyperslab.api.text_forms import text_to_bytes, text_to_time
 from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import parse_fill_value
+from hyperslab.engine.fill_value import parse_new_item
 from hyperslab.engine.jsontext import shown
 from hyperslab.errors import BadBody
 
@@ -61,7 +61,7 @@ def _item(value: Any, dtype: DataType, codecs: Codecs) -> NDArray[Any]:
     read = _READERS.get(dtype.numpy.kind)
     try:
         found = None if read is None else read(value, dtype.numpy)
-        found = parse_fill_value(value, dtype) if found is None else found
+        found = parse_new_item(value, dtype) if found is None else found
     except (ValueError, OverflowError) as error:  # the second where numpy counts time in attoseconds
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
     assert found is not None  # only null is
@@ -70,7 +70,7 @@ def _item(value: Any, dtype: DataType, codecs: Codecs) -> NDArray[Any]:
 
 def _object(value: Any, dtype: DataType, codecs: Codecs) -> Any:
     try:
-        item = parse_fill_value(value, dtype, codecs)
+        item = parse_new_item(value, dtype, codecs)
     except ValueError as error:
         raise BadBody(f"not an object of this array: {error}") from error
     return as_object(None if item is None else item[()], codecs)

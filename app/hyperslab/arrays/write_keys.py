@@ -61,8 +61,8 @@ class KeyWriter:
         """Store ``data`` under a key, exactly as it is.
 
         Raises `BadDefinition` (with the member) and `BadBody` where it is not what the key stands for, `BadPath` where
-        it is neither a metadata key nor a chunk key of an array that is there, `NodeExists` where it would make an array
-        of a group or a group of an array.
+        it is neither a metadata key nor a chunk key of an array that is there, `NodeExists` where it would make an
+        array of a group or a group of an array.
         """
         mount, key = self._locate(path)
         prefix, _, name = key.rpartition("/")

@@ -31,6 +31,7 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", 
 _BITS = re.compile(r"0x(?:[0-9a-fA-F]{2})+", re.ASCII)
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NOT_A_TIME = -(2**63)
+_SATURATED: Final = {"float4_e2m1fn": 6.0}
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -46,6 +47,17 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
         item = _kind(dtype.numpy).parse(value, dtype.numpy)
         item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
     item.setflags(write=False)
+    return item
+
+
+def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
+    """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is none in
+    this dtype. What is stored already is read as other libraries read it, where such a number is infinite."""
+    item = parse_fill_value(value, dtype, codecs)
+    if item is not None and not dtype.is_object:
+        for part, found in _numbers(value, item):
+            if not _holds(part, found):
+                raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
     return item
 
 
@@ -189,6 +201,29 @@ def _rounded(number: float, dtype: np.dtype[Any]) -> Item:
         if error and np.isfinite(near) and not near.view(np.uint32) & 1:
             near = np.nextafter(near, np.float32(math.copysign(math.inf, error)))
         return np.array(near).astype(dtype)
+
+
+def _numbers(value: Any, item: Item) -> list[tuple[Any, Item]]:
+    """The numbers in the JSON of a floating or complex item, each with what has become of it."""
+    if item.dtype.kind == "c":
+        parts = value if isinstance(value, list) else [value]  # a text is base64 and spells no number
+        pairs = list(zip(parts, (item.real, item.imag), strict=False))
+    else:
+        pairs = [(value, item)] if _kind(item.dtype) in (_FLOAT, _MINIFLOAT) else []
+    return [(part, found) for part, found in pairs if _spells_finite(part)]
+
+
+def _spells_finite(value: Any) -> bool:
+    if isinstance(value, str):
+        return _DECIMAL.fullmatch(value) is not None
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _holds(value: Any, item: Item) -> bool:
+    """Whether a finite number has stayed finite; dtypes without an infinity turn what is too large into NaN, or into
+    the largest number that they have."""
+    largest = _SATURATED.get(item.dtype.name, math.inf)
+    return math.isfinite(float(item)) and abs(_float(value)) <= largest
 
 
 def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:

@@ -20,7 +20,7 @@ from hyperslab.engine.chunk_layout import (
 from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks, guess_chunks
 from hyperslab.engine.codecs import plain_config
 from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, same_object
+from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, parse_new_item, same_object
 from hyperslab.engine.jsontext import shown
 from hyperslab.engine.members import (
     integral,
@@ -225,7 +225,7 @@ def _default_fill(metadata: ArrayMetadata) -> Any:
 
 def _spelled_fill(metadata: ArrayMetadata, value: Any) -> Any:
     """The fill value as it is written; refused where another library would read something else."""
-    spelled = format_fill_value(parse_fill_value(value, metadata.dtype, metadata.codecs), metadata.dtype)
+    spelled = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
     parts = spelled if isinstance(spelled, list) else [spelled]
     if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has no spelling for a NaN with a payload that other libraries read")
