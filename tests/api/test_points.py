@@ -105,6 +105,8 @@ def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
         (b'{"coordinates": [[0, 0, 0.5]]}', "application/json", 400, "bad-body"),
         (b'{"coordinates": [[0, 0, "a"]]}', "application/json", 400, "bad-body"),
         (b'{"coordinates": [[0, 0, 99999999999999999999999]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[0, 0, 0], [true, 0, 0]]}', "application/json", 400, "bad-body"),
+        (b'{"coordinates": [[true, false, true]]}', "application/json", 400, "bad-body"),
         (b'{"coordinates": {"a": 1}}', "application/json", 400, "bad-body"),
         (b"0,0,0", "text/csv", 415, "unsupported-media-type"),
     ],

@@ -206,8 +206,12 @@ def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> ND
     if not isinstance(document, dict) or set(document) != set(members):
         found = sorted(document) if isinstance(document, dict) else type(document).__name__
         raise BadBody("the members of the JSON object", list(members), found)
+    coordinates = document["coordinates"]
+    rows = [row for row in coordinates if isinstance(row, list)] if isinstance(coordinates, list) else []
+    if any(bool in map(type, row) for row in rows):  # which numpy would take for 0 and 1
+        raise BadBody("coordinates are integers", "<i8", "|b1")
     try:
-        return np.array(document["coordinates"])
+        return np.array(coordinates)
     except (ValueError, OverflowError) as error:
         raise BadBody(f"the coordinates are no table of integers: {error}") from error
 
