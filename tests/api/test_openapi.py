@@ -138,6 +138,7 @@ EXAMPLES = {
         Example(204, "/v1/tile/data/a_files/0/5_5.png?empty=204"),
         Example(404, "/v1/tile/data/a_files/0/5_5.png"),
     ],
+    "get /v1/tile/iiif/{path}": [Example(303, "/v1/tile/iiif/data/a"), Example(404, "/v1/tile/iiif/data/none")],
     "get /v1/tile/iiif/{path}/info.json": [Example(200, "/v1/tile/iiif/data/a/info.json")],
     "get /v1/tile/iiif/{path}/{region}/{size}/{rotation}/{quality}.{format}": [
         Example(200, "/v1/tile/iiif/data/a/full/max/0/default.png"),

@@ -120,6 +120,8 @@ def test_images_can_be_turned_and_mirrored(server: Running) -> None:
     ("target", "status"),
     [
         ("full/500,/0/default.png", 400),
+        ("full/pct:0/0/default.png", 400),
+        ("full/pct:0.0/0/default.png", 400),
         ("full/max/45/default.png", 400),
         ("full/max/0/best.png", 400),
         ("full/max/0/default.tif", 400),
@@ -132,6 +134,17 @@ def test_what_the_service_does_not_do_is_refused(server: Running, target: str, s
 
     assert answer.status == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("tail", ["", "/", "?c=0"])
+def test_the_base_of_an_iiif_image_leads_to_its_description(server: Running, tail: str) -> None:
+    answer = request(server.url, f"/v1/tile/iiif/data/a{tail}")
+
+    query = tail.removeprefix("/")
+    assert answer.status == 303
+    assert answer.headers["location"] == f"{server.url}/v1/tile/iiif/data/a/info.json{query}"
+    assert request(server.url, answer.headers["location"].removeprefix(server.url)).status == 200
+    assert request(server.url, "/v1/tile/iiif/data/none").status == 404
 
 
 def test_a_store_may_be_called_iiif(tmp_path_factory: pytest.TempPathFactory) -> None:

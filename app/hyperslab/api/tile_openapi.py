@@ -105,6 +105,11 @@ def operations() -> dict[str, Any]:
             "Deep Zoom descriptor", "Its tiles lie at `{path}_files/`.", [*_TILED, _OVERLAP, _FORMAT], _XML
         ),
         "/{path}_files/{level}/{x}_{y}.{format}": _tile("Deep Zoom tile", "Level 0 is one pixel.", deep, _PICTURES),
+        "/iiif/{path}": {
+            "summary": "Lead to the description of an IIIF image",
+            "parameters": list(_TILED),
+            "responses": {"303": openapi.answer("See `info.json`.", headers=("Location",)), **openapi.FAILED},
+        },
         "/iiif/{path}/info.json": describe("IIIF Image API 3", "Level 2.", _TILED, _LINKED),
         "/iiif/{path}/{region}/{size}/{rotation}/{quality}.{format}": describe(
             "IIIF image", "See the IIIF Image API 3.0.", image, _PICTURES, _COST

@@ -139,6 +139,8 @@ def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
         return max(1, int(width * scale)), max(1, int(height * scale))
     if match := _SHARE.fullmatch(text):
         share = float(match[1]) / 100
+        if not share:
+            raise BadParameter("size", text, "at least one pixel")
         return max(1, round(width * share)), max(1, round(height * share))
     match = _SIZE.fullmatch(text)
     if match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):

@@ -119,4 +119,5 @@ _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
 _IIIF_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
     (re.compile(r"iiif/(?P<path>.+)/info\.json"), iiif.get_info),
     (re.compile(rf"iiif/(?P<path>.+)/{_IMAGE}"), iiif.get_image),
+    (re.compile(r"iiif/(?P<path>.+)"), iiif.get_base),
 )
