@@ -10,9 +10,10 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
-from tests.api.support import Running, request, running
+from tests.api.support import Running, request, running, write_array
 
 ORIGIN = {"Origin": "https://viewer.example"}
 VARYING = {"date", "server-timing", "array-chunks"}
@@ -262,6 +263,24 @@ def test_12_links_hold_where_the_address_has_no_slash_at_its_end(example: Runnin
     page = request(example.url, "/zarr/data/group").body.decode()
 
     assert '<base href="/zarr/data/group/">' in page
+
+
+def test_12_an_index_says_that_it_depends_on_what_is_accepted(example: Running) -> None:
+    """A cache must not give it to those who want no HTML, and are told 404."""
+    listed = request(example.url, "/zarr/data/")
+    refused = request(example.url, "/zarr/data/", headers={"Accept": "application/json"})
+
+    assert (listed.status, listed.headers["vary"]) == (200, "Accept")
+    assert (refused.status, refused.headers["cache-control"]) == (404, "no-store")
+    assert "vary" not in request(example.url, "/zarr/data/cube/.zarray").headers
+
+
+def test_12_a_node_that_is_named_like_a_chunk_has_an_index_behind_a_slash_only(tmp_path: Path) -> None:
+    """A missing chunk is asked for far more often, and costs no listing."""
+    write_array(tmp_path, "0", np.zeros((2, 2), "|u1"), (1, 1))
+    with running(tmp_path) as found:
+        assert request(found.url, "/zarr/data/0").status == 404
+        assert request(found.url, "/zarr/data/0/").status == 200
 
 
 def test_12_the_stores_are_an_index_too(example: Running) -> None:

@@ -35,7 +35,8 @@ def endpoint(context: Context) -> Endpoint:
     operation = openapi.operation(
         "Read a key of a store",
         "Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) "
-        "are made on the fly; the path of a group answers with an HTML index. The query is not looked at.",
+        "are made on the fly; the path of a node answers with an HTML index where that is accepted (one that ends like "
+        "a chunk's key only with a slash behind it). The query is not looked at.",
         [openapi.PATH],
         openapi.STORED,
     )
@@ -75,7 +76,8 @@ async def _index_reply(context: Context, request: Request, path: str) -> Reply:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{PREFIX}/{quote(path)}/")
     etag = f'"{hashlib.blake2b(page, digest_size=12).hexdigest()}"'
-    return Representation(context, etag, f"{HTML}; charset=utf-8", Bytes(page), always=caching(None, context.options))
+    always = caching(None, context.options, negotiated=True)
+    return Representation(context, etag, f"{HTML}; charset=utf-8", Bytes(page), always=always)
 
 
 def _page(index: Index, base: str | None) -> bytes:
