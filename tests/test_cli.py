@@ -129,6 +129,9 @@ def test_writable_is_said_of_the_stores_that_are_named() -> None:
         (["serve", "/no/such/folder"], 1, "store 'folder'"),
         (["nonsense"], 2, "nonsense"),
         (["get"], 2, "URL"),
+        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "."], 1, "folder"),
+        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", ""], 1, "folder"),
+        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "/"], 1, "folder"),
     ],
 )
 def test_mistakes_are_one_sentence_and_never_a_traceback(

@@ -139,7 +139,8 @@ def get(
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
-    """Download a selection of an array into a file; run it again to resume."""
+    """Download a selection of an array into a file; run it again to resume. A pipe or a device gets the bytes as they
+    come."""
     from hyperslab.client.transfer import download
 
     download(url, output, select=select, field=field, token=token, progress=_progress(quiet))

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +103,94 @@ def test_an_unreadable_note_beside_a_partial_file_is_no_reason_to_fail(url: str,
     download(url, tmp_path / "x.npy", progress=False)
 
     assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
+
+
+@pytest.mark.parametrize("note", ["[]", "5", '{"url": 1}', '{"url": "URL", "etag": 5}'])
+def test_a_note_of_another_form_is_no_reason_to_fail(url: str, tmp_path: Path, note: str) -> None:
+    asked = url.replace("metadata", "slice") + "?format=npy"
+    (tmp_path / "x.npy.part").write_bytes(b"rubbish")
+    (tmp_path / "x.npy.part.json").write_text(note.replace("URL", asked))
+
+    download(url, tmp_path / "x.npy", progress=False)
+
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
+
+
+def test_a_link_stays_and_its_file_is_replaced(url: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x.npy").write_text("old")
+    (tmp_path / "link.npy").symlink_to("there/x.npy")
+    (tmp_path / "new.npy").symlink_to("there/y.npy")
+
+    for name in ("link.npy", "new.npy"):
+        download(url, tmp_path / name, progress=False)
+
+        assert (tmp_path / name).is_symlink()
+        assert np.array_equal(np.load(tmp_path / name), VALUES)
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["x.npy", "y.npy"]
+
+
+@contextmanager
+def reading(pipe: Path) -> Iterator[BytesIO]:
+    """Somebody at the other end of a pipe, and what came out of it by the end."""
+    os.mkfifo(pipe)
+    found = BytesIO()
+    reader = threading.Thread(target=lambda: found.write(pipe.read_bytes()), daemon=True)
+    reader.start()
+    yield found
+    reader.join(timeout=10)
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_a_pipe_gets_the_bytes_and_stays_a_pipe(oracle: Oracle, url: str, tmp_path: Path, through_a_link: bool) -> None:
+    output = pipe = tmp_path / "pipe"
+    if through_a_link:
+        output = tmp_path / "link"
+        output.symlink_to(pipe)
+    oracle.faults.append(Fault(cut_after=1000))  # what breaks within one download is resumed there too
+
+    with reading(pipe) as found:
+        download(url, output, progress=False)
+
+    assert np.array_equal(np.load(BytesIO(found.getvalue())), VALUES)
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {output.name, "pipe"}
+
+
+def test_a_pipe_cannot_start_over(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    def change() -> None:
+        oracle.arrays["store/a"].values += 1
+
+    oracle.faults += [Fault(cut_after=1000), Fault(before=change)]
+
+    with reading(tmp_path / "pipe") as found, pytest.raises(errors.ArrayChanged):
+        download(url, tmp_path / "pipe", progress=False)
+    assert len(found.getvalue()) == 1000
+
+
+def test_a_link_to_an_open_file_leads_to_its_end(url: str, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        file.write(b"before")
+        file.flush()
+
+        download(url, Path(f"/proc/self/fd/{file.fileno()}"), progress=False)
+
+    assert (tmp_path / "log").read_bytes().startswith(b"before\x93NUMPY")
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+@pytest.mark.parametrize("name", ["folder", "link", ".", "", "/"])
+def test_a_folder_is_refused_before_anything_is_asked_for(
+    oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("link").symlink_to("folder")
+
+    with pytest.raises(errors.BadParameter, match="folder"):
+        download(f"{oracle.url}/v1/metadata/store/a", Path(name), progress=False)
+    assert not oracle.calls
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "link"}
 
 
 def test_progress_counts_every_byte_once(oracle: Oracle, url: str, tmp_path: Path) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from hyperslab.client.body import Body, BodyChanged
 from hyperslab.client.progress import Progress, report
 from hyperslab.client.session import Cancel, Request, Session
-from hyperslab.errors import ArrayChanged, RangeNotSatisfiable
+from hyperslab.errors import ArrayChanged, BadParameter, RangeNotSatisfiable
 
 _PIECE = 1 << 20
 _RESTARTS = 5
 
 FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
 """The form that a file holds, by its suffix; npy for any other."""
+
+_OPEN_FILES = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
+"""Folders whose links stand for files that somebody has open: ``/dev/stdout`` and its like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,10 @@ class Partial:
             known = json.loads(self.origin.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return 0, None
-        if known.get("url") != self.url or not self.data.exists():
-            return 0, None
-        return self.data.stat().st_size, known.get("etag")
+        match known:
+            case {"url": self.url, "etag": str(etag)} if self.data.exists():
+                return self.data.stat().st_size, etag
+        return 0, None
 
     def remember(self, etag: str | None) -> None:
         self.origin.write_text(json.dumps({"url": self.url, "etag": etag}), encoding="utf-8")
@@ -55,21 +61,58 @@ class Partial:
         self.origin.unlink(missing_ok=True)
 
 
+def check_output(output: Path) -> None:
+    """Raises `BadParameter` for a folder, which no body can be written into."""
+    if output.is_dir():
+        raise BadParameter(name="output", value=str(output), expected="a file, and this is a folder")
+
+
 def download_file(session: Session, request: Request, output: Path, *, progress: Progress) -> None:
     """GET a body into ``output``; what an earlier attempt left beside it is resumed where the body is still the same.
 
-    Raises `ArrayChanged` where the body changes again and again, and what the server or the transport raised.
+    Behind a link to a file it is the file that is replaced. A device or a pipe is no file that could be: it gets the
+    bytes as they come, and nothing is resumed later. Raises `BadParameter` for a folder, `ArrayChanged` where the body
+    changes again and again or can no longer be continued, and what the server or the transport raised.
     """
-    partial = Partial.of(output, request.url)
+    check_output(output)
+    if _takes_bytes_as_they_come(output):
+        _write_straight(session, request, output, progress)
+        return
+    target = Path(os.path.realpath(output))
+    partial = Partial.of(target, request.url)
     for _ in range(_RESTARTS):
         try:
             _read_rest(session, request, partial, progress)
         except BodyChanged:
             partial.forget()
         else:
-            partial.finish(output)
+            partial.finish(target)
             return
-    raise ArrayChanged(path=request.url, member="values", expected="the same bytes", found="others at every attempt")
+    raise _changed(request, "others at every attempt")
+
+
+def _takes_bytes_as_they_come(output: Path) -> bool:
+    if output.exists() and not output.is_file():
+        return True
+    return output.is_symlink() and bool(_OPEN_FILES.fullmatch(os.path.realpath(output.parent)))
+
+
+def _write_straight(session: Session, request: Request, output: Path, progress: Progress) -> None:
+    mode = "ab" if output.is_file() else "wb"  # behind what stdout has got already, where that leads to a file
+    advance = _Advance()
+    body = Body(session, request, check=lambda _: None, cancel=Cancel(), on_bytes=advance)
+    try:
+        remaining = body.open()  # first: where the request is refused, nobody has to wait for a pipe's reader
+        with output.open(mode) as file, report(progress, remaining, output.name) as advance.told:
+            _copy(body, remaining, cast("Callable[[memoryview], int]", file.write))
+    except BodyChanged as error:
+        raise _changed(request, "others") from error
+    finally:
+        body.close()
+
+
+def _changed(request: Request, found: Any) -> ArrayChanged:
+    return ArrayChanged(path=request.url, member="values", expected="the same bytes", found=found)
 
 
 def _read_rest(session: Session, request: Request, partial: Partial, progress: Progress) -> None:

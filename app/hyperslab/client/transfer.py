@@ -14,7 +14,7 @@ from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.description import facts
-from hyperslab.client.download import FORMATS, download_file
+from hyperslab.client.download import FORMATS, check_output, download_file
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
@@ -32,6 +32,7 @@ def download(
     `BadSelection`, `BadParameter` and what the server raised.
     """
     wire.parse_selection(select)  # before anything is asked for
+    check_output(output)
     address = Address.parse(url)
     in_url = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
     form = FORMATS.get(output.suffix.lower(), "npy")
