@@ -157,7 +157,7 @@ def put(
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
-    """Write a .npy file into a selection of an array."""
+    """Write a .npy file into a selection of an array, named by an option or in the URL."""
     from hyperslab.client.transfer import upload
 
     upload(source, url, select=select, field=field, token=token, progress=_progress(quiet))

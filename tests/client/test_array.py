@@ -121,6 +121,15 @@ def test_an_opened_field_is_an_array_with_the_subarrays_axes(oracle: Oracle) -> 
     assert_same(np.asarray(field), RECORDS["y"])
 
 
+def test_a_field_is_opened_by_the_url_too(oracle: Oracle) -> None:
+    url = oracle.add("store/r", RECORDS, (2, 2)).replace("metadata", "slice")
+
+    assert RemoteArray(f"{url}?field=x&format=raw").field == "x"
+    assert RemoteArray(f"{url}?field=x", field="x").field == "x"
+    with pytest.raises(errors.BadParameter, match=r"\['x', 'y'\]"):
+        RemoteArray(f"{url}?field=x", field="y")
+
+
 def test_an_unknown_field_is_refused_with_those_that_exist(oracle: Oracle) -> None:
     with pytest.raises(errors.FieldUnknown) as caught:
         open_copy(oracle, RECORDS, (2, 2))["w"]

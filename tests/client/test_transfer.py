@@ -233,6 +233,34 @@ def test_a_file_is_uploaded_into_a_selection(oracle: Oracle, url: str, tmp_path:
     assert np.array_equal(oracle.arrays["store/a"].values[4:8], VALUES[4:8])
 
 
+def test_the_url_says_where_a_file_goes(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full(50, 7, "<u2"))
+    oracle.add("store/r", np.zeros(3, [("q", "<i4"), ("p", "<i4")]), (3,))
+    np.save(tmp_path / "q.npy", np.array([5], "<i4"))
+
+    upload(tmp_path / "x.npy", url + "?select=3", progress=False)
+    upload(tmp_path / "x.npy", url + "?select=4", select="4", progress=False)
+    upload(tmp_path / "q.npy", f"{oracle.url}/v1/slice/store/r?field=q&select=1:2", progress=False)
+
+    assert (oracle.arrays["store/a"].values[[3, 4]] == 7).all()
+    assert np.array_equal(np.delete(oracle.arrays["store/a"].values, [3, 4], 0), np.delete(VALUES, [3, 4], 0))
+    assert oracle.arrays["store/r"].values.tolist() == [(0, 0), (5, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("query", "option"), [("?select=3", {"select": "4"}), ("?field=x", {"field": "y"})])
+def test_a_url_and_an_option_that_differ_are_refused(
+    oracle: Oracle, url: str, tmp_path: Path, query: str, option: dict[str, str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.full(50, 7, "<u2"))
+
+    with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+        upload(tmp_path / "x.npy", url + query, progress=False, **option)
+    with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+        download(url + query, tmp_path / "y.npy", progress=False, **option)
+    assert not oracle.calls_of("slice", "PUT")
+    assert not oracle.calls_of("slice")
+
+
 @pytest.mark.parametrize("values", [np.zeros((3, 3), "<u2"), np.full((40, 50), 1.5), np.full((40, 50), -1)])
 def test_a_file_that_does_not_fit_is_named(url: str, tmp_path: Path, values: Any) -> None:
     np.save(tmp_path / "x.npy", values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from hyperslab.errors import BadParameter
 
@@ -61,6 +61,17 @@ class Address:
     def name(self) -> str:
         """The last segment of the path."""
         return self.path.rpartition("/")[2]
+
+
+def with_query(url: str, name: str, given: str | None) -> str | None:
+    """What is ``given``, or else the parameter ``name`` of the URL; None where neither says anything.
+
+    Raises `BadParameter` where they say different things: neither is more likely to be meant.
+    """
+    said = {*parse_qs(urlsplit(url).query).get(name, ()), given} - {None, ""}
+    if len(said) > 1:
+        raise BadParameter(name=name, value=sorted(map(str, said)), expected="one value, in the URL or beside it")
+    return next(iter(said), None)
 
 
 def _node_path(route: str, tail: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.client.address import Address
+from hyperslab.client.address import Address, with_query
 from hyperslab.client.append import append_values
 from hyperslab.client.casting import as_object, as_values
 from hyperslab.client.change import until_undisturbed
@@ -40,7 +40,8 @@ class RemoteArray(RemoteNode):
     """An array of a Hyperslab server, indexed with numpy's rules; each indexing fetches.
 
     ``url`` is any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. ``field`` opens
-    one field of a structured dtype; the dimensions of its subarray follow the array's. Big reads and writes use up to
+    one field of a structured dtype (it may stand in the URL too); the dimensions of its subarray follow the array's.
+    The URL's other parameters, such as ``select``, do not matter here. Big reads and writes use up to
     ``connections`` at once. ``headers`` go with every request (``Authorization``). ``progress`` shows a bar for each
     transfer, or calls a function with the bytes done and in all.
 
@@ -58,7 +59,7 @@ class RemoteArray(RemoteNode):
         progress: Progress = False,
         transport: Transport | None = None,
     ) -> None:
-        address = Address.parse(url)
+        address, field = Address.parse(url), with_query(url, "field", field)
         super().__init__(open_session(connections, headers, transport), address, progress=progress)
         members, etag = read_document(self._session, address)
         self._know(ArrayDocument.parse(members, field=field, etag=etag))

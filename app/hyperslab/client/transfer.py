@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.address import Address
+from hyperslab.client.address import Address, with_query
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.description import facts
 from hyperslab.client.download import FORMATS, check_output, download_file
@@ -28,15 +27,15 @@ def download(
 ) -> None:
     """Download a selection into a file: npy, or raw, csv or json by the file's suffix.
 
-    An interrupted download goes on when it is started again. ``select`` and ``field`` may stand in the URL too. Raises
-    `BadSelection`, `BadParameter` and what the server raised.
+    An interrupted download goes on when it is started again. ``select`` and ``field`` may stand in the URL instead.
+    Raises `BadSelection`, `BadParameter` and what the server raised.
     """
-    wire.parse_selection(select)  # before anything is asked for
+    chosen = with_query(url, "select", select)
+    wire.parse_selection(chosen or "")  # before anything is asked for
     check_output(output)
     address = Address.parse(url)
-    in_url = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
     form = FORMATS.get(output.suffix.lower(), "npy")
-    query = {"select": select or in_url.get("select"), "field": field or in_url.get("field"), "format": form}
+    query = {"select": chosen, "field": with_query(url, "field", field), "format": form}
     session = open_session(1, _authorization(token), None)
     try:
         download_file(session, Request("GET", address.url("slice", **query)), output, progress=progress)
@@ -47,11 +46,12 @@ def download(
 def upload(
     source: Path, url: str, *, select: str = "", field: str | None = None, token: str | None = None, progress: Progress
 ) -> None:
-    """Write an npy file into a selection of an array.
+    """Write an npy file into a selection of an array; ``select`` and ``field`` may stand in the URL instead.
 
-    Raises `BadBody` for a file that cannot be read as npy or does not fit, and what the server raised.
+    Raises `BadSelection`, `BadParameter`, `BadBody` for a file that cannot be read as npy or does not fit, and what the
+    server raised.
     """
-    key = wire.parse_selection(select)
+    key = wire.parse_selection(with_query(url, "select", select) or "")
     values = _load(source)
     with RemoteArray(url, field=field, headers=_authorization(token), progress=progress) as array:
         try:
