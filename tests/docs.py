@@ -211,8 +211,12 @@ Needs numpy, urllib3 and httptools. Nodes can be pickled, used from many threads
 is resumed by `Range` under the tag that it began with; where the array has changed since, the read starts again, and
 after a few times raises `ArrayChanged`.
 
-**Writing.** Values are broadcast as numpy does, cut on chunk edges, and sent in parallel. What would change a value on
-the way raises `TypeError` or `OverflowError` before anything is sent. Several requests are not one transaction.
+**Writing.** Values are broadcast as numpy does, cut on chunk edges, and sent in parallel. Several requests are not one
+transaction. What would become another value on the way is refused before anything is sent, in fields of records and in
+arrays of any length too: values of another kind by `TypeError` (floats for integers, numbers for times), by
+`OverflowError` integers that do not fit, numbers that would become infinite, times that are too far away, and text that
+would be cut. Precision is lost without a word, as in numpy: floats, and integers that become floats, are rounded, and
+times are cut to a coarser unit, `M8[D]` to whole days.
 
 **Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
 of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a

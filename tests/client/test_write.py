@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from hyperslab.client.casting import as_values
 from tests.client.oracle_server import Fault, Oracle
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+RECORD = [["x", "<i4"], ["s", "|S3"], ["y", "<f4", [2]]]
 
 
 def make(oracle: Oracle, values: Array, chunks: tuple[int, ...], **members: Any) -> RemoteArray:
@@ -171,14 +174,55 @@ def test_values_of_another_shape_are_refused_before_anything_is_sent(oracle: Ora
         ("|b1", 2, OverflowError),
         ("<i4", "7", TypeError),
         ("<M8[s]", 5.0, TypeError),
+        ("<i4", [1, 2.0, 3], TypeError),
+        ("<i4", [1, None, 3], TypeError),
+        ("<i4", np.zeros(0), TypeError),
+        ("<u8", [2**64, 0, 1], OverflowError),
+        ("<i4", 2**70, OverflowError),
+        ("<f8", 10**400, OverflowError),
+        ("<f4", [1, 2.5, 1e300], OverflowError),
+        ("<f2", 70000, OverflowError),
+        ("<c8", complex(0, -1e300), OverflowError),
+        ("bfloat16", 1e300, OverflowError),
+        ("int4", 1.7, TypeError),
+        ("<U3", "abcdef", OverflowError),
+        ("<U3", 12345, OverflowError),
+        ("|S3", b"abcdef", OverflowError),
+        ("|V3", np.void(b"abcd"), OverflowError),
+        ("<M8[ns]", np.datetime64(10**15, "s"), OverflowError),
+        (RECORD, (1.7, b"a", [1, 2]), TypeError),
+        (RECORD, (1, b"abcd", [1, 2]), OverflowError),
+        (RECORD, [(1, b"a", [1, 2]), (2**40, b"a", [1, 2])], OverflowError),
+        (RECORD, np.zeros(3, [("x", "<f8"), ("s", "S3"), ("y", "<f4", (2,))]), TypeError),
+        (RECORD, np.zeros(3, [("x", "<i4"), ("s", "S3"), ("y", "<f4", (1,))]), TypeError),
+        (RECORD, np.zeros(3), TypeError),
     ],
 )
-def test_values_that_would_change_are_refused(oracle: Oracle, dtype: str, value: Any, error: type[Exception]) -> None:
-    array = make(oracle, np.zeros(3, dtype), (2,))
+def test_values_that_would_change_are_refused(oracle: Oracle, dtype: Any, value: Any, error: type[Exception]) -> None:
+    array = make(oracle, np.zeros(3, wire.dtype_from_json(dtype)), (2,))
 
     with pytest.raises(error):
         array[...] = value
+    with pytest.raises(error):
+        array.append(value)
     assert not oracle.calls_of("slice", "PUT")
+    assert not oracle.calls_of("append", "POST")
+
+
+@pytest.mark.parametrize("items", [[[1.7, 2]], [["5"]], [[1], [2**40]], [np.array([1.5])]])
+def test_arrays_of_any_length_have_the_same_rules(oracle: Oracle, items: list[Any]) -> None:
+    empty = np.empty(3, object)
+    empty[:] = [np.zeros(0, "<i4")] * 3
+    array = make(oracle, empty, (2,), filters=[{"id": "vlen-array", "dtype": "<i4"}])
+    values = np.empty(len(items), object)
+    values[:] = items
+
+    with pytest.raises((TypeError, OverflowError)):
+        array[: len(items)] = values
+    with pytest.raises((TypeError, OverflowError)):
+        array.append(values)
+    assert not oracle.calls_of("slice", "PUT")
+    assert not oracle.calls_of("append", "POST")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +230,19 @@ def test_values_that_would_change_are_refused(oracle: Oracle, dtype: str, value:
     [
         ("|u1", [0, 255, 7]),
         ("|b1", [0, 1, True]),
-        ("<f4", [1, 2.5, 1e300]),
+        ("<f4", [1, 2.5, 1e30]),
+        ("<f4", [1, np.inf, 0.1]),
+        ("<u8", [2**64 - 1, 0, 1]),
+        ("<f8", [2**70, 0, 1.5]),
+        ("|u1", np.array([1, 2, 3], object)),
+        ("|S3", ["abc", "d", ""]),
+        ("<U3", [b"abc", "d", "äöü"]),
+        ("<M8[s]", [datetime(2020, 1, 1, 5), np.datetime64("2020-01-01"), None]),
+        ("<M8[D]", np.datetime64("2020-01-01T05:06")),
+        ("<m8[s]", np.timedelta64(1500, "ms")),
+        ("<m8[s]", 5),
+        (RECORD, [(1, b"abc", [1, 2]), (2, "ab", [3, 4]), (3, b"", (5, 6))]),
+        (RECORD, np.ones(3, [("a", ">i8"), ("b", "S1"), ("c", ">f8", (2,))])),
         (">i2", np.arange(3, dtype="<u8")),
         ("<M8[ms]", ["2020-01-01", "2021-01-01", "NaT"]),
         ("<c16", [1, 2.0, 3j]),
@@ -194,13 +250,23 @@ def test_values_that_would_change_are_refused(oracle: Oracle, dtype: str, value:
         ("int4", [-8, 7, 0]),
     ],
 )
-def test_values_that_fit_are_converted(oracle: Oracle, dtype: str, value: Any) -> None:
+def test_values_that_fit_are_converted(oracle: Oracle, dtype: Any, value: Any) -> None:
     native = wire.dtype_from_json(dtype)
-    with np.errstate(over="ignore"):
-        make(oracle, np.zeros(3, native), (2,))[...] = value
-        expected = np.asarray(value).astype(native)
+    make(oracle, np.zeros(3, native), (2,))[...] = value
+    expected = np.empty(3, native)
+    expected[...] = np.asarray(value, native)
 
-    assert np.array_equal(stored(oracle), expected, equal_nan=False) or dtype == "<M8[ms]"
+    assert stored(oracle).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["<i4", "|S3", "<M8[s]", "bfloat16", RECORD])
+def test_an_empty_list_is_of_any_dtype(oracle: Oracle, dtype: Any) -> None:
+    array = make(oracle, np.zeros(3, wire.dtype_from_json(dtype)), (2,))
+
+    array[np.zeros(3, bool)] = []
+
+    assert array.append([]) == 3
+    assert not oracle.calls_of("slice", "PUT")
 
 
 def test_int4_has_a_range_of_its_own() -> None:

@@ -25,6 +25,7 @@ from hyperslab.client.indexing import (
     select_vectorised,
 )
 from hyperslab.client.node import RemoteNode, open_session, read_document
+from hyperslab.client.objects import as_stored
 from hyperslab.client.progress import Progress, Report, report
 from hyperslab.client.read import read_selection
 from hyperslab.client.session import Session
@@ -209,7 +210,7 @@ class RemoteArray(RemoteNode):
     def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
         """``self[selection] = value``: broadcast as numpy does, cut on chunk edges, sent over several connections.
 
-        Raises `TypeError` or `OverflowError` for values that would change on the way (see `casting.as_values`).
+        Raises `TypeError` or `OverflowError` for values that would become others on the way, before anything is sent.
         """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
@@ -272,7 +273,7 @@ class RemoteArray(RemoteNode):
         Each request has a key, so that a repeated one stores nothing twice. Data beyond the server's limit for one
         request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
         """
-        offset, shape = append_values(self._source, as_values(data, self.dtype), axis)
+        offset, shape = append_values(self._source, self._held(as_values(data, self.dtype)), axis)
         self._adopt({**self.info, "shape": shape}, None)
         return offset
 
@@ -283,7 +284,10 @@ class RemoteArray(RemoteNode):
 
     def _values(self, selection: Selection, value: Any) -> AnyArray:
         single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
-        return as_object(value) if single else as_values(value, self.dtype)
+        return self._held(as_object(value) if single else as_values(value, self.dtype))
+
+    def _held(self, values: AnyArray) -> AnyArray:
+        return as_stored(values, self.info.get("filters")) if self.dtype.hasobject else values
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
         """The array, of which a field may be opened, and a selection that has one tag."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab import wire
+from hyperslab.client.casting import as_values
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
 
@@ -29,14 +30,18 @@ def decode(body: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> AnyA
     return values.reshape(shape)
 
 
-def encode(values: AnyArray, filters: Filters) -> bytes:
-    """The body that `decode` reads back; lists become arrays where the array's filter wants arrays.
+def as_stored(values: AnyArray, filters: Filters) -> AnyArray:
+    """The same objects, with arrays in place of lists where the array's filter wants arrays; raises as `as_values`."""
+    wanted = [wire.dtype_from_json(codec["dtype"]) for codec in filters or () if codec.get("id") == "vlen-array"]
+    if not wanted:
+        return values
+    found = np.empty(values.size, object)
+    for i, item in enumerate(values.reshape(-1).tolist()):
+        held = isinstance(item, list | tuple | np.ndarray)
+        found[i] = as_values(item, wanted[0]).astype(wanted[0]) if held else item
+    return found.reshape(values.shape)
 
-    Raises `TypeError` and `ValueError` for objects that have no binary form.
-    """
-    items = values.reshape(values.size).tolist()
-    for codec in filters or ():
-        if codec.get("id") == "vlen-array":
-            dtype = wire.dtype_from_json(codec["dtype"])
-            items = [np.asarray(item, dtype) if isinstance(item, list | tuple) else item for item in items]
-    return wire.pack_objects(items)
+
+def encode(values: AnyArray) -> bytes:
+    """The body that `decode` reads back; raises `TypeError` and `ValueError` for objects that have no binary form."""
+    return wire.pack_objects(values.reshape(values.size).tolist())

@@ -155,7 +155,7 @@ def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview,
         wire.ARRAY_DTYPE: document.dtype_text,
     }
     if document.dtype.hasobject:
-        return objects.encode(values, document.members.get("filters")), headers
+        return objects.encode(values), headers
     items = _in_order(values, document.dtype)
     return items.reshape(-1).view(np.uint8).data, headers
 
@@ -200,7 +200,7 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
 def _encode_items(source: Source, items: AnyArray) -> bytes:
     document = source.document
     if document.dtype.hasobject:
-        return objects.encode(items, document.members.get("filters"))
+        return objects.encode(items)
     return encode_npy(_in_order(items, document.dtype))
 
 
