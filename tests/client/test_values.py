@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from hyperslab import errors, wire
 from hyperslab.client import objects
-from hyperslab.client.definition import format_fill_value
+from hyperslab.client.definition import define_array, format_fill_value
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.fill_value import parse_fill_value
 
@@ -76,6 +78,43 @@ def test_extension_numbers_and_records_have_fill_values() -> None:
 )
 def test_fill_values_of_new_arrays_become_json(value: Any, expected: Any) -> None:
     assert format_fill_value(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("<M8[s]", np.datetime64("2020-01-01")),
+        (">M8[D]", date(2020, 1, 1)),
+        ("<M8[ms]", np.datetime64("NaT")),
+        ("<m8[ms]", np.timedelta64(2, "s")),
+        ("<m8[ms]", timedelta(seconds=2)),
+        (STRUCTURED, np.array((1, b"ab"), [("x", ">i4"), ("y", "|S2")])[()]),
+        (STRUCTURED, (1, b"ab")),
+        (wire.dtype_from_json([["a", "<i2"], ["", "|V2"], ["b", ">f4"]]), (1, 2.5)),
+        ("<f4", np.float64(0.1)),
+        ("<f8", np.longdouble(1.5)),
+        ("<i2", np.float64(3)),
+        ("<i2", np.array([3])),
+        ("|S3", np.bytes_(b"ab")),
+        ("<c8", np.complex128(1 + 2j)),
+    ],
+)
+def test_fill_values_of_numpy_become_those_of_the_array(dtype: Any, value: Any) -> None:
+    defined = define_array(None, 3, dtype, {"fill_value": value})
+
+    stored = json.loads(json.dumps(defined["fill_value"]))
+    expected = np.zeros((), dtype)
+    expected[...] = value
+    assert np.asarray(parse_fill_value(stored, np.dtype(dtype))).astype(dtype).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("<i4", np.float64(1.5)), ("<i4", np.int64(2**40)), ("|S3", np.bytes_(b"abcd")), (STRUCTURED, (1.5, b"ab"))],
+)
+def test_fill_values_of_numpy_that_the_array_cannot_hold_are_refused(dtype: Any, value: Any) -> None:
+    with pytest.raises((TypeError, OverflowError), match="fit"):
+        define_array(None, 3, dtype, {"fill_value": value})
 
 
 OBJECTS = ["a", "ü\ud800", "", b"\x00\xff", None, True, -1, 2**70, 1.5, [1, ["x", {"k": b"v"}]], {}, {1: None}]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.casting import is_extension
+from hyperslab.client.casting import as_values, is_extension
 from hyperslab.client.indexing import AnyArray
 
 
@@ -18,18 +19,36 @@ def define_array(
 ) -> dict[str, Any]:
     """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
 
-    Numbers of numpy among ``members`` become JSON. Raises `ValueError` where there is no shape or no dtype.
+    Numbers of numpy among ``members`` become JSON, a fill value after it has become one of the array's dtype. Raises
+    `ValueError` where there is no shape or no dtype, and `TypeError` or `OverflowError` for a fill value that the dtype
+    cannot hold.
     """
     if values is not None:
         shape = values.shape if shape is None else shape
         dtype = values.dtype if dtype is None else dtype
     if shape is None or dtype is None:
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
-    found = {name: _plain(value) for name, value in members.items()}
     lengths = [shape] if isinstance(shape, int | np.integer) else list(shape)
-    if "fill_value" in found:
-        found["fill_value"] = format_fill_value(members["fill_value"])
-    return {"kind": "array", "shape": [int(n) for n in lengths], "dtype": _dtype_json(dtype), **found}
+    stored = _dtype_json(dtype)
+    found = {name: _plain(value) for name, value in members.items() if name != "fill_value"}
+    if "fill_value" in members:
+        found["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
+    return {"kind": "array", "shape": [int(n) for n in lengths], "dtype": stored, **found}
+
+
+def _as_item(value: Any, stored: Any) -> Any:
+    """``value`` as an item of the dtype, where its bytes would else be taken for those of another."""
+    if isinstance(value, str) or not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta):
+        return value  # is JSON, or becomes JSON, whatever the dtype
+    dtype = wire.dtype_from_json(stored)
+    if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None):
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.reshape(())[()]  # raises where it is more than one value
+    whole = isinstance(value, np.floating) and value.is_integer() and dtype.kind in "iu"
+    item = np.zeros((), dtype)  # between the fields of records there are zeros
+    item[...] = as_values(int(value) if whole else value, dtype)
+    return item[()]
 
 
 def format_fill_value(value: Any) -> Any:
