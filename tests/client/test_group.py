@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
-from tests.client.oracle_server import Oracle
+from tests.client.oracle_server import Answer, Fault, Oracle
 
 PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
 
@@ -47,6 +48,42 @@ def test_a_missing_node_is_a_key_error(group: RemoteGroup) -> None:
         group["none"]
 
     assert isinstance(caught.value.__cause__, errors.NodeNotFound)
+
+
+NO_NAMES = ["", "/", "\\", "..", ".", "a/../b", "deep/..", "\ud800", "x" * 1025, 5, None]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_what_can_be_no_name_is_a_missing_key_and_never_sent(oracle: Oracle, group: RemoteGroup, name: Any) -> None:
+    before = len(oracle.calls)
+
+    assert name not in group
+    with pytest.raises(KeyError):
+        group[name]
+    with pytest.raises(KeyError):
+        group.open_array(name)
+    with pytest.raises(KeyError):
+        del group[name]
+    with pytest.raises(KeyError):
+        group.delete(name, recursive=True)
+    with pytest.raises(errors.BadPath):
+        group.create_array(name, 5, "i4", mode="replace")
+    with pytest.raises(errors.BadPath):
+        group.create_group(name, mode="replace")
+    assert len(oracle.calls) == before
+
+
+def test_a_name_that_the_server_refuses_is_a_missing_key(oracle: Oracle, group: RemoteGroup) -> None:
+    refusal = json.dumps({"code": "bad-path", "path": "a?b", "reason": "no"}).encode()
+    oracle.faults += [Fault(answer=Answer(400, {}, refusal), route="metadata")] * 2
+
+    assert "a\nb" not in group
+    with pytest.raises(KeyError):
+        group["a\nb"]
+
+
+def test_names_are_read_as_the_server_reads_them(group: RemoteGroup) -> None:
+    assert group["/deep//b/"].path == group["deep\\b"].path == "store/deep/b"
 
 
 def test_arrays_and_groups_are_told_apart(group: RemoteGroup) -> None:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from hyperslab.errors import BadParameter
+from hyperslab import wire
+from hyperslab.errors import BadParameter, BadPath
 
 _ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr|view)(?=/|$)", re.ASCII)
 _METADATA_KEYS = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -54,8 +55,11 @@ class Address:
         return f"{self.base}/v1/{route}/{quote(self.path)}{text}"
 
     def child(self, name: str) -> Address:
-        """The address of ``name`` (which may hold slashes) below this group."""
-        return Address(self.base, "/".join(part for part in (self.path, name.strip("/")) if part))
+        """The address of ``name`` (which may hold slashes) below this group.
+
+        Raises `BadPath` for what can be no name: nothing of it may ever stand for the group itself.
+        """
+        return Address(self.base, "/".join([*filter(None, [self.path]), *_segments(name)]))
 
     @property
     def name(self) -> str:
@@ -72,6 +76,25 @@ def with_query(url: str, name: str, given: str | None) -> str | None:
     if len(said) > 1:
         raise BadParameter(name=name, value=sorted(map(str, said)), expected="one value, in the URL or beside it")
     return next(iter(said), None)
+
+
+def _segments(name: str) -> list[str]:
+    """The parts of a name as the server reads them."""
+    if not isinstance(name, str):
+        raise BadPath(path=repr(name), reason="a name is text")
+    shown = ascii(name)[1:-1][:256]
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise BadPath(path=shown, reason="it is not UTF-8") from error
+    if length > wire.LONGEST_KEY:
+        raise BadPath(path=shown, reason=f"it has {length} bytes of UTF-8, the limit is {wire.LONGEST_KEY}")
+    segments = [segment for segment in name.replace("\\", "/").split("/") if segment]
+    if not segments:
+        raise BadPath(path=name, reason="it names nothing below the group")
+    if {".", ".."} & set(segments):
+        raise BadPath(path=name, reason="the segments '.' and '..' are not allowed")
+    return segments
 
 
 def _node_path(route: str, tail: str) -> str:

@@ -18,7 +18,7 @@ from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import Transport
 from hyperslab.client.tree import Tree
-from hyperslab.errors import NodeNotFound, WrongKind
+from hyperslab.errors import BadPath, NodeNotFound, WrongKind
 
 _PAGE = 1000
 
@@ -65,11 +65,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     # --- its children --------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
-        """The node at a path below this group; raises `KeyError` where there is none."""
-        address = self._address.child(name)
+        """The node at a path below this group; raises `KeyError` where there is none, or can be none by that name."""
         try:
+            address = self._address.child(name)
             members, etag = read_document(self._session, address)
-        except NodeNotFound as error:
+        except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
         return open_node(self._session, address, members, etag, progress=self._progress)
 
@@ -142,7 +142,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
         ``members`` are those of the node document: ``chunks``, ``compressor``, ``filters``, ``fill_value``, ``order``,
         ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. Raises
-        `NodeExists`, and `BadDefinition` with the member that is wrong.
+        `NodeExists`, `BadPath` for what can be no name, and `BadDefinition` with the member that is wrong.
         """
         values = None if data is None else np.asarray(data)
         definition = define_array(values, shape, dtype, members)
@@ -157,7 +157,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def create_group(
         self, name: str, *, attributes: Mapping[str, Any] | None = None, mode: Mode = "create"
     ) -> RemoteGroup:
-        """A new group at a path below this one, see `create_array` for ``mode``; raises `NodeExists`."""
+        """A new group at a path below this one, see `create_array` for ``mode``; raises `NodeExists` and `BadPath`."""
         definition = {"kind": "group", **({} if attributes is None else {"attributes": attributes})}
         address, document, _ = self._create(name, definition, mode)
         return RemoteGroup.from_parts(self._session, address, document, progress=self._progress)
@@ -165,13 +165,12 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def delete(self, name: str, *, recursive: bool = False) -> None:
         """Delete the node at a path below this group; a group with children only where ``recursive``.
 
-        Raises `KeyError` where there is none.
+        Raises `KeyError` where there is none: a group is deleted through one above it, and ``""`` names none.
         """
-        address = self._address.child(name)
-        url = address.url("metadata", recursive="true" if recursive else None)
         try:
+            url = self._address.child(name).url("metadata", recursive="true" if recursive else None)
             self._session.open(Request("DELETE", url)).close()
-        except NodeNotFound as error:
+        except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
 
     def __delitem__(self, name: str) -> None:

@@ -2,6 +2,8 @@
 
 A key is UTF-8 segments joined by ``/``; a prefix is ``""`` or a key with a ``/`` at its end. What a client names goes
 through `normalise_path` once, after percent-decoding, and is safe to join to any root from then on.
+
+A segment has no limit of its own here, because object stores have none; a disk's (255 bytes) is `storage.local`'s.
 """
 
 from __future__ import annotations
@@ -10,12 +12,7 @@ import re
 from typing import Final
 
 from hyperslab.errors import BadPath
-
-LONGEST_KEY: Final = 1024
-"""Bytes of UTF-8 that a key may have: the limit of S3 and of GCS.
-
-A segment has no limit of its own here, because object stores have none; a disk's (255 bytes) is `storage.local`'s.
-"""
+from hyperslab.wire import LONGEST_KEY
 
 HIDDEN: Final = ".hyperslab"
 """What begins the names that belong to the service itself: ``.hyperslab`` and ``.hyperslab.<anything>``."""

@@ -34,6 +34,7 @@ from hyperslab.wire.headers import (
     RAW,
     SERVER_TIMING,
 )
+from hyperslab.wire.names import LONGEST_KEY
 from hyperslab.wire.objects import Packer, pack_objects, unpack_objects
 from hyperslab.wire.selections import SelectionItem, format_selection, parse_selection
 
@@ -47,6 +48,7 @@ __all__ = [
     "HTML",
     "IDEMPOTENCY_KEY",
     "JSON",
+    "LONGEST_KEY",
     "MERGE_PATCH",
     "NPY",
     "OBJECTS",
