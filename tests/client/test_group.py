@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
+from hyperslab.client.definition import define_array
 from tests.client.oracle_server import Answer, Fault, Oracle
 
 PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
@@ -173,6 +174,75 @@ def test_a_codec_object_gives_its_configuration(oracle: Oracle, group: RemoteGro
 
     assert oracle.arrays["store/new"].members["compressor"] == {"id": "zstd", "level": 3}
     assert oracle.arrays["store/new"].members["filters"] == [{"id": "zstd", "level": 3}]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ([("x", "f4")], [["x", "<f4"]]),
+        ([("s", "S3"), ("x", float)], [["s", "|S3"], ["x", "<f8"]]),
+        ([("x", "<f4", 2)], [["x", "<f4", [2]]]),
+        ([("x", "3f4"), ("n", [("a", ">i2", (1, 2))])], [["x", "<f4", [3]], ["n", [["a", ">i2", [1, 2]]]]]),
+        ([("x", "int4"), ("y", "bfloat16", (2,))], [["x", "int4"], ["y", "bfloat16", [2]]]),
+        ([["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]], [["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]]),
+        ("float8_e5m2", "float8_e5m2"),
+    ],
+)
+def test_records_are_spelled_as_numpy_does_or_as_zarr_does(spelled: Any, expected: Any) -> None:
+    assert define_array(None, 5, spelled, {})["dtype"] == expected
+
+
+@pytest.mark.parametrize("shape", [7, np.int64(7), (np.int64(7),), [7], np.array([7]), np.array(7), range(7, 8)])
+def test_a_shape_is_made_of_any_integers(oracle: Oracle, group: RemoteGroup, shape: Any) -> None:
+    array = group.create_array("new", shape, "i4")
+    assert array.shape == (7,)
+
+    array.resize(shape)
+
+    (call,) = oracle.calls_of("metadata", "PATCH")
+    assert call.body == b'{"shape": [7]}'
+
+
+@pytest.mark.parametrize("shape", [3.7, (3.7,), "7", "12", b"12", ("7",), (np.float64(3),), {"a": 1}.values])
+def test_a_shape_that_is_not_made_of_integers_is_refused(oracle: Oracle, group: RemoteGroup, shape: Any) -> None:
+    array = group.create_array("new", 5, "i4")
+
+    with pytest.raises(TypeError):
+        array.resize(shape)
+    with pytest.raises(TypeError):
+        group.create_array("other", shape, "i4")
+    with pytest.raises(TypeError):
+        group.create_array("other", (None,), "i4")  # type: ignore[arg-type]
+    assert not oracle.calls_of("metadata", "PATCH")
+    assert len(oracle.calls_of("metadata", "PUT")) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "error"),
+    [
+        ({"data": np.zeros((2, 3)), "shape": (3, 2)}, ValueError),
+        ({"data": [1.5], "dtype": "i4"}, TypeError),
+        ({"data": np.array([300]), "dtype": "u1"}, OverflowError),
+        ({"data": ["abcd"], "dtype": "U3"}, OverflowError),
+        ({"data": np.fromiter([[1.5]], object), "filters": [{"id": "vlen-array", "dtype": "<i4"}]}, TypeError),
+        ({"data": np.array([{1, 2}], object), "filters": [{"id": "msgpack2"}]}, TypeError),
+    ],
+)
+def test_data_that_do_not_fit_replace_nothing(
+    oracle: Oracle, group: RemoteGroup, members: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        group.create_array("a", mode="replace", **members)
+    assert not oracle.calls_of("metadata", "PUT")
+    assert np.array_equal(oracle.arrays["store/a"].values, PLANE)
+
+
+def test_data_are_read_as_the_dtype_that_is_asked_for(oracle: Oracle, group: RemoteGroup) -> None:
+    group.create_array("new", data=[2**64 - 1, 0], dtype="u8")
+    records = group.create_array("records", data=[(1, b"a"), (2, b"b")], dtype=[("x", "i4"), ("s", "S1")])
+
+    assert oracle.arrays["store/new"].values.tolist() == [2**64 - 1, 0]
+    assert records[...].tolist() == [(1, b"a"), (2, b"b")]
 
 
 def test_an_array_without_shape_or_dtype_is_refused(group: RemoteGroup) -> None:

@@ -29,6 +29,7 @@ from hyperslab.client.objects import as_stored
 from hyperslab.client.progress import Progress, Report, report
 from hyperslab.client.read import read_selection
 from hyperslab.client.session import Session
+from hyperslab.client.shapes import read_lengths
 from hyperslab.client.source import Source
 from hyperslab.client.transport import Transport
 from hyperslab.client.write import read_tag, write_selection, write_tagged
@@ -254,12 +255,13 @@ class RemoteArray(RemoteNode):
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
     ) -> None:
-        """Give the array another shape; None keeps the length of an axis. All fields have the same.
+        """Give the array another shape; None keeps the length of an axis, an integer alone is for an array of one axis.
 
-        New cells read as fill, cells that are cut off are gone for good. Raises `BadDefinition` where an axis would
-        shrink though ``expand_only``, or grow though ``shrink_only``.
+        All fields have the same shape. New cells read as fill, cells that are cut off are gone for good. Raises
+        `BadDefinition` where an axis would shrink though ``expand_only``, or grow though ``shrink_only``, and
+        `TypeError` for lengths that are no integers.
         """
-        lengths = [shape] if isinstance(shape, int) else [None if n is None else int(n) for n in shape]
+        lengths = read_lengths(shape)
         inner = self._document.item_shape
         if inner and len(lengths) == self.ndim:
             if any(given not in (None, size) for given, size in zip(lengths[-len(inner) :], inner, strict=True)):

@@ -47,6 +47,17 @@ def as_object(value: Any) -> AnyArray:
     return single.reshape(())
 
 
+def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+    """``values`` for all cells of ``shape``, as numpy assigns them; raises `ValueError` where they do not fit."""
+    surplus = max(0, values.ndim - len(shape))
+    if all(length == 1 for length in values.shape[:surplus]):
+        try:
+            return np.broadcast_to(values.reshape(values.shape[surplus:]), shape)
+        except ValueError:
+            pass  # said better below
+    raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
+
+
 def is_extension(dtype: DType) -> bool:
     """Whether it is one of ml_dtypes' numbers, which to numpy are void."""
     return dtype.kind == "V" and dtype.type is not np.void

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.casting import as_values, is_extension
+from hyperslab.client.casting import as_values, broadcast, is_extension
 from hyperslab.client.indexing import AnyArray
+from hyperslab.client.objects import as_stored, encode
+from hyperslab.client.shapes import read_shape
 
 
 def define_array(
-    values: AnyArray | None, shape: int | tuple[int, ...] | None, dtype: Any, members: Mapping[str, Any]
+    values: AnyArray | None, shape: int | Sequence[int] | None, dtype: Any, members: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
 
@@ -28,12 +30,26 @@ def define_array(
         dtype = values.dtype if dtype is None else dtype
     if shape is None or dtype is None:
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
-    lengths = [shape] if isinstance(shape, int | np.integer) else list(shape)
     stored = _dtype_json(dtype)
     found = {name: _plain(value) for name, value in members.items() if name != "fill_value"}
     if "fill_value" in members:
         found["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
-    return {"kind": "array", "shape": [int(n) for n in lengths], "dtype": stored, **found}
+    return {"kind": "array", "shape": read_shape(shape), "dtype": stored, **found}
+
+
+def read_data(data: Any, dtype: Any) -> AnyArray:
+    """What a new array is to hold, as values of its ``dtype`` where that is given; raises as `as_values`."""
+    if dtype is None:
+        return np.asarray(data)
+    return as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
+
+
+def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
+    """Raises `TypeError`, `OverflowError` or `ValueError` where an array so defined could not take ``values``."""
+    dtype = wire.dtype_from_json(definition["dtype"])
+    broadcast(as_values(values, dtype), tuple(definition["shape"]))
+    if dtype.hasobject:
+        encode(as_stored(values, definition.get("filters")))
 
 
 def _as_item(value: Any, stored: Any) -> Any:
@@ -76,13 +92,25 @@ def _format_float(value: float) -> float | str:
 
 
 def _dtype_json(dtype: Any) -> Any:
-    """The Zarr v2 spelling: numpy's dtypes and their names are translated, what is JSON already stays."""
-    if isinstance(dtype, list) or (isinstance(dtype, str) and dtype in _ZARR_NAMES):
+    """The Zarr v2 spelling: numpy's dtypes and their names are translated, what is Zarr's JSON already stays.
+
+    In a list, numpy's fields are tuples and Zarr's are lists.
+    """
+    if isinstance(dtype, list) and all(isinstance(field, list) for field in dtype):
         return dtype
-    return wire.dtype_to_json(np.dtype(dtype))
+    if isinstance(dtype, str) and wire.is_extension_name(dtype):
+        return dtype
+    return wire.dtype_to_json(_numpy_dtype(dtype))
 
 
-_ZARR_NAMES = frozenset({"int2", "int4", "bfloat16"})
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """numpy's reading, in which fields may have Zarr's names of what numpy lacks."""
+    if isinstance(dtype, str) and wire.is_extension_name(dtype):
+        return wire.dtype_from_json(dtype)
+    if isinstance(dtype, list):
+        dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]
+    found: np.dtype[Any] = np.dtype(dtype)
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
-
-import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
-from hyperslab.client.definition import define_array
+from hyperslab.client.definition import check_data, define_array, read_data
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.progress import Progress
@@ -128,7 +126,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def create_array(
         self,
         name: str,
-        shape: int | tuple[int, ...] | None = None,
+        shape: int | Sequence[int] | None = None,
         dtype: Any = None,
         *,
         data: Any = None,
@@ -137,6 +135,9 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     ) -> RemoteArray:
         """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
 
+        ``dtype`` is anything that numpy takes, or Zarr's JSON. Data that do not fit raise `ValueError`, `TypeError` or
+        `OverflowError` before anything is created or replaced.
+
         ``mode`` says what to do where something is there: ``create`` refuses, ``open`` takes an array that has all
         that is asked for, ``replace`` deletes it first.
 
@@ -144,8 +145,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. Raises
         `NodeExists`, `BadPath` for what can be no name, and `BadDefinition` with the member that is wrong.
         """
-        values = None if data is None else np.asarray(data)
+        values = None if data is None else read_data(data, dtype)
         definition = define_array(values, shape, dtype, members)
+        if values is not None:
+            check_data(values, definition)  # before anything is replaced
         address, document, etag = self._create(name, definition, mode)
         array = RemoteArray.from_parts(
             self._session, address, ArrayDocument.parse(document, etag=etag), progress=self._progress

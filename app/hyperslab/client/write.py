@@ -17,7 +17,7 @@ from hyperslab import wire
 from hyperslab.client import objects
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Box, Cutter, relative, whole_box
-from hyperslab.client.casting import is_extension
+from hyperslab.client.casting import broadcast, is_extension
 from hyperslab.client.definition import format_fill_value
 from hyperslab.client.indexing import AnyArray, Axis, Selection
 from hyperslab.client.npy import encode_npy
@@ -43,7 +43,7 @@ def write_selection(
     server raised.
     """
     axes = _cells(source, selection)
-    spread = _broadcast(values, selection.shape)
+    spread = broadcast(values, selection.shape)
     if 0 in selection.shape:
         return
     if selection.pointwise:
@@ -62,7 +62,7 @@ def write_tagged(source: Source, selection: Selection, values: AnyArray, tag: st
     because the second would be refused on account of the first.
     """
     axes = _cells(source, selection)
-    spread = _broadcast(values, selection.shape)
+    spread = broadcast(values, selection.shape)
     distinct, kept = _without_repeats(axes, selection.layout.to_raw(spread))
     body, headers = encode_values(source, kept)
     url = _single_url(source, distinct)
@@ -95,16 +95,6 @@ def _cells(source: Source, selection: Selection) -> tuple[Axis, ...]:
     if not takes_whole(selection.axes[rank:], source.document.item_shape):
         raise IndexError("the subarrays of a field can only be written whole")
     return selection.axes[:rank]
-
-
-def _broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    surplus = max(0, values.ndim - len(shape))
-    if all(length == 1 for length in values.shape[:surplus]):
-        try:
-            return np.broadcast_to(values.reshape(values.shape[surplus:]), shape)
-        except ValueError:
-            pass  # said better below
-    raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
 
 
 def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_bytes: OnBytes) -> None:

@@ -37,6 +37,11 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
     return np.dtype(text)
 
 
+def is_extension_name(text: str) -> bool:
+    """Whether it is Zarr's name of a dtype that numpy has only with ml_dtypes."""
+    return bool(_EXTENSION.fullmatch(text))
+
+
 def dtype_from_json(value: Any) -> np.dtype[Any]:
     """numpy's dtype for the JSON of a Zarr v2 dtype, for example ``"<u2"`` or ``[["x", "<i4", [2]]]``.
 
