@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import threading
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +11,9 @@ import dask.array
 import numpy as np
 import pytest
 
-from hyperslab import RemoteArray, errors
+from hyperslab import RemoteArray, RemoteGroup, errors
+from hyperslab.client import HTTPTransport, Transport
+from hyperslab.client.over_urllib3 import Urllib3Transport
 from tests.client.oracle_server import Oracle
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -119,6 +123,46 @@ def test_an_opened_field_is_an_array_with_the_subarrays_axes(oracle: Oracle) -> 
     assert (field.shape, field.dtype, field.chunks) == ((6, 5, 2, 3), np.dtype(">f8"), (2, 2, 2, 3))
     assert_same(field[1:3, :, 1], RECORDS["y"][1:3, :, 1])
     assert_same(np.asarray(field), RECORDS["y"])
+
+
+@pytest.mark.parametrize("make", [HTTPTransport, Urllib3Transport])
+def test_closing_one_node_disturbs_no_read_of_another(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Transport]
+) -> None:
+    for limit in ("SMALL", "SMALLEST_BOX"):
+        monkeypatch.setattr(f"hyperslab.client.read.{limit}", 1000)
+    oracle.add("store/a", CUBE, (2, 11, 12))
+    group = RemoteGroup(f"{oracle.url}/v1/metadata/store", transport=make())
+    array, other = group.open_array("a"), group.open_array("a")
+    done = threading.Event()
+
+    def keep_closing() -> None:
+        while not done.is_set():
+            with other:
+                pass
+
+    closer = threading.Thread(target=keep_closing)
+    closer.start()
+    try:
+        for _ in range(30):
+            assert_same(array[...], CUBE)
+    finally:
+        done.set()
+        closer.join()
+    assert len(oracle.calls_of("slice")) > 30  # each read was several
+
+
+def test_closing_a_node_ends_its_threads(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("SMALL", "SMALLEST_BOX"):
+        monkeypatch.setattr(f"hyperslab.client.read.{limit}", 1000)
+    with open_copy(oracle, CUBE, (2, 11, 12)) as array:
+        assert_same(array[...], CUBE)
+        mine = [thread for thread in threading.enumerate() if thread.name.startswith("hyperslab-client")]
+        assert mine
+
+    for thread in mine:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
 
 
 def test_a_field_is_opened_by_the_url_too(oracle: Oracle) -> None:

@@ -119,7 +119,8 @@ class Session:
             for item in waiting:
                 work(item, cancel)
             return
-        futures = [self._executor().submit(_unless_cancelled, work, item, cancel) for item in waiting]
+        threads = self._executor()  # held here, so that nobody's `close` ends it
+        futures = [threads.submit(_unless_cancelled, work, item, cancel) for item in waiting]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:  # also on Ctrl-C: nobody wants the rest any more
@@ -130,11 +131,12 @@ class Session:
             future.result()
 
     def close(self) -> None:
-        """Close idle connections and threads; the session can still be used."""
+        """Close idle connections and threads; the session can still be used, and what is under way goes on.
+
+        An executor's threads end when nobody holds it any more: shutting it down would break the reads of others.
+        """
         self.transport.close()
-        if self._threads is not None:
-            self._threads.shutdown()
-            self._threads = None
+        self._threads = None
 
     def _exchange(self, request: Request) -> Response:
         headers = {**self._headers, **request.headers}
@@ -153,10 +155,11 @@ class Session:
         return asked + random.uniform(0, self.retry.first_wait)  # so that clients do not all come back at once
 
     def _executor(self) -> ThreadPoolExecutor:
-        if self._threads is None or self._pid != os.getpid():  # threads do not survive a fork
-            self._threads = ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client")
+        threads = self._threads
+        if threads is None or self._pid != os.getpid():  # threads do not survive a fork
+            self._threads = threads = ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client")
             self._pid = os.getpid()
-        return self._threads
+        return threads
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.transport, self._headers, self.connections, self.retry)
