@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -87,6 +88,10 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments:
         ("s3://bucket", "bucket"),
         ("https://example.org/x/b.zarr?token=a/b", "b"),
         ("zip:///data/c.zip", "c.zip"),
+        ("zip::/data/c.zip", "c.zip"),
+        ("zip::c.zip", "c.zip"),
+        ("zip://inner/d.zarr::https://example.org/c.zip?key=x", "d"),
+        ("zip://::https://example.org/c.zip?key=x", "c.zip"),
     ],
 )
 def test_a_store_is_named_after_the_end_of_its_url(url: str, name: str) -> None:
@@ -176,6 +181,26 @@ def test_one_request_whose_body_cannot_be_ended_fails(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert 0 < len(done.stdout) < values.nbytes
     assert b"not whole" in done.stderr.splitlines()[-1]
+
+
+def pack(store: Path) -> Path:
+    """The store in an archive beside it."""
+    return Path(shutil.make_archive(str(store), "zip", store))
+
+
+def test_an_archive_is_served(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", f"scans=zip::{pack(store)}", "--get", "/v1/slice/scans/ramp?select=:2&format=json"]) == 0
+    assert json.loads(capfd.readouterr().out) == [0, 1]
+
+
+@pytest.mark.parametrize("prefix", ["", "file://", "zip://"])
+def test_an_archive_that_is_not_named_as_one_is_told_how(
+    store: Path, capsys: pytest.CaptureFixture[str], prefix: str
+) -> None:
+    packed = pack(store)
+
+    assert run(["serve", f"{prefix}{packed}"]) == 1
+    assert f"zip::{packed}" in only_line(capsys.readouterr().err)
 
 
 def test_one_request_that_is_refused_fails(store: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -212,12 +212,21 @@ def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str,
 
 
 def default_name(url: str) -> str:
-    """The last segment of a URL's path without ``.zarr``; raises `Refused` where there is none."""
-    path = url.partition("://")[2] if "://" in url else str(Path(url).absolute())
-    name = path.partition("?")[0].rstrip("/").rpartition("/")[2].removesuffix(".zarr")
-    if not name:
+    """The last segment of a URL's path without ``.zarr``; raises `Refused` where there is none.
+
+    Of a chained URL (``zip://folder::file.zip``) it is that of the first part which has one.
+    """
+    first, *others = url.split("::")
+    parts = [f"{first}://" if others and "://" not in first else first, *others]  # "zip::…" is "zip://::…"
+    name = next(filter(None, map(_last_segment, parts)), None)
+    if name is None:
         raise Refused(f"{url!r} has no last segment to be named after: give it a name, as in NAME={url}")
     return name
+
+
+def _last_segment(url: str) -> str:
+    path = url.partition("://")[2] if "://" in url else str(Path(url).absolute())
+    return path.partition("?")[0].rstrip("/").rpartition("/")[2].removesuffix(".zarr")
 
 
 def _load(config: Path | None, overrides: dict[str, Any]) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -48,7 +49,7 @@ def open_store(config: StoreConfig) -> Store:
         case "" | "file" | "local":
             from hyperslab.storage.local import LocalStore
 
-            return LocalStore(config, local_path(config.url))
+            return LocalStore(config, _folder(local_path(config.url)))
         case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure":
             from hyperslab.storage.objects import ObjectStore
 
@@ -71,6 +72,13 @@ def local_path(url: str) -> str:
     if parts.netloc not in ("", "localhost"):
         raise BadDefinition("url", f"{url!r} names the machine {parts.netloc!r}; a folder is file:///path")
     return unquote(parts.path)
+
+
+def _folder(path: str) -> str:
+    if Path(path).is_file():
+        kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
+        raise BadDefinition("url", f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}")
+    return path
 
 
 def public_url(url: str) -> str:

@@ -35,6 +35,7 @@ from hyperslab.storage.locks import KeyedLocks
 
 WIDTH: Final = 8
 
+_ARCHIVES: Final = frozenset({"zip", "tar", "libarchive"})
 _READ_ONLY: Final = frozenset({"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"})
 _TAGS: Final = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
 _TIMES: Final = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
@@ -294,6 +295,7 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
         reason = redacted(str(error), config.options.values())
         raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
     except Exception as error:
+        _refuse_archive_without_file(config)
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
@@ -302,6 +304,13 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     if hasattr(fs, "dircache"):
         fs.dircache.use_listings_cache = False  # what others write must be seen at once
     return fs, root
+
+
+def _refuse_archive_without_file(config: StoreConfig) -> None:
+    """``zip:///data/x.zip`` is a path in an archive that nothing names."""
+    scheme, found, path = config.url.partition("://")
+    if found and scheme in _ARCHIVES and "::" not in config.url and "fo" not in config.options:
+        raise BadDefinition("url", f"names no archive; what is in a file is {scheme}::{path}")
 
 
 def _arguments(options: Mapping[str, str]) -> dict[str, Any]:
