@@ -9,7 +9,8 @@
     │   ├── DigestMismatch           the body is not what Content-Digest says
     │   ├── ClientStalled            nothing of a body came for too long
     │   ├── NotHttp                  not a request as HTTP/1.1 has them
-    │   └── CodingUnknown            a Transfer-Encoding that cannot be undone
+    │   ├── CodingUnknown            a Transfer-Encoding that cannot be undone
+    │   └── MethodNotAllowed         not a method of this resource
     ├── Impossible                 understood, but this node cannot do it
     │   ├── IndexOutOfRange          an index beyond an axis
     │   ├── TooManyIndices           more indices than axes
@@ -22,7 +23,8 @@
     │   ├── NodeNotFound             no array and no group at this path
     │   ├── ChunkNotFound            in the grid, never written
     │   ├── KeyNotFound              no such key in the store
-    │   └── TileNotFound             outside the picture, or no such level
+    │   ├── TileNotFound             outside the picture, or no such level
+    │   └── RouteNotFound            no path of the service at all
     ├── Conflict
     │   ├── NodeExists               something is there already
     │   ├── AppendConflict           at= is not the current length
@@ -35,7 +37,8 @@
     ├── RangeNotSatisfiable        the byte range lies outside
     ├── Unauthorized               who are you?
     ├── Forbidden
-    │   └── ReadOnly                 this store takes no writes
+    │   ├── ReadOnly                 this store takes no writes
+    │   └── WriteForbidden           this token may not write
     ├── BrokenData                 what the store holds is not Zarr v2
     │   ├── BadMetadata              a document with a wrong member
     │   ├── CodecRefused             a codec that is unknown or not allowed
@@ -187,6 +190,17 @@ class CodingUnknown(BadRequest):
 
 
 @dataclass(eq=False)
+class MethodNotAllowed(BadRequest):
+    code: ClassVar[str] = "method-not-allowed"
+    title: ClassVar[str] = "Not a method of this resource"
+    method: str
+    allowed: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.method}: allowed are {', '.join(self.allowed)}"
+
+
+@dataclass(eq=False)
 class Impossible(HyperslabError):
     code: ClassVar[str] = "impossible"
     title: ClassVar[str] = "Well-formed, but it cannot be done here"
@@ -329,6 +343,18 @@ class TileNotFound(NotFound):
 
     def __str__(self) -> str:
         return f"tile {self.tile} of {self.path!r}: {self.reason}"
+
+
+@dataclass(eq=False)
+class RouteNotFound(NotFound):
+    """Not a path of the service at all; `NodeNotFound` is the answer for what no store has."""
+
+    code: ClassVar[str] = "route-not-found"
+    title: ClassVar[str] = "The service has nothing at this URL"
+    path: str
+
+    def __str__(self) -> str:
+        return f"no route leads to {self.path!r}: see /docs for those that exist"
 
 
 @dataclass(eq=False)
@@ -484,6 +510,14 @@ class ReadOnly(Forbidden):
 
     def __str__(self) -> str:
         return f"the store {self.store!r} is read-only: the operator can make it writable"
+
+
+@dataclass(eq=False)
+class WriteForbidden(Forbidden):
+    """The token may read, and only read."""
+
+    code: ClassVar[str] = "write-forbidden"
+    title: ClassVar[str] = "This token may not write"
 
 
 @dataclass(eq=False)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-import hyperslab.api.app  # noqa: F401 - all errors that the HTTP layer adds
+import hyperslab.api.app
+import hyperslab.asgi
 from hyperslab import errors
-from hyperslab.api.problems import STATUS, MethodNotAllowed, problem, status_of
-from hyperslab.errors import HyperslabError, all_errors, from_facts
+from hyperslab.api.problems import STATUS, problem, status_of
+from hyperslab.errors import HyperslabError, MethodNotAllowed, all_errors, from_facts
 
 OURS = [cls for cls in all_errors() if cls is not HyperslabError]
 
@@ -108,3 +109,10 @@ def test_links_begin_with_the_path_that_a_proxy_has_cut_off() -> None:
     found = json.loads(problem(errors.KeyNotFound("a"), path="/api/zarr/a", root="/api").body)
 
     assert found["type"] == "/api/problems/key-not-found"
+
+
+def test_every_problem_is_a_class_that_the_client_has() -> None:
+    assert hyperslab.asgi  # all of the service is loaded
+    ours = [cls for cls in all_errors() if cls.__module__.startswith("hyperslab.")]
+
+    assert [cls.__qualname__ for cls in ours if cls.__module__ != "hyperslab.errors"] == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
 from hyperslab.client.definition import define_array
 from tests.client.oracle_server import Answer, Fault, Oracle
+from tests.server import running_server
 
 PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
 
@@ -273,6 +275,20 @@ def test_nodes_are_deleted(oracle: Oracle, group: RemoteGroup) -> None:
     assert [call.query.get("recursive") for call in oracle.calls_of("metadata", "DELETE")] == [None, "true"]
     with pytest.raises(KeyError):
         del group["a"]
+
+
+def test_a_readers_token_that_writes_is_forbidden(tmp_path: Path) -> None:
+    store = {"store": {"url": str(tmp_path), "writable": True}}
+    with running_server(store, read_tokens=["r"], write_tokens=["w"]) as server:
+        url = f"{server.url}/v1/metadata/store"
+        RemoteGroup(url, headers={"Authorization": "Bearer w"}).create_array("a", 3, "i4")
+        reader = RemoteGroup(url, headers={"Authorization": "Bearer r"})
+
+        with pytest.raises(errors.WriteForbidden):
+            reader.create_group("b")
+        with pytest.raises(errors.Forbidden):
+            reader.open_array("a").append([1])
+        assert reader.open_array("a")[...].tolist() == [0, 0, 0]
 
 
 def test_attributes_are_written_by_one_patch(oracle: Oracle, group: RemoteGroup) -> None:

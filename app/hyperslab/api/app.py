@@ -29,7 +29,6 @@ from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.openapi import Members
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import Endpoint, Endpoints
@@ -40,7 +39,7 @@ from hyperslab.api.write_threads import WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadParameter
+from hyperslab.errors import BadParameter, MethodNotAllowed, RouteNotFound
 from hyperslab.wire import HTML, JSON
 
 _DESCRIPTION = "Zarr arrays as URLs that can be sliced, tiled, written and resized."

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.params import raw_path
-from hyperslab.errors import Forbidden, Unauthorized
+from hyperslab.errors import Unauthorized, WriteForbidden
 
 _READING: Final = frozenset(("GET", "HEAD"))
 _WRITING: Final = frozenset(("PUT", "PATCH", "DELETE"))
 _OPEN: Final = frozenset((b"/healthz", b"/readyz"))
 _MAY_WRITE = "hyperslab.may_write"
 _IS_READER = "hyperslab.is_reader"
-
-
-class WriteForbidden(Forbidden):
-    """The token may read, and only read."""
-
-    code: ClassVar[str] = "write-forbidden"
-    title: ClassVar[str] = "This token may not write"
 
 
 class Tokens:

@@ -9,36 +9,13 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from hyperslab import errors
-from hyperslab.errors import BadRequest, HyperslabError, NotFound
+from hyperslab.errors import HyperslabError, MethodNotAllowed
 from hyperslab.wire import PROBLEM
 
 log = logging.getLogger("hyperslab.api")
-
-
-@dataclass(eq=False)
-class RouteNotFound(NotFound):
-    """Not a path of the API at all; `NodeNotFound` is the answer for what no store has."""
-
-    code: ClassVar[str] = "route-not-found"
-    title: ClassVar[str] = "The service has nothing at this URL"
-    path: str
-
-    def __str__(self) -> str:
-        return f"no route leads to {self.path!r}: see /docs for those that exist"
-
-
-@dataclass(eq=False)
-class MethodNotAllowed(BadRequest):
-    code: ClassVar[str] = "method-not-allowed"
-    title: ClassVar[str] = "Not a method of this resource"
-    method: str
-    allowed: list[str]
-
-    def __str__(self) -> str:
-        return f"{self.method}: allowed are {', '.join(self.allowed)}"
 
 
 STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(

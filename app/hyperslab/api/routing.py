@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path, split_front
-from hyperslab.api.problems import MethodNotAllowed, RouteNotFound
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.errors import MethodNotAllowed, RouteNotFound
 
 Handler = Callable[[Request], Awaitable[Reply]]
 

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from hyperslab.api import openapi
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
-from hyperslab.api.problems import RouteNotFound, status_of
+from hyperslab.api.problems import status_of
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import HyperslabError, StoreError, all_errors
+from hyperslab.errors import HyperslabError, RouteNotFound, StoreError, all_errors
 from hyperslab.wire import JSON
 
 _READY_SECONDS = 10.0

@@ -12,13 +12,12 @@ from typing import Final
 
 from hyperslab.api import tile_openapi
 from hyperslab.api.context import Context
-from hyperslab.api.problems import RouteNotFound
 from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
 from hyperslab.api.routes import dzi, iiif
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
-from hyperslab.errors import TileNotFound
+from hyperslab.errors import RouteNotFound, TileNotFound
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.legend import legend_png
 from hyperslab.tiles.service import Tiles

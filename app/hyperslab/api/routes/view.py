@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hyperslab.api.problems import RouteNotFound
+from hyperslab.errors import RouteNotFound
 from hyperslab.viewer import assets
 
 CONTENT_SECURITY_POLICY: Final = (
