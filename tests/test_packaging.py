@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hyperslab import __version__
+from hyperslab import __version__, wire
 from hyperslab.settings import load
 from tests.architecture.sources import imports
 from tests.tools import ROOT
@@ -70,6 +70,14 @@ def test_every_library_that_is_imported_is_asked_for() -> None:
     distributions = {by_module[module][0].lower().replace("_", "-") for module in imported}
 
     assert distributions - required_libraries() == BROUGHT_BY_OTHERS
+
+
+def test_a_dtype_that_lacks_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+
+    with pytest.raises(ModuleNotFoundError, match="pip install ml_dtypes") as caught:
+        wire.dtype_from_json([["x", "bfloat16"]])
+    assert caught.value.name == "ml_dtypes"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ def main() -> int:
         module = (error.name or "").partition(".")[0]
         if module == "hyperslab":
             raise
+        if module == "ml_dtypes":  # which values need, and no command
+            print(f"hyperslab: {error}", file=sys.stderr)
+            return 1
         extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1

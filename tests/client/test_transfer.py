@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab import errors
+from hyperslab import RemoteArray, errors, wire
+from hyperslab.__main__ import main
 from hyperslab.client.transfer import describe, download, upload
 from tests.client.oracle_server import Fault, Oracle
 
@@ -283,6 +285,28 @@ def test_an_array_is_described_for_people(url: str) -> None:
 
     for words in ("store/a", "(40, 50)", "uint16", "(10, 10)", "3.9 KiB", '"unit": "mm"', "ü"):
         assert words in text
+
+
+def test_what_needs_a_library_is_described_without_it(
+    oracle: Oracle, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brief = oracle.add("store/b", np.zeros((4, 5), wire.dtype_from_json("bfloat16")), (2, 5), attributes={"unit": "K"})
+    np.save(tmp_path / "x.npy", np.zeros((4, 5)))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+
+    assert describe(f"{oracle.url}/v1/metadata/store").splitlines()[:3] == [
+        "store/",
+        "├── a (40, 50) uint16, 3.9 KiB",
+        "└── b (4, 5) bfloat16",
+    ]
+    for words in ("store/b", "(4, 5)", "bfloat16, whose values need ml_dtypes", '"unit": "K"'):
+        assert words in describe(brief)
+    with pytest.raises(ModuleNotFoundError, match="pip install ml_dtypes"):
+        RemoteArray(brief)
+    assert RemoteArray(url).shape == (40, 50)
+    monkeypatch.setattr("sys.argv", ["hyperslab", "put", brief, str(tmp_path / "x.npy")])
+    assert main() == 1
+    assert "pip install ml_dtypes" in capsys.readouterr().err
 
 
 def test_a_group_is_described_as_a_tree(oracle: Oracle, url: str) -> None:  # noqa: ARG001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,28 @@ def facts(array: RemoteArray) -> dict[str, Any]:
         "url": array.url,
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def facts_without_dtype(members: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """`facts` of an array that cannot be opened, because a library is missing that knows its dtype."""
+    names = members.get("dimension_names")
+    known: Mapping[str, Any] = {
+        "array": members.get("path"),
+        "shape": tuple(members["shape"]),
+        "dimensions": names and ", ".join(name or "?" for name in names),
+        "dtype": f"{dtype_text(members)}, whose values need ml_dtypes",
+        "chunks": tuple(members["chunks"]),
+        "fill value": members.get("fill_value"),
+        "compressor": codec_text(members.get("compressor")),
+        "url": url,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def dtype_text(members: Mapping[str, Any]) -> str:
+    """The dtype as the node document spells it."""
+    dtype = members["dtype"]
+    return dtype if isinstance(dtype, str) else json.dumps(dtype)
 
 
 def size_text(nbytes: int) -> str:

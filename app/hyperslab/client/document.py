@@ -35,7 +35,9 @@ class ArrayDocument:
 
     @classmethod
     def parse(cls, members: Mapping[str, Any], *, field: str | None = None, etag: str | None = None) -> ArrayDocument:
-        """Raises `WrongKind` for a group, `FieldUnknown`, and `BadMetadata` for a member that cannot be understood."""
+        """Raises `WrongKind` for a group, `FieldUnknown`, `BadMetadata` for a member that cannot be understood, and
+        `ModuleNotFoundError` for a dtype of ml_dtypes where that is not installed.
+        """
         path = str(members.get("path", ""))
         if members.get("kind") != "array":
             raise WrongKind(path=path, kind=str(members.get("kind")), wanted="array")

@@ -64,12 +64,16 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
         """The node at a path below this group; raises `KeyError` where there is none, or can be none by that name."""
+        address, members, etag = self._find(name)
+        return open_node(self._session, address, members, etag, progress=self._progress)
+
+    def _find(self, name: str) -> tuple[Address, Mapping[str, Any], str | None]:
+        """Address, node document and ETag of the node at a path below this group; raises `KeyError`."""
         try:
             address = self._address.child(name)
-            members, etag = read_document(self._session, address)
+            return address, *read_document(self._session, address)
         except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
-        return open_node(self._session, address, members, etag, progress=self._progress)
 
     def __iter__(self) -> Iterator[str]:
         """Names of the direct children, fetched page by page."""

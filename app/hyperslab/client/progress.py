@@ -41,7 +41,9 @@ def _bar(total: int, title: str) -> Iterator[Callable[[int], None]]:
     try:
         from tqdm import tqdm
     except ImportError as error:
-        raise ImportError("a progress bar needs tqdm: pip install tqdm, or pass a function as progress=") from error
+        raise ImportError(
+            "a progress bar needs tqdm: pip install 'hyperslab[cli]', or pass a function as progress="
+        ) from error
     lock = threading.Lock()
     with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
 

@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
 from hyperslab.client.array import RemoteArray
-from hyperslab.client.description import facts
+from hyperslab.client.description import facts, facts_without_dtype
 from hyperslab.client.download import FORMATS, check_output, download_file
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
@@ -65,9 +65,14 @@ def describe(url: str, *, token: str | None = None) -> str:
     address = Address.parse(url)
     session = open_session(1, _authorization(token), None)
     try:
-        node = open_node(session, address, *read_document(session, address))
-        lines = [str(node.tree())] if isinstance(node, RemoteGroup) else _array_lines(node)
-        return "\n".join([*lines, *_attribute_lines(node.attrs.asdict())])
+        members, etag = read_document(session, address)
+        try:
+            node = open_node(session, address, members, etag)
+        except ModuleNotFoundError:
+            lines = _fact_lines(facts_without_dtype(members, address.url("metadata")))
+        else:
+            lines = [str(node.tree())] if isinstance(node, RemoteGroup) else _fact_lines(facts(node))
+        return "\n".join([*lines, *_attribute_lines(members.get("attributes") or {})])
     finally:
         session.close()
 
@@ -86,8 +91,7 @@ def _load(source: Path) -> AnyArray:
     return values
 
 
-def _array_lines(array: RemoteArray) -> list[str]:
-    known = facts(array)
+def _fact_lines(known: Mapping[str, Any]) -> list[str]:
     width = max(map(len, known))
     return [f"{name:{width}}  {value}" for name, value in known.items()]
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hyperslab.client.description import size_text
+from hyperslab.client.description import dtype_text, size_text
 from hyperslab.errors import BrokenData
 
 if TYPE_CHECKING:
-    from hyperslab.client.array import RemoteArray
     from hyperslab.client.group import RemoteGroup
 
 
@@ -49,12 +48,17 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
     below = None if level is None else level - 1
     for name, kind in group.children():
         try:
-            yield Tree.of(group.open_group(name), below) if kind == "group" else Tree(_label(group.open_array(name)))
+            yield Tree.of(group.open_group(name), below) if kind == "group" else Tree(_label(group, name))
         except BrokenData as error:
             yield Tree(f"{name}, which is broken: {error}")
         except KeyError:
             continue  # deleted since it was listed
 
 
-def _label(array: RemoteArray) -> str:
+def _label(group: RemoteGroup, name: str) -> str:
+    try:
+        array = group.open_array(name)
+    except ModuleNotFoundError:  # the values need a library, what they are can be told without
+        _, members, _ = group._find(name)
+        return f"{name} {tuple(members['shape'])} {dtype_text(members)}"
     return f"{array.name} {array.shape} {array.dtype}, {size_text(array.nbytes)}"

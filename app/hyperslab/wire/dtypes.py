@@ -98,8 +98,11 @@ def _rebuilt(dtype: np.dtype[Any], change: Callable[[np.dtype[Any]], np.dtype[An
 
 
 def _extension_dtype(name: str) -> np.dtype[Any]:
-    import ml_dtypes  # heavy, and only needed for its own types
-
+    try:
+        import ml_dtypes  # heavy, and only needed for its own types
+    except ModuleNotFoundError as error:
+        message = f"the dtype {name!r} needs ml_dtypes: pip install ml_dtypes, or 'hyperslab[server]', which has it"
+        raise ModuleNotFoundError(message, name="ml_dtypes") from error
     found = getattr(ml_dtypes, name, None)
     if found is None:
         raise ValueError(f"{name!r} is no dtype")
