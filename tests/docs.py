@@ -196,7 +196,8 @@ from hyperslab import RemoteArray, RemoteGroup
 Needs numpy, urllib3 and httptools. Progress bars need tqdm, which `hyperslab[cli]` has beside the commands `info`,
 `get` and `put`; values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which `hyperslab[server]` has.
 
-Nodes can be pickled, used from many threads, and given to `numpy.asarray` and `dask.array.from_array`.
+Nodes can be pickled and copied (without their `progress`), used from many threads, and given to `numpy.asarray` and
+`dask.array.from_array`.
 
 | | | |
 |---|---|---|

@@ -149,6 +149,12 @@ def test_mistakes_are_one_sentence_and_never_a_traceback(
     assert says in shown.err
 
 
+def test_what_is_wrong_is_all_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--port", "99999", "/data/a"]) == 2
+
+    assert only_line(capsys.readouterr().err) == "hyperslab: port: Input should be less than or equal to 65535"
+
+
 def test_writable_without_stores_is_refused_where_the_configuration_has_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

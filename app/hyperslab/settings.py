@@ -316,7 +316,8 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     try:
         return Settings(**values)
     except ValidationError as error:
-        sentences = [_sentence(e["loc"], e) + _origin(e["loc"], from_file, path) for e in error.errors()]
+        own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # on account of the others
+        sentences = [_sentence(e["loc"], e) + _origin(e["loc"], from_file, path) for e in own]
         raise BadSettings("; ".join(sentences)) from error
 
 

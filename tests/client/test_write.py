@@ -85,6 +85,41 @@ def test_of_an_index_that_comes_twice_the_last_value_stays(oracle: Oracle) -> No
     assert np.array_equal(stored(oracle), expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("vindex", ([1, 1, 2], [0, 0, 3]), [7, 8, 9]),
+        ("oindex", ([1, 1, 2], slice(None)), np.arange(12).reshape(3, 4)),
+        ("oindex", ([1, 1, 2], slice(None)), 5),
+        ("oindex", (slice(None), [0, 0]), np.arange(12).reshape(6, 2)),
+    ],
+)
+def test_progress_reaches_its_end_where_an_index_comes_twice(oracle: Oracle, kind: str, key: Any, value: Any) -> None:
+    told: list[tuple[int, int]] = []
+    url = oracle.add("store/a", np.zeros((6, 4), "<i4"), (2, 2))
+    array = RemoteArray(url, progress=lambda done, total: told.append((done, total)))
+
+    getattr(array, kind)[key] = value
+
+    assert told[-1][0] == told[-1][1] > 0
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_progress_of_objects_reaches_its_end(oracle: Oracle) -> None:
+    told: list[tuple[int, int]] = []
+    url = oracle.add("store/a", np.array(["", "", ""], object), (2,), filters=[{"id": "vlen-utf8"}])
+
+    RemoteArray(url, progress=lambda done, total: told.append((done, total)))[1:] = ["ü", "b" * 100]
+
+    assert told[-1] == (16, 16)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3,), 1), ((3,), -2), ((), 0)])
+def test_append_along_an_axis_that_is_not_there_says_so(oracle: Oracle, shape: tuple[int, ...], axis: int) -> None:
+    with pytest.raises(IndexError, match=rf"axis {axis} is out of bounds for array of dimension {len(shape)}"):
+        make(oracle, np.zeros(shape), shape).append([1.0], axis=axis)
+
+
 def test_points_are_written_by_one_request(oracle: Oracle) -> None:
     values = np.zeros((30, 40), "<u4")
     rows, columns = np.array([1, 5, 29, -30]), np.array([0, 39, -1, 7])

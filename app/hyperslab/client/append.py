@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from hyperslab import wire
 from hyperslab.client.indexing import AnyArray
@@ -20,12 +21,13 @@ _LARGEST = 64 << 20
 def append_values(source: Source, values: AnyArray, axis: int) -> tuple[int, list[int]]:
     """Append ``values`` along ``axis``: where they begin, and the array's shape then.
 
-    Raises `ValueError` where the other axes differ, and what the server raised.
+    Raises `ValueError` where the other axes differ, numpy's `AxisError` where there is no such axis, and what the
+    server raised.
     """
     document = source.document
     if document.field is not None:
         raise ValueError(f"whole items are appended, and the field {document.field!r} is opened")
-    axis = range(len(document.shape))[axis]
+    axis = normalize_axis_index(axis, len(document.shape))
     others = [n for i, n in enumerate(document.shape) if i != axis]
     if values.ndim != len(others) + 1 or [n for i, n in enumerate(values.shape) if i != axis] != others:
         raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {document.shape}")

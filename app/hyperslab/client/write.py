@@ -51,7 +51,9 @@ def write_selection(
     elif values.ndim == 0 and source.document.item_shape == ():
         _write_scalar(source, axes, values, on_bytes)
     else:
-        _write_boxes(source, *_without_repeats(axes, selection.layout.to_raw(spread)), on_bytes)
+        distinct, kept = _without_repeats(axes, selection.layout.to_raw(spread))
+        on_bytes((spread.size - kept.size) * source.document.dtype.itemsize)  # what is not sent is done
+        _write_boxes(source, distinct, kept, on_bytes)
 
 
 def write_tagged(source: Source, selection: Selection, values: AnyArray, tag: str) -> str:
@@ -102,13 +104,15 @@ def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_by
     body, media_type = _encode_scalar(value, source)
     headers = {"Content-Type": media_type}
     document = source.document
-    boxes = Cutter(document.grid_chunks, document.item_nbytes, _SCALAR_BOX).cut(whole_box(_distinct(axes)[0]))
+    distinct = whole_box(_distinct(axes)[0])
+    boxes = Cutter(document.grid_chunks, document.item_nbytes, _SCALAR_BOX).cut(distinct)
 
     def put(box: Box, cancel: Cancel) -> None:
         cancel.check()
         _send(source, Request("PUT", source.slice_url(box.text), headers, body))
         on_bytes(prod(box.shape) * document.item_nbytes)
 
+    on_bytes((prod(whole_box(axes).shape) - prod(distinct.shape)) * document.item_nbytes)
     source.session.for_each(put, boxes)
 
 
@@ -133,7 +137,7 @@ def _put_box(source: Source, box: Box, values: AnyArray, cancel: Cancel, on_byte
         for part in source.smaller(box, problem):
             _put_box(source, part, values[relative(part, box)], cancel, on_bytes)
     else:
-        on_bytes(len(body))
+        on_bytes(values.size * source.document.dtype.itemsize)
 
 
 def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview, dict[str, str]]:
@@ -167,6 +171,7 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
     cells = coordinates(axes)
     items = values.reshape(len(cells), *document.item_shape)
     kept = _last_of_each(cells)
+    on_bytes((len(cells) - len(kept)) * document.item_nbytes)
     step = max(1, _POINTS_BYTES // (8 * cells.shape[1] + document.item_nbytes))
     step = min(step, document.limits.get("max_points") or step)
 
