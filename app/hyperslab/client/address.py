@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from hyperslab import wire
 from hyperslab.errors import BadParameter, BadPath
@@ -28,7 +28,7 @@ class Address:
 
         Raises `BadParameter` for what is not the URL of a node.
         """
-        parts = urlsplit(url)
+        parts = _split(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise BadParameter(name="url", value=url, expected="an http or https URL")
         if "@" in parts.netloc:
@@ -72,10 +72,17 @@ def with_query(url: str, name: str, given: str | None) -> str | None:
 
     Raises `BadParameter` where they say different things: neither is more likely to be meant.
     """
-    said = {*parse_qs(urlsplit(url).query).get(name, ()), given} - {None, ""}
+    said = {*parse_qs(_split(url).query).get(name, ()), given} - {None, ""}
     if len(said) > 1:
         raise BadParameter(name=name, value=sorted(map(str, said)), expected="one value, in the URL or beside it")
     return next(iter(said), None)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise BadParameter(name="url", value=url, expected=f"an http or https URL ({error})") from error
 
 
 def _segments(name: str) -> list[str]:
