@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab.errors import BadMetadata, NodeNotFound, WrongKind
+from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, WrongKind
 from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document, info_document, minzoom
 from hyperslab.tiles.service import Tiles
@@ -156,6 +156,67 @@ def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path) -> None:
     assert (second["counts"], second["edges"]) == (counts.tolist(), edges.tolist())
     assert (second["channel"], second["level"]) == (1, "data/a/1")
     assert second["percentiles"]["50"] in (127, 128)
+
+
+def write_damaged_image(folder: Path, damaged: list[str], extra: dict[str, Any] | None = None) -> None:
+    """An image of two levels, of which the coarser is one chunk; ``damaged`` chunks cannot be decoded."""
+    write_image(folder, [ramp(64, 64), ramp(64, 64)[::2, ::2] + 7], "yx", extra, compressors=None)
+    for key in damaged:
+        (folder / key).write_bytes(b"short")
+
+
+def test_a_damaged_chunk_is_left_out_of_the_window_and_named(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", ramp(64, 64), (32, 64), compressors=None)
+    (tmp_path / "a" / "1.0").write_bytes(b"short")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        counted = histogram_document(tiles, "data/a", parse_asked([]))
+
+    assert found["rescale_auto"] == [2, 2045]
+    assert [problem for problem in found["problems"] if "1.0" in problem and "leaves out" in problem]
+    assert (counted["exact"], counted["count"], counted["max"]) == (False, 32 * 64, 2047)
+
+
+def test_a_finer_level_tells_the_window_where_the_coarsest_is_damaged(tmp_path: Path) -> None:
+    write_damaged_image(tmp_path / "a", ["1/0.0", "0/0.0"])
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        counted = histogram_document(tiles, "data/a", parse_asked([]))
+
+    assert found["rescale_auto"][1] > 4000
+    assert counted["level"] == "data/a/0"
+
+
+def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path) -> None:
+    """Whoever gives one sees an error for each tile, not for the description."""
+    write_damaged_image(tmp_path / "a", ["1/0.0", *(f"0/{i}.{j}" for i in range(2) for j in range(2))])
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        given = info(tiles, "data/a", [("rescale", "0,100")])
+        with pytest.raises(ChunkCorrupt):
+            tile(tiles, "data/a", (0, 0, 0))
+
+    assert found["rescale_auto"] is None
+    assert [problem for problem in found["problems"] if "a/1/0.0" in problem]
+    assert found["channels"][0]["window"] == {"min": 0, "max": 65535, "start": 0, "end": 65535}
+    assert given["problems"] == found["problems"]
+
+
+def test_what_omero_says_needs_no_sample(tmp_path: Path) -> None:
+    """A damaged level takes nothing away from the others."""
+    window = {"min": 0, "max": 4095, "start": 100, "end": 900}
+    omero = {"omero": {"channels": [{"color": "0000FF", "window": window}]}}
+    write_damaged_image(tmp_path / "a", ["1/0.0"], omero)
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        drawn = pixels(tile(tiles, "data/a", (0, 0, 0)))
+
+    assert found["channels"][0]["window"] == window
+    assert drawn[..., 2].max() == 255
 
 
 # --- levels and labels -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
+from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
@@ -12,7 +13,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.picture import Level
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.source import region_bytes
-from hyperslab.tiles.statistics import PERCENTILES, histogram
+from hyperslab.tiles.statistics import PERCENTILES, Sample, histogram
 from hyperslab.tiles.style import channel_facts, default_colour, natural_range
 from hyperslab.wire import dtype_to_json
 
@@ -24,11 +25,13 @@ Json = dict[str, Any]
 def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) -> Json:
     """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``query`` is appended to theirs.
 
-    Raises what opening a picture and reading a sample of it raise.
+    Raises what opening a picture and reading a sample of it raise, but for damaged chunks: the picture may be drawn
+    without them.
     """
     frame = tiles.frame(path, asked)
     picture, grid = frame.picture, frame.grid
     labels, label_problems = tiles.pictures.labels(picture)
+    sample, damage = _sample(tiles, frame, asked)
     channels = [_channel(tiles, frame, asked, index) for index in range(min(_channel_count(frame), _MOST_LISTED))]
     return {
         "tilejson": "3.0.0",
@@ -52,16 +55,16 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
         },
         "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
         "channels": channels,
-        "rescale_auto": list(_auto(tiles, frame, asked)),
+        "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
         "images": _images(frame),
         "field": None if picture.field is None else picture.field.name,
         "fields": list(picture.fields) or None,
         "colormaps": list(COLORMAPS),
         "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
-        "problems": [*picture.problems, *label_problems],
+        "problems": [*picture.problems, *label_problems, *damage],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
-        "etag": _tag(tiles, frame, asked),
+        "etag": _tag(frame, sample),
     }
 
 
@@ -82,7 +85,7 @@ def histogram_document(tiles: Tiles, path: str, asked: Asked) -> Json:
     return {
         "path": frame.picture.path,
         "channel": channel,
-        "level": frame.picture.levels[-1].array.path,
+        "level": frame.picture.levels[-1 - sample.finer].array.path,
         "exact": sample.exact,
         "count": int(counts.sum()),
         "min": sample.low,
@@ -120,11 +123,21 @@ def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> Json:
 def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> tuple[float, float]:
     if 0 in [axis.size for axis in frame.picture.axes]:
         return 0.0, 1.0
-    return tiles.stylist.window(frame, index, asked, None)
+    try:
+        return tiles.stylist.window(frame, index, asked, None)
+    except ChunkCorrupt:
+        return natural_range(frame.picture, asked.component)
 
 
-def _auto(tiles: Tiles, frame: Frame, asked: Asked) -> tuple[float, float]:
-    return tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked)).auto
+def _sample(tiles: Tiles, frame: Frame, asked: Asked) -> tuple[Sample | None, list[str]]:
+    """The sample of the first channel that is shown, and what was in its way; None where nothing can be decoded."""
+    try:
+        sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked))
+    except ChunkCorrupt as error:
+        return None, [f"no window from the data: {error}"]
+    return sample, [] if sample.damage is None else [
+        f"the window from the data leaves out damaged chunks: {sample.damage}"
+    ]
 
 
 def _level(frame: Frame, level: Level) -> Json:
@@ -146,7 +159,7 @@ def _images(frame: Frame) -> list[Json] | None:
     ]
 
 
-def _tag(tiles: Tiles, frame: Frame, asked: Asked) -> str:
+def _tag(frame: Frame, sample: Sample | None) -> str:
     """Changes with the metadata, and with the values that the windows come from."""
-    sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked))
-    return hashlib.blake2b(f"{frame.picture.version}|{sample.tag}".encode(), digest_size=12).hexdigest()
+    tag = "damaged" if sample is None else sample.tag
+    return hashlib.blake2b(f"{frame.picture.version}|{tag}".encode(), digest_size=12).hexdigest()

@@ -23,6 +23,14 @@ def sample_boxes(
     free = [axis for axis in range(len(shape)) if axis not in fixed]
     if prod(shape[axis] for axis in free) <= most_cells:
         return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
+    return chunk_boxes(shape, chunks, fixed, most_cells=most_cells)
+
+
+def chunk_boxes(
+    shape: Sequence[int], chunks: Sequence[int], fixed: Mapping[int, int], *, most_cells: int
+) -> list[list[SelectionItem]]:
+    """As `sample_boxes`, each within one chunk also where one box could be everything."""
+    free = [axis for axis in range(len(shape)) if axis not in fixed]
     counts = [ceil(shape[axis] / chunks[axis]) for axis in free]
     extents = _shrunk([min(chunks[axis], shape[axis]) for axis in free], most_cells // _FEWEST_BOXES)
     number = max(1, min(_MOST_BOXES, most_cells // max(1, prod(extents)), prod(counts)))

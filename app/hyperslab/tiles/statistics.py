@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Final
 
@@ -15,13 +16,15 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.indexing import normalise
+from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.asked import Component
 from hyperslab.tiles.cells import plain_numbers
 from hyperslab.tiles.opening import Pictures
 from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.resample import NDArray
-from hyperslab.tiles.sampling import sample_boxes
+from hyperslab.tiles.sampling import chunk_boxes, sample_boxes
 from hyperslab.tiles.source import in_parallel
+from hyperslab.wire import SelectionItem
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
@@ -54,6 +57,8 @@ class Sample:
     """Finite values, of which ``values`` keeps at most a million. ``percentiles`` are those at `PERCENTILES`.
 
     ``exact``: the whole of the coarsest level was looked at. All ends are 0 and 1 where there was no value at all.
+    ``finer`` counts levels from the coarsest to the one that was looked at, ``damage`` says why it is not that one or
+    not all of it.
     """
 
     values: NDArray
@@ -62,6 +67,8 @@ class Sample:
     percentiles: tuple[float, ...]
     exact: bool
     tag: str
+    finer: int = 0
+    damage: str | None = None
 
     @property
     def auto(self) -> tuple[float, float]:
@@ -90,7 +97,10 @@ class Statistics:
         self._lock = Lock()
 
     def sample(self, subject: Subject) -> Sample:
-        """The sample, from the cache while it is current; raises what reading raises."""
+        """The sample, from the cache while it is current; raises what reading raises.
+
+        Damaged chunks are left out, and `ChunkCorrupt` is raised only where nothing else was found.
+        """
         tag = self._current_tag(subject)
         held = None if tag is None else self._samples.get(subject.key, tag)
         return held if held is not None else self._taken(subject)
@@ -100,24 +110,50 @@ class Statistics:
         tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
 
         def take() -> tuple[Sample, str, int]:
-            sample = _summary(self._all_values(plans, subject), exact=exact, tag=tag)
+            sample = self._looked_at(subject, plans, exact=exact, tag=tag)
             return sample, tag, sample.values.nbytes + 1024
 
         sample, _ = self._samples.load(subject.key, tag, take)
         self._note_tag(subject, tag)
         return sample
 
-    def _plans(self, subject: Subject) -> tuple[list[ReadPlan], bool]:
-        """What to read, and whether that is all of the coarsest level."""
+    def _looked_at(self, subject: Subject, plans: list[ReadPlan], *, exact: bool, tag: str) -> Sample:
+        """Some chunk of another place or level tells more about the brightness than an error would."""
+        try:
+            return _summary(self._all_values(plans, subject), exact=exact, tag=tag)
+        except ChunkCorrupt as error:
+            for finer in range(len(subject.picture.levels)):
+                values = self._readable(subject, finer)
+                if values is not None:
+                    return replace(_summary(values, exact=False, tag=tag), finer=finer, damage=str(error))
+            raise
+
+    def _readable(self, subject: Subject, finer: int) -> NDArray | None:
+        """The values of chunks that can be decoded; None where there are none."""
+
+        def values(plan: ReadPlan) -> NDArray | None:
+            try:
+                return self._values(plan, subject)
+            except ChunkCorrupt:
+                return None
+
+        plans, _ = self._plans(subject, finer, chunk_boxes)
+        found = in_parallel(self._reader.pool(plans[0].array), values, plans) if plans else []
+        whole = [part for part in found if part is not None]
+        return np.concatenate(whole) if whole else None
+
+    def _plans(
+        self, subject: Subject, finer: int = 0, boxes_of: Callable[..., list[list[SelectionItem]]] = sample_boxes
+    ) -> tuple[list[ReadPlan], bool]:
+        """What to read of a level, and whether that is all of the coarsest one."""
         images = self._images(subject.picture)
         plans = []
         for image in images:
-            metadata = image.levels[-1].array.metadata
-            fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(metadata.shape) else {}
-            boxes = sample_boxes(metadata.shape, metadata.chunks, fixed, most_cells=_MOST_CELLS // len(images))
-            for box in boxes:
-                selection = normalise(box, metadata.shape)
-                plans.append(self._reader.plan(image.levels[-1].array, selection, image.field))
+            array = image.levels[max(0, len(image.levels) - 1 - finer)].array
+            shape = array.metadata.shape
+            fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
+            boxes = boxes_of(shape, array.metadata.chunks, fixed, most_cells=_MOST_CELLS // len(images))
+            plans += [self._reader.plan(array, normalise(box, shape), image.field) for box in boxes]
         return plans, len(plans) == 1 and subject.picture.mosaic is None
 
     def _images(self, picture: Picture) -> list[Picture]:
