@@ -155,6 +155,7 @@ export class Picture {
     this.viewer.addTiledImage({
       tileSource: tileSource(frame),
       ...tileRequests(),
+      width: frame.share,
       opacity: 0,
       preload: true,
       success: ({ item }) => this.#showLabels(item, key, old),

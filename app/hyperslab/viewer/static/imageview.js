@@ -6,12 +6,13 @@ import { createColormaps } from "./colormaps.js";
 import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
+import { createLabels } from "./labels.js";
 import { createOverlay } from "./overlay.js";
 import { createPlanes } from "./planes.js";
 import { createProbe } from "./probe.js";
 import { createScaleBar } from "./scalebar.js";
 import { neuroglancerLink } from "./snippets.js";
-import { activeIndices, overlayQuery, selectText, tileQuery } from "./tilequery.js";
+import { activeIndices, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
 import { heldToken } from "./token.js";
 
@@ -19,7 +20,7 @@ const SHOW_EVERY = 60; // ms between frames asked for while a slider moves
 
 /**
  * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
- * @param {{onsight: () => void, onfail: (address: string) => void}} events
+ * @param {{onsight: () => void, onfail: (address: string) => void, onproblem: (problem: Error) => void}} events
  */
 export function createImageView(store, events) {
   const canvas = h("div", { class: "picture", role: "img", tabindex: 0, "data-testid": "picture" });
@@ -45,6 +46,7 @@ export function createImageView(store, events) {
   const channels = createChannels(store, quiet);
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
+  const labels = createLabels();
   const smooth = iconButton("pixels", "Smooth pixels", () => store.update({ smooth: !store.get().smooth }, "smooth"));
   const tools = h(
     "div",
@@ -66,13 +68,29 @@ export function createImageView(store, events) {
   );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
 
-  function frameOf(state, path = context.info.path, query = tileQuery(state, context.info)) {
-    const { width, height, tile_size: tileSize, minzoom, maxzoom } = context.info;
+  function frameOf(state) {
+    const { path, width, height, tile_size: tileSize, minzoom, maxzoom } = context.info;
+    const query = tileQuery(state, context.info);
     const blank = activeIndices(state, context.info).length === 0;
     return { path, query, width, height, tileSize, minzoom, maxzoom, blank };
   }
 
-  const show = throttle(SHOW_EVERY, (wanted, box) => picture.show(wanted, box));
+  const show = throttle(SHOW_EVERY, (wanted, box) => {
+    picture.show(wanted, box);
+    void layLabels();
+  });
+
+  /** Labels that cannot be drawn are told of once, and by their panel for as long as they are chosen. */
+  async function layLabels() {
+    const { state, info } = context;
+    const chosen = info.labels?.find(({ path }) => path === state.overlay);
+    const [frame, reason] = chosen
+      ? await labels.frameOf(chosen.path, state, info).then((found) => [found, ""], (error) => [null, error.message])
+      : [null, ""];
+    if (context.info !== info || context.state !== state) return;
+    picture.overlay(frame, state.opacity);
+    if (overlay.say(reason) && reason) events.onproblem(new Error(`The labels ${chosen.name} are not drawn: ${reason}`));
+  }
 
   /** Neighbours are loaded once the wanted frame is there. */
   function afterFrame() {
@@ -119,8 +137,6 @@ export function createImageView(store, events) {
     picture.setSmooth(state.smooth);
     if (opened) probe.forget();
     show(frameOf(state), state.box);
-    const labels = info.labels?.find(({ path }) => path === state.overlay);
-    picture.overlay(labels ? frameOf(state, labels.path, overlayQuery(state, info)) : null, state.opacity);
     if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
   }
 
@@ -186,6 +202,7 @@ export function createImageView(store, events) {
     show.cancel();
     remember.cancel();
     context.info = null;
+    labels.forget();
     picture.clear();
   }
   return {

@@ -9,6 +9,7 @@ import { authorization, heldToken } from "./token.js";
  * @property {number} width @property {number} height
  * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
  * @property {boolean} blank draw nothing (no channel is on)
+ * @property {number} [share] its width, where that of the picture is 1
  */
 
 const KEPT_TILES = 600;

@@ -15,7 +15,8 @@ export function createOverlay(store) {
   });
   const text = h("output", { class: "figure" });
   const row = h("label", { class: "field-row" }, h("span", {}, "Opacity"), opacity, text);
-  const element = h("div", { class: "overlay-panel" }, chips, row);
+  const trouble = h("p", { class: "hint", hidden: true });
+  const element = h("div", { class: "overlay-panel" }, chips, row, trouble);
   let known = null;
   let labels = [];
 
@@ -38,5 +39,13 @@ export function createOverlay(store) {
     opacity.style.setProperty("--filled", `${state.opacity * 100}%`);
     text.textContent = `${Math.round(state.opacity * 100)} %`;
   }
-  return { element, update, toggle: () => labels.length && choose(store.get().overlay || labels[0].path) };
+
+  /** Say why the chosen labels are not drawn. @param {string} reason "" is none @returns {boolean} whether it is new */
+  function say(reason) {
+    const changed = trouble.textContent !== reason;
+    trouble.textContent = reason;
+    trouble.hidden = !reason;
+    return changed;
+  }
+  return { element, update, say, toggle: () => labels.length && choose(store.get().overlay || labels[0].path) };
 }

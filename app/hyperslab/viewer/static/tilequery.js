@@ -80,14 +80,6 @@ export function tileQuery(state, info) {
   return query.toString();
 }
 
-/** Query of the labels over it: the same place, no colours. */
-export function overlayQuery(state, info) {
-  const query = new URLSearchParams();
-  appendPlane(query, state, info);
-  query.append("labels", "1");
-  return query.toString();
-}
-
 function appendPlane(query, state, info) {
   if (state.plane) query.append("axes", state.plane.join(","));
   appendPositions(query, positionsOf(state, info));

@@ -41,7 +41,11 @@ export function createViews(context) {
 
   /** @param {any} document @param {any} info @returns {Shown} */
   function image(document, info) {
-    imageView ??= createImageView(context.store, { onsight: context.onsight, onfail: context.ontile });
+    imageView ??= createImageView(context.store, {
+      onsight: context.onsight,
+      onfail: context.ontile,
+      onproblem: context.onproblem,
+    });
     const { element, dock, planes, channels, overlay, picture, home } = imageView;
     return {
       elements: [element],

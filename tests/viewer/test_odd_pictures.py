@@ -1,0 +1,81 @@
+"""Pictures that are unlike the demo's: labels of another geometry, and what the service refuses to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests.chromium import Tab
+from tests.server import running_server
+from tests.tiles.support import axes_json, write_attributes, write_image
+from tests.viewer.support import Pixels, Viewer
+
+RED = {"image-label": {"version": "0.4", "colors": [{"label-value": 1, "rgba": [255, 0, 0, 255]}]}}
+
+
+@pytest.fixture(scope="module")
+def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("odd")
+    write_labelled(folder / "labelled")
+    with running_server({"odd": folder}) as server:
+        yield server.url
+
+
+@pytest.fixture
+def odd(tab: Tab, odd_url: str) -> Viewer:
+    return Viewer(tab, odd_url)
+
+
+def write_labelled(folder: Path) -> None:
+    """A dark image with the same square in label images of its size, of half of it, and cut into other pixels."""
+    write_image(folder, [np.zeros((2, 2, 4, 300, 400), "<u2")], "tczyx")
+    names = {"same": (300, 400), "half": (150, 200), "oblong": (300, 200)}
+    write_attributes(folder / "labels", {"labels": [*names, "gone"]})
+    for name, (height, width) in names.items():
+        square = np.zeros((height, width), "u1")
+        square[height // 3 : height // 2, width // 4 : width // 2] = 1
+        scale = [{"type": "scale", "scale": [300 / height, 400 / width]}]
+        datasets: list[Any] = [{"path": "0", "coordinateTransformations": scale}]
+        multiscales = [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]
+        write_image(folder / "labels" / name, [square], "yx", RED | {"multiscales": multiscales})
+
+
+def red_box(picture: Pixels) -> tuple[int, int, int, int]:
+    """Where the red pixels of a picture are."""
+    rows, columns = np.nonzero((picture[..., 0] > 200) & (picture[..., 1] < 50))
+    return int(rows.min()), int(rows.max()), int(columns.min()), int(columns.max())
+
+
+def test_labels_lie_where_they_belong_whatever_their_axes_and_size(odd: Viewer) -> None:
+    boxes = []
+    for name in ("same", "half"):
+        odd.open_image(f"/view/odd/labelled?t=1&z=3&opacity=1&overlay=odd/labelled/labels/{name}")
+        odd.page.locator('[data-labels="shown"]').wait_for()
+        boxes.append(red_box(odd.picture()))
+        odd.check_clean()
+
+    np.testing.assert_allclose(boxes[0], boxes[1], atol=2)
+    top, bottom, left, right = boxes[0]
+    assert (right - left) / (bottom - top) == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "reason"),
+    [
+        ("axes=z,x&", "same", "they have no axis z"),
+        ("", "oblong", "not divided alike"),
+        ("", "gone", "there is no array and no group"),
+    ],
+)
+def test_labels_that_cannot_be_drawn_say_why(odd: Viewer, query: str, name: str, reason: str) -> None:
+    odd.open_image(f"/view/odd/labelled?{query}overlay=odd/labelled/labels/{name}")
+
+    expect(odd.page.get_by_role("alert")).to_contain_text(reason)
+    expect(odd.page.locator(".overlay-panel")).to_contain_text(reason)
+    odd.page.get_by_role("button", name=name, exact=True).click()
+    expect(odd.page.locator(".overlay-panel")).not_to_contain_text(reason)
