@@ -267,6 +267,37 @@ def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path) -> 
     assert not hidden[: found.shape[0], : found.shape[1]].any()
 
 
+@pytest.mark.parametrize("dtype", [*NUMBERS, ">c8", "<c16"])
+def test_numbers_are_of_the_dtype_of_the_array_at_every_zoom(tmp_path: Path, dtype: str) -> None:
+    write_array(tmp_path / "a", values_of(dtype, (100, 90)))
+    size = ("tile_size", "64")
+
+    with tiles_on(tmp_path) as tiles:
+        shown = [draw(tiles.tile("data/a", parse_asked([size]), (z, 0, 0), "raw")) for z in (0, 1)]
+        arrays = [numbers(tiles, "data/a", (z, 0, 0), [size]) for z in (0, 1)]
+
+    little = np.dtype(dtype).newbyteorder("<")
+    assert [found.dtype for found in shown] == [found.dtype for found in arrays] == [little, little]
+    assert [len(found.body) for found in shown] == [array.size * little.itemsize for array in arrays]
+
+
+def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path) -> None:
+    floats = np.ones((100, 90), "<f4")
+    floats[:8, :8] = np.nan
+    times = floats.astype("<M8[D]")
+    write_array(tmp_path / "floats", floats)
+    write_plain(tmp_path / "times", times, "<M8[D]")
+
+    with tiles_on(tmp_path) as tiles:
+        mean = numbers(tiles, "data/floats", (0, 0, 0), [SMALL])
+        count = numbers(tiles, "data/times", (0, 0, 0), [SMALL])
+
+    assert np.isnan(mean[:4, :4]).all()
+    assert (mean[4:, 4:] == 1).all()
+    assert (count[:4, :4] == np.iinfo(np.int64).min).all()
+    assert (count[4:, 4:] == 1).all()
+
+
 def test_positions_outside_the_plane_follow_the_level(tmp_path: Path) -> None:
     base = values_of("u1", (8, 200, 200))
     coarse = np.broadcast_to(np.arange(4, dtype=np.uint8)[:, None, None] * 10, (4, 100, 100))

@@ -27,7 +27,7 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The float in which values are averaged and windowed: float32 where it holds them all exactly, else float64."""
     if dtype.kind == "c":
         return np.dtype(np.complex64 if dtype.itemsize <= 8 else np.complex128)
-    small = dtype.itemsize <= 2 or dtype == np.float32
+    small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.dtype(np.float32 if small else np.float64)
 
 

@@ -22,6 +22,7 @@ from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.opening import Pictures
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
+from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.source import Reading, RegionPlan, Source
 from hyperslab.tiles.statistics import Statistics, one_component
 from hyperslab.tiles.style import Stylist, draw
@@ -29,7 +30,7 @@ from hyperslab.tiles.views import View, Views
 
 MIB: Final = 1 << 20
 
-_RENDERING: Final = f"1-{png.ENCODER}"
+_RENDERING: Final = f"2-{png.ENCODER}"
 """Part of every tag: to be counted up whenever the same numbers come to look different."""
 _MOST_CHUNKS_AT_ONCE: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
@@ -161,8 +162,8 @@ class Tiles:
         plan = self.source.plan(frame, region)
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, _ = self.source.read(plan, Reading(as_labels, None, cancel, cost))
-            values = _as_asked(values, frame, asked)
+            values, hidden = self.source.read(plan, Reading(as_labels, None, cancel, cost))
+            values = _as_asked(values, hidden, frame, asked)
             return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
 
         return self._rendering(plan, region, f"{frame.identity}|{as_labels}|{asked.component}|{fmt}", fmt, render)
@@ -209,17 +210,27 @@ def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Reg
     return grid.region(z, row, x)
 
 
-def _as_asked(values: np.ndarray[Any, np.dtype[Any]], frame: Frame, asked: Asked) -> np.ndarray[Any, np.dtype[Any]]:
-    """One component of complex values where one is named, and means of integers rounded back to integers."""
+def _as_asked(values: NDArray, hidden: Mask | None, frame: Frame, asked: Asked) -> NDArray:
+    """One component of complex values where one is named; means as values of the array's own dtype."""
+    values = _in_own_dtype(values, hidden, frame.picture.dtype)
     if asked.component is not None:
         values = one_component(values, asked.component)
-    dtype = frame.picture.dtype
-    if dtype.kind in "biumM" and values.dtype.kind == "f":
-        values = _rounded(values, dtype if dtype.kind in "biu" else np.dtype(np.int64))
     return values if len(frame.channels) > 1 else values[0]
 
 
-def _rounded(values: np.ndarray[Any, np.dtype[Any]], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:
+    """Means of integers are rounded, and what has no mean has no value either where the dtype can say so."""
+    if dtype.kind in "mM":  # as counts, the least of which stands for no time
+        counts = _rounded(values, np.dtype(np.int64)) if values.dtype.kind == "f" else values
+        return counts if hidden is None else np.where(hidden, np.iinfo(np.int64).min, counts)
+    if dtype.kind in "biu":
+        return _rounded(values, dtype) if values.dtype.kind == "f" else values
+    if dtype.kind in "fc":
+        values = values.astype(dtype, copy=False)
+    return values if hidden is None else np.where(hidden, values.dtype.type(np.nan), values)
+
+
+def _rounded(values: NDArray, dtype: np.dtype[Any]) -> NDArray:
     """The nearest integers, also at the ends of the largest ones, where a float has no such number."""
     whole = np.rint(values)
     if dtype.itemsize == 8:
