@@ -20,6 +20,7 @@ from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileN
 from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.colour import label_colours, named_lut
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.legend import legend_png
 from hyperslab.tiles.style import Style, Stylist
 from tests.tiles.support import (
     Array,
@@ -454,6 +455,36 @@ def test_channels_are_shown_as_the_query_says(tmp_path: Path) -> None:
     expected = np.minimum(light(second, (255, 0, 255)) + light(first, (0, 255, 0)), 255)
     np.testing.assert_array_equal(found[..., :3], expected)
     np.testing.assert_array_equal(raw, stack[[1, 0]])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        [],
+        [("c", "0")],
+        [("c", "0"), ("c", "1"), ("c", "2"), ("invert", "1")],
+        [("c", "1"), ("c", "0"), ("invert", "0"), ("invert", "1"), ("gamma", "0.4")],
+        [("c", "2"), ("gamma", "2.5"), ("colormap_name", "viridis"), ("invert", "1")],
+    ],
+)
+def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, query: list[tuple[str, str]]) -> None:
+    """Each bar is a ramp through the window as a tile of that channel alone shows it."""
+    window = {"start": 0, "end": 255, "min": 0, "max": 255}
+    channels = [
+        {"color": c, "window": window, "inverted": i == 0} for i, c in enumerate(("FF0000", "00FF00", "FFFFFF"))
+    ]
+    ramp = np.broadcast_to(np.arange(256, dtype="<u2"), (3, 256, 256))
+    write_image(tmp_path / "a", [ramp], "cyx", {"omero": {"channels": channels}})
+
+    with tiles_on(tmp_path) as tiles:
+        bars = pixels(legend_png(tiles.frame("data/a", parse_asked(query)), parse_asked(query)))
+        shown = tiles.frame("data/a", parse_asked(query)).channels
+        others = [pair for pair in query if pair[0] not in ("c", "invert")]
+        inverted = [value for name, value in query if name == "invert"]
+        for place, channel in enumerate(shown):
+            own = [("invert", inverted[min(place, len(inverted) - 1)])] if inverted else []
+            drawn = pixels(tile(tiles, "data/a", (0, 0, 0), [("c", str(channel)), *own, *others]))
+            np.testing.assert_array_equal(bars[16 * place + 3], drawn[0])
 
 
 def test_a_photograph_is_shown_in_its_colours(tmp_path: Path) -> None:

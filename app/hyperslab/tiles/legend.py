@@ -6,11 +6,12 @@ import numpy as np
 
 from hyperslab.errors import NotRepresentable
 from hyperslab.tiles.asked import Asked
-from hyperslab.tiles.colour import Table, spread, tint
+from hyperslab.tiles.colour import spread, tint
 from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.raster import Indexed, Planes, Raster, flatten
-from hyperslab.tiles.style import channel_colours, labels_wanted, single_lut
+from hyperslab.tiles.render import to_steps
+from hyperslab.tiles.style import channel_colours, labels_wanted, scale_over, single_lut
 
 _HEIGHT = 16
 
@@ -20,23 +21,21 @@ def legend_png(frame: Frame, asked: Asked) -> bytes:
 
     Raises `NotRepresentable` for labels that have a colour of their own each.
     """
-    raster = _bars(_tables(frame, asked), asked)
+    raster = _bars(frame, asked)
     return encode_picture(raster if asked.bg is None else flatten(raster, asked.bg), "png", quality=asked.quality)
 
 
-def _tables(frame: Frame, asked: Asked) -> list[Table]:
+def _bars(frame: Frame, asked: Asked) -> Raster:
+    index = np.broadcast_to(np.arange(asked.size) * 256 // asked.size, (_HEIGHT, asked.size)).astype(np.uint8)
     labels = labels_wanted(frame, asked)
     if labels is not None:
         if not labels.chosen:
             raise NotRepresentable(frame.picture.dtype.str, "a legend", "every label has a colour of its own")
-        return [spread(np.array([rgba for _, rgba in sorted(labels.chosen)], np.uint8))]
+        return Indexed(index, spread(np.array([rgba for _, rgba in sorted(labels.chosen)], np.uint8)))
     colours = channel_colours(frame, asked)
-    return [single_lut(asked, colours[0])] if len(colours) == 1 else [tint(c or (255, 255, 255)) for c in colours]
-
-
-def _bars(tables: list[Table], asked: Asked) -> Raster:
-    index = np.broadcast_to(np.arange(asked.size) * 256 // asked.size, (_HEIGHT, asked.size)).astype(np.uint8)
-    tables = [table[::-1] if i < len(asked.invert) and asked.invert[i] else table for i, table in enumerate(tables)]
-    if len(tables) == 1:
-        return Indexed(index, tables[0])
-    return Planes(np.concatenate([table.T[:3, index] for table in tables], axis=1))
+    # the steps stand for themselves, whatever the window is: looking for it in the data would tell nothing more
+    steps = [to_steps(index, scale_over(0, 255, frame, asked, place)) for place in range(len(colours))]
+    if len(colours) == 1:
+        return Indexed(steps[0], single_lut(asked, colours[0]))
+    tables = [tint(colour or (255, 255, 255)) for colour in colours]
+    return Planes(np.concatenate([table.T[:3, step] for table, step in zip(tables, steps, strict=True)], axis=1))

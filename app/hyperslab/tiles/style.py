@@ -120,16 +120,8 @@ class Stylist:
 
     def scale(self, frame: Frame, asked: Asked, place: int) -> Scale:
         """The window of the channel at ``place`` of the frame's channels."""
-        channel = frame.channels[place]
-        facts = channel_facts(frame, channel)
-        invert = _at(asked.invert, place)
-        low, high = self.window(frame, channel, asked, _at(asked.rescale, place))
-        return Scale(
-            float(low),
-            float(high),
-            float(asked.gamma),
-            invert if invert is not None else facts is not None and facts.inverted,
-        )
+        low, high = self.window(frame, frame.channels[place], asked, _at(asked.rescale, place))
+        return scale_over(low, high, frame, asked, place)
 
     def window(self, frame: Frame, channel: int, asked: Asked, wanted: Rescale | None) -> tuple[float, float]:
         """The two ends of what is shown of a channel."""
@@ -162,6 +154,13 @@ class Stylist:
         if asked.colormap_name is not None or asked.colormap is not None:
             raise BadParameter("colormap_name", asked.colormap_name or "(colormap)", "a single channel (c=) to colour")
         return Additive(scales, tuple(colour or (255, 255, 255) for colour in colours))
+
+
+def scale_over(low: float, high: float, frame: Frame, asked: Asked, place: int) -> Scale:
+    """How the channel at ``place`` of the frame's channels runs from ``low`` to ``high``."""
+    facts, invert = channel_facts(frame, frame.channels[place]), _at(asked.invert, place)
+    inverted = invert if invert is not None else facts is not None and facts.inverted
+    return Scale(float(low), float(high), float(asked.gamma), inverted)
 
 
 def natural_range(picture: Picture, component: Component | None) -> tuple[float, float]:
