@@ -81,6 +81,17 @@ def test_the_widest_and_the_narrowest_windows_work() -> None:
     assert to_steps(np.array([0.0, 1e-320]), Scale(0, 1e-320)).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("gamma", [1, 0.5])
+@pytest.mark.parametrize(("dtype", "most"), [("<f8", 1.7e308), ("<f4", 3.3e38), ("<f4", 1.7e308), ("<u2", 1.7e308)])
+def test_a_window_may_be_wider_than_the_largest_number(dtype: str, most: float, gamma: float) -> None:
+    values = np.array([-most, -most / 2, 0, most / 2, most]) if dtype == "<f8" or most < 1e39 else np.zeros(5)
+
+    steps = to_steps(values.astype(dtype), Scale(-most, most, gamma))
+
+    shares = (values / most + 1) / 2
+    np.testing.assert_array_equal(steps, np.floor(shares**gamma * 255 + 0.5))
+
+
 def test_hidden_pixels_do_not_shine_when_inverted() -> None:
     values, hidden = np.array([[0.0, 1.0]]), np.array([[True, False]])
 

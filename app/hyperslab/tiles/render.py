@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ _DENSE: Final = 1 << 20
 """Label values that lie so close together are counted in a table instead of being sorted."""
 _NARROWEST: Final = 1e-36
 """A window narrower than this has no inverse in float32."""
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
 
 
 def _stretched(values: NDArray, scale: Scale) -> NDArray:
+    values, scale = _within_range(values, scale)
     dtype = work_dtype(values.dtype)
     low, width = dtype.type(scale.low), max(scale.high - scale.low, _NARROWEST)
     steps = np.subtract(values, low, dtype=dtype)
@@ -64,6 +66,16 @@ def _stretched(values: NDArray, scale: Scale) -> NDArray:
     np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax, so that what is no number is 0
     steps += dtype.type(0.5)
     return np.asarray(steps)
+
+
+def _within_range(values: NDArray, scale: Scale) -> tuple[NDArray, Scale]:
+    """In double precision, and both halved, where the window is wider than the largest number."""
+    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) <= _LARGEST:
+        return values, scale
+    values = values.astype(np.float64)
+    if scale.high - scale.low <= np.finfo(np.float64).max:
+        return values, scale
+    return values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
 
 
 def mapped(values: NDArray, scale: Scale, lut: Table = GREY, hidden: Mask | None = None) -> Indexed:
