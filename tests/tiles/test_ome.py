@@ -101,6 +101,18 @@ def test_a_broken_image_is_left_out_and_the_member_named(document: Json, member:
     assert member in found.problems[0]
 
 
+@pytest.mark.parametrize("unit", ["", 7, ["micrometer"]])
+def test_a_broken_unit_costs_only_the_unit(unit: Any) -> None:
+    axes = [{"name": "y", "type": "space", "unit": unit}, {"name": "x", "type": "space", "unit": "micrometer"}]
+    found = read_ome(image(axes=axes))
+
+    assert found.multiscale is not None
+    assert found.multiscale.axes is not None
+    assert [axis.unit for axis in found.multiscale.axes] == [None, "micrometer"]
+    assert len(found.problems) == 1
+    assert "multiscales[0].axes[0].unit" in found.problems[0]
+
+
 @pytest.mark.parametrize("number", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
 @pytest.mark.parametrize(
     ("place", "document"),

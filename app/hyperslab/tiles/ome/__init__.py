@@ -64,13 +64,13 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
     parsed_omero = _parse(block, "omero", parse_omero, problems)
     multiscales = _parse(block, "multiscales", lambda v: parse_multiscales(v, block.get("version")), problems)
     return Ome(
-        multiscale=multiscales[0] if multiscales else None,
+        multiscale=multiscales[0][0] if multiscales else None,
         omero=parsed_omero[0] if parsed_omero else None,
         image_label=_parse_image_label(block, problems),
         plate=_parse(block, "plate", parse_plate, problems),
         well=_parse(block, "well", parse_well, problems),
         is_collection=block.get("bioformats2raw.layout") == 3,
-        problems=tuple(problems + list(parsed_omero[1] if parsed_omero else ())),
+        problems=(*problems, *(multiscales[1] if multiscales else ()), *(parsed_omero[1] if parsed_omero else ())),
     )
 
 

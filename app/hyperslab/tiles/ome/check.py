@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+Problems = list[str]
 
 VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5")
 MISSING: Final = object()
@@ -65,6 +68,15 @@ def as_version(value: Any, where: str) -> str | None:
     if value not in VERSIONS:
         raise ValueError(f"{where}: {value!r} is none of {', '.join(VERSIONS)}")
     return str(value)
+
+
+def lenient(parse: Callable[[Any, str], T], value: Any, where: str, problems: Problems) -> T | None:
+    """What ``parse`` makes of a member that can be done without; None, and a problem, where it is broken."""
+    try:
+        return parse(value, where)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
 
 
 def check_unique(values: list[Any], where: str) -> None:

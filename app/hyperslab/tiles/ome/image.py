@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from hyperslab.tiles.ome.check import MISSING, as_list, as_number, as_object, as_text, as_version, check_unique
+from hyperslab.tiles.ome.check import (
+    MISSING,
+    Problems,
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    as_version,
+    check_unique,
+    lenient,
+)
 
 _TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
@@ -40,16 +50,21 @@ class Multiscale:
     downsampling: str | None
 
 
-def parse_multiscales(value: Any, outer_version: Any = None) -> list[Multiscale]:
-    """All entries of ``multiscales``; raises `ValueError` with the member that is wrong (OME-Zarr 0.4, 3.4)."""
+def parse_multiscales(value: Any, outer_version: Any = None) -> tuple[list[Multiscale], tuple[str, ...]]:
+    """All entries of ``multiscales`` and what is wrong in members that can be done without.
+
+    Raises `ValueError` with any other member that is wrong (OME-Zarr 0.4, 3.4).
+    """
+    problems: Problems = []
     entries = as_list(value, "multiscales", at_least=1)
-    return [_parse_entry(entry, f"multiscales[{i}]", outer_version) for i, entry in enumerate(entries)]
+    found = [_parse_entry(entry, f"multiscales[{i}]", outer_version, problems) for i, entry in enumerate(entries)]
+    return found, tuple(problems)
 
 
-def _parse_entry(value: Any, where: str, outer_version: Any) -> Multiscale:
+def _parse_entry(value: Any, where: str, outer_version: Any, problems: Problems) -> Multiscale:
     entry = as_object(value, where)
     version = as_version(entry.get("version", outer_version), f"{where}.version")
-    axes = _parse_axes(entry, where, version)
+    axes = _parse_axes(entry, where, version, problems)
     strict = version in ("0.4", "0.5") or (version is None and axes is not None)
     outer = _parse_transformations(entry, where, None if axes is None else len(axes))
     datasets = tuple(
@@ -67,11 +82,13 @@ def _text_or(entry: Mapping[str, Any], member: str, default: Any) -> Any:
 # --- axes ------------------------------------------------------------------------------------------------------
 
 
-def _parse_axes(entry: Mapping[str, Any], where: str, version: str | None) -> tuple[AxisFacts, ...] | None:
+def _parse_axes(
+    entry: Mapping[str, Any], where: str, version: str | None, problems: Problems
+) -> tuple[AxisFacts, ...] | None:
     if "axes" not in entry and version not in ("0.4", "0.5") and not _looks_like_0_4(entry):
         return None
     given = as_list(entry.get("axes", MISSING), f"{where}.axes")
-    axes = tuple(_parse_axis(axis, f"{where}.axes[{i}]") for i, axis in enumerate(given))
+    axes = tuple(_parse_axis(axis, f"{where}.axes[{i}]", problems) for i, axis in enumerate(given))
     _check_axes(axes, f"{where}.axes")
     return axes
 
@@ -83,13 +100,13 @@ def _looks_like_0_4(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def _parse_axis(value: Any, where: str) -> AxisFacts:
+def _parse_axis(value: Any, where: str, problems: Problems) -> AxisFacts:
     if isinstance(value, str):  # 0.3 has names only
         return AxisFacts(value, _TYPES_BY_NAME.get(value), None)
     axis = as_object(value, where)
     name = as_text(axis.get("name", MISSING), f"{where}.name")
     kind = as_text(axis["type"], f"{where}.type") if axis.get("type") is not None else None
-    unit = as_text(axis["unit"], f"{where}.unit") if axis.get("unit") is not None else None
+    unit = lenient(as_text, axis["unit"], f"{where}.unit", problems) if axis.get("unit") is not None else None
     return AxisFacts(name, kind, unit)
 
 

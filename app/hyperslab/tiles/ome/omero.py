@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from hyperslab.tiles.ome.check import MISSING, as_flag, as_integer, as_list, as_number, as_object
-
-T = TypeVar("T")
-Problems = list[str]
+from hyperslab.tiles.ome.check import MISSING, Problems, as_flag, as_integer, as_list, as_number, as_object, lenient
 
 _COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
 
@@ -66,18 +63,18 @@ def parse_omero(value: Any) -> tuple[Omero, tuple[str, ...]]:
 def _default(rdefs: Mapping[str, Any], member: str, problems: Problems) -> int | None:
     if rdefs.get(member) is None:
         return None
-    return _lenient(lambda v, where: as_integer(v, where, at_least=0), rdefs[member], f"omero.rdefs.{member}", problems)
+    return lenient(lambda v, where: as_integer(v, where, at_least=0), rdefs[member], f"omero.rdefs.{member}", problems)
 
 
 def _parse_channel(value: Any, where: str, problems: Problems) -> OmeroChannel:
     channel = as_object(value, where)
     label = channel.get("label")
-    active = _lenient(as_flag, channel.get("active", True), f"{where}.active", problems)
-    inverted = _lenient(as_flag, channel.get("inverted", False), f"{where}.inverted", problems)
+    active = lenient(as_flag, channel.get("active", True), f"{where}.active", problems)
+    inverted = lenient(as_flag, channel.get("inverted", False), f"{where}.inverted", problems)
     return OmeroChannel(
         label=label if isinstance(label, str) else "",
-        color=_lenient(_as_colour, channel.get("color", MISSING), f"{where}.color", problems),
-        window=_lenient(_as_window, channel.get("window", MISSING), f"{where}.window", problems),
+        color=lenient(_as_colour, channel.get("color", MISSING), f"{where}.color", problems),
+        window=lenient(_as_window, channel.get("window", MISSING), f"{where}.window", problems),
         active=True if active is None else active,
         inverted=bool(inverted),
     )
@@ -102,11 +99,3 @@ def _as_window(value: Any, where: str) -> Window:
     if start >= end:
         raise ValueError(f"{where}: start {start} is not below end {end}")
     return Window(low, high, start, end)
-
-
-def _lenient(parse: Callable[[Any, str], T], value: Any, where: str, problems: Problems) -> T | None:
-    try:
-        return parse(value, where)
-    except ValueError as error:
-        problems.append(str(error))
-        return None
