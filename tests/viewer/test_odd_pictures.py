@@ -22,6 +22,7 @@ RED = {"image-label": {"version": "0.4", "colors": [{"label-value": 1, "rgba": [
 def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("odd")
     write_labelled(folder / "labelled")
+    write_channels(folder / "channels")
     with running_server({"odd": folder}) as server:
         yield server.url
 
@@ -43,6 +44,13 @@ def write_labelled(folder: Path) -> None:
         datasets: list[Any] = [{"path": "0", "coordinateTransformations": scale}]
         multiscales = [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]
         write_image(folder / "labels" / name, [square], "yx", RED | {"multiscales": multiscales})
+
+
+def write_channels(folder: Path) -> None:
+    """Eighteen bright channels, all but two of which are on."""
+    window = {"min": 0, "max": 100, "start": 0, "end": 100}
+    channels = [{"label": f"c{i}", "color": "FFFFFF", "window": window, "active": i < 16} for i in range(18)]
+    write_image(folder, [np.full((18, 64, 64), 90, "<u2")], "cyx", {"omero": {"channels": channels}})
 
 
 def red_box(picture: Pixels) -> tuple[int, int, int, int]:
@@ -79,3 +87,31 @@ def test_labels_that_cannot_be_drawn_say_why(odd: Viewer, query: str, name: str,
     expect(odd.page.locator(".overlay-panel")).to_contain_text(reason)
     odd.page.get_by_role("button", name=name, exact=True).click()
     expect(odd.page.locator(".overlay-panel")).not_to_contain_text(reason)
+
+
+def test_more_channels_than_can_be_shown_are_refused_and_the_picture_stays(odd: Viewer) -> None:
+    odd.open_image("/view/odd/channels")
+    before = odd.picture()
+
+    odd.page.get_by_role("button", name="Show c17").click()
+    expect(odd.page.locator("#toasts")).to_contain_text("No more than 16 channels")
+    odd.page.wait_for_timeout(300)
+    odd.settle()
+
+    np.testing.assert_array_equal(odd.picture()[:600], before[:600])  # the message lies below
+    odd.page.get_by_role("button", name="Hide c3").click()
+    odd.page.get_by_role("button", name="Show c17").click()
+    odd.wait_for_query(r"\?.*c=17")
+    odd.settle()
+    odd.check_clean()
+
+
+def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_changes(odd: Viewer) -> None:
+    odd.open("/view/odd/labelled/labels/same/0?colormap_name=nope")
+
+    expect(odd.page.get_by_role("alert")).to_contain_text("colormap_name")
+    assert odd.page.get_by_test_id("picture").get_attribute("data-failed-tiles") != "0"
+    odd.page.get_by_role("button", name="nope").click()
+    odd.page.get_by_role("option", name="viridis", exact=True).click()
+    odd.settle()
+    expect(odd.page.get_by_role("alert")).to_have_count(0)

@@ -1,9 +1,9 @@
 /** Channel rows: on or off, colour, window with its histogram. */
 
 import { histogram } from "./api.js";
-import { h, icon, iconButton, setIcon } from "./dom.js";
+import { h, icon, iconButton, setIcon, toast } from "./dom.js";
 import { createHistogram } from "./histogram.js";
-import { channelsOf, defaultChannels } from "./tilequery.js";
+import { activeIndices, channelsOf, defaultChannels, MOST_CHANNELS } from "./tilequery.js";
 
 const BINS = 128;
 const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms closed
@@ -24,6 +24,9 @@ export function createChannels(store, quiet) {
   let rows = new Map();
 
   function change(index, patch, kind) {
+    if (patch.active && activeIndices(store.get(), info).length >= MOST_CHANNELS) {
+      return void toast(`No more than ${MOST_CHANNELS} channels can be shown at once`);
+    }
     const channels = channelsOf(store.get(), info).map((c) => (c.index === index ? { ...c, ...patch } : c));
     store.update({ channels }, `${kind} ${index}`);
   }

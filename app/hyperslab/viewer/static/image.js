@@ -9,6 +9,8 @@ import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
 
+const GIVEN_UP = "Image load aborted."; // how OpenSeadragon says that it no longer wants a tile
+
 const geometry = (frame) => [frame.path, frame.width, frame.height, frame.tileSize].join();
 const keyOf = (frame) => `${frame.path}?${frame.query}`;
 
@@ -256,7 +258,7 @@ export class Picture {
   }
 
   #failed({ tile, tiledImage, message }) {
-    const givenUp = /abort/i.test(message) && !/XHR error/.test(message) && tile.exists;
+    const givenUp = message === GIVEN_UP && tile.exists;
     if (this.viewer.world.getIndexOfItem(tiledImage) < 0 || givenUp) return;
     this.element.dataset.failedTiles = String(Number(this.element.dataset.failedTiles) + 1);
     this.events.onFail(tile.getUrl());

@@ -11,9 +11,11 @@ import { createStrip, loadingState, problemState } from "./notice.js";
 import { library } from "./osd.js";
 import { createStore, DEFAULTS } from "./state.js";
 import { createTree } from "./tree.js";
+import { throttle } from "./timing.js";
 import { createViews } from "./views.js";
 
 const SLOW = 250; // ms before a wait is shown
+const EXPLAIN_EVERY = 1000; // ms: where one tile fails, many do, and for the same reason
 
 const store = createStore();
 const stage = document.getElementById("stage");
@@ -27,12 +29,13 @@ const header = createHeader(document.getElementById("header"), {
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onhelp: help.toggle,
 });
+const explainSoon = throttle(EXPLAIN_EVERY, (address, asked) => void explainTile(address, asked));
 const views = createViews({
   store,
   open,
   onsight: showSight,
   onproblem: (problem) => strip.show(problem.message),
-  ontile: (address) => void explainTile(address),
+  ontile: (address) => explainSoon(address, question),
 });
 
 /**
@@ -43,6 +46,8 @@ let node = null;
 /** What is on the stage. @type {{path: string, view: string, info: any, state: any, shown: import("./views.js").Shown}|null} */
 let current = null;
 let turn = 0;
+/** Counts what was asked for: trouble with something older is not told. */
+let question = 0;
 
 function open(path) {
   if (isNarrow()) togglePanel("tree", false);
@@ -99,6 +104,7 @@ function render({ node: mine, available, view, fields, state, info }) {
     mount(mine, view, state, info);
   }
   const before = current.state;
+  if (before && before.box === state.box) newQuestion();
   current.state = state;
   current.shown.update(state, before);
   showSight();
@@ -106,7 +112,7 @@ function render({ node: mine, available, view, fields, state, info }) {
 
 /** Put a view on the stage and its panels beside it. */
 function mount(mine, view, state, info) {
-  strip.hide();
+  newQuestion();
   if (current?.view !== view || view !== "image") current?.shown?.close?.();
   const shown = views[view](mine.document, info, state);
   current = { path: mine.path, view, info, state: null, shown };
@@ -144,7 +150,7 @@ function place(...elements) {
 function clear(element) {
   current?.shown?.close?.();
   current = null;
-  strip.hide();
+  newQuestion();
   place(element);
 }
 
@@ -167,12 +173,19 @@ function fail(state, error) {
   void tree.select(state.path);
 }
 
+/** Other data are asked for: what was wrong may be right. */
+function newQuestion() {
+  question += 1;
+  strip.hide();
+}
+
 /** A tile failed: ask for it once more to hear why. */
-async function explainTile(address) {
+async function explainTile(address, asked) {
+  if (asked !== question) return;
   try {
     await get(address);
   } catch (problem) {
-    strip.show(problem.message);
+    if (asked === question) strip.show(problem.message);
   }
 }
 

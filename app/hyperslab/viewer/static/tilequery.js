@@ -24,6 +24,9 @@ import { appendActive, appendPositions } from "./state.js";
  * @property {string} [field] @property {string} [unit] of the values
  */
 
+/** The service adds up no more channels than these in one picture. */
+export const MOST_CHANNELS = 16;
+
 /** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */
 export const planeOf = (state, info) => state.plane ?? info.plane;
 
