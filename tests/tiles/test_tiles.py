@@ -18,7 +18,7 @@ from PIL import Image
 
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
 from hyperslab.tiles.asked import Asked, parse_asked
-from hyperslab.tiles.colour import label_colours, named_lut
+from hyperslab.tiles.colour import choose, label_colours, named_lut
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.legend import legend_png
 from hyperslab.tiles.style import Style, Stylist
@@ -510,7 +510,7 @@ def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path) 
         found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
         faded = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("opacity", "0.5")]))
 
-    lut = label_colours(np.arange(6), {1: (255, 0, 0, 255), 2: (0, 0, 255, 128)})
+    lut = label_colours(np.arange(6), choose([(1, (255, 0, 0, 255)), (2, (0, 0, 255, 128))]))
     assert lut[0].tolist() == [0, 0, 0, 0]
     np.testing.assert_array_equal(found[..., 3], lut[plane][..., 3])
     np.testing.assert_array_equal(found[plane > 0], lut[plane][plane > 0])
@@ -525,8 +525,8 @@ def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_p
         found = pixels(tile(tiles, "data/a", (1, 1, 1), [SMALL, ("labels", "1")]))
         coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("labels", "1")]))
 
-    np.testing.assert_array_equal(found, label_colours(plane[SIZE:, SIZE:].ravel(), {}).reshape(SIZE, SIZE, 4))
-    np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel(), {}).reshape(SIZE, SIZE, 4))
+    np.testing.assert_array_equal(found, label_colours(plane[SIZE:, SIZE:].ravel()).reshape(SIZE, SIZE, 4))
+    np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel()).reshape(SIZE, SIZE, 4))
 
 
 def test_chosen_classes_are_shown_and_nothing_else(tmp_path: Path) -> None:

@@ -29,13 +29,14 @@ def _bars(frame: Frame, asked: Asked) -> Raster:
     index = np.broadcast_to(np.arange(asked.size) * 256 // asked.size, (_HEIGHT, asked.size)).astype(np.uint8)
     labels = labels_wanted(frame, asked)
     if labels is not None:
-        if not labels.chosen:
+        _, colours = labels.chosen.floats
+        if not len(colours):
             raise NotRepresentable(frame.picture.dtype.str, "a legend", "every label has a colour of its own")
-        return Indexed(index, spread(np.array([rgba for _, rgba in sorted(labels.chosen)], np.uint8)))
-    colours = channel_colours(frame, asked)
+        return Indexed(index, spread(colours))
+    tints = channel_colours(frame, asked)
     # the steps stand for themselves, whatever the window is: looking for it in the data would tell nothing more
-    steps = [to_steps(index, scale_over(0, 255, frame, asked, place)) for place in range(len(colours))]
-    if len(colours) == 1:
-        return Indexed(steps[0], single_lut(asked, colours[0]))
-    tables = [tint(colour or (255, 255, 255)) for colour in colours]
+    steps = [to_steps(index, scale_over(0, 255, frame, asked, place)) for place in range(len(tints))]
+    if len(tints) == 1:
+        return Indexed(steps[0], single_lut(asked, tints[0]))
+    tables = [tint(colour or (255, 255, 255)) for colour in tints]
     return Planes(np.concatenate([table.T[:3, step] for table, step in zip(tables, steps, strict=True)], axis=1))

@@ -16,8 +16,10 @@ from hyperslab.tiles.colour import (
     DEFAULT_COLOURS,
     GREY,
     RGB,
+    Chosen,
     Table,
     blended,
+    choose,
     label_colours,
     named_lut,
     parse_colour,
@@ -40,9 +42,9 @@ _RGB_COLOURS: tuple[RGB, ...] = ((255, 0, 0), (0, 255, 0), (0, 0, 255))
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Each value has a colour. ``chosen`` by value; others have one of their own, or none where ``only_chosen``."""
+    """Each value has a colour: a chosen one, or one of its own, or none where ``only_chosen``."""
 
-    chosen: tuple[tuple[float, tuple[int, int, int, int]], ...]
+    chosen: Chosen
     only_chosen: bool
 
 
@@ -83,6 +85,8 @@ class Style:
         colouring: object = self.colouring
         if isinstance(self.colouring, Lookup):
             colouring = self.colouring.scale, hashlib.blake2b(self.colouring.lut.tobytes(), digest_size=12).hexdigest()
+        elif isinstance(self.colouring, Labels):
+            colouring = self.colouring.chosen.digest, self.colouring.only_chosen
         return f"{colouring}|{self.component}|{self.nodata}|{self.opacity}|{self.background}"
 
 
@@ -101,7 +105,7 @@ def _coloured(values: NDArray, hidden: Mask | None, colouring: Labels | Lookup |
     if isinstance(colouring, Lookup):
         return mapped(plane, colouring.scale, colouring.lut, gone)
     found, index = dense(plane)
-    colours = label_colours(found, dict(colouring.chosen), only_chosen=colouring.only_chosen)
+    colours = label_colours(found, colouring.chosen, only_chosen=colouring.only_chosen)
     return painted(index, colours, gone)
 
 
@@ -211,14 +215,14 @@ def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
 def labels_wanted(frame: Frame, asked: Asked) -> Labels | None:
     """How to colour values that stand for things; None where they are brightness."""
     if isinstance(asked.colormap, Classes):
-        return Labels(asked.colormap.colours, only_chosen=True)
+        return Labels(choose(asked.colormap.colours), only_chosen=True)
     known = frame.picture.image_label
     wanted = asked.labels if asked.labels is not None else known is not None and not _asks_for_brightness(asked)
     if not wanted:
         return None
     if frame.picture.dtype.kind not in "biu":
         raise BadParameter("labels", True, f"an array of integers, this one has {frame.picture.dtype}")
-    return Labels(tuple(known.colors.items()) if known is not None else (), only_chosen=False)
+    return Labels(choose(known.colors.items() if known is not None else ()), only_chosen=False)
 
 
 def _asks_for_brightness(asked: Asked) -> bool:
