@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, WrongKind
+from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, TooLarge, WrongKind
+from hyperslab.tiles import iiif
 from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document, info_document, minzoom
 from hyperslab.tiles.service import Tiles
@@ -217,6 +219,29 @@ def test_what_omero_says_needs_no_sample(tmp_path: Path) -> None:
 
     assert found["channels"][0]["window"] == window
     assert drawn[..., 2].max() == 255
+
+
+def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
+    """Whatever it offers is drawn, and what it does not offer would be refused."""
+    write_array(tmp_path / "a", np.zeros((4000, 3000), "u1"), (500, 500))
+
+    def fetch(tiles: Tiles, factor: int) -> None:
+        across, down = min(256 * factor, 3000), min(256 * factor, 4000)
+        size = f"{-(-across // factor)},{-(-down // factor)}"
+        asked = iiif.parse_request(f"0,0,{across},{down}", size, "0", "default.png")
+        tiles.region("data/a", parse_asked([]), "png", lambda frame: asked.region(frame.grid))
+
+    with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
+        frame = tiles.frame("data/a", parse_asked([]))
+        found = iiif.info_document(frame.grid, "x", partial(tiles.source.allows, frame))
+        for factor in (1, 2, 4):
+            fetch(tiles, factor)
+        for factor in (8, 16):
+            with pytest.raises(TooLarge):
+                fetch(tiles, factor)
+
+    assert found["tiles"] == [{"width": 256, "scaleFactors": [1, 2, 4]}]
+    assert found["sizes"] == []
 
 
 # --- levels and labels -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Source: https://iiif.io/api/image/3.0/, compliance level 2 but for sizes above t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
@@ -62,12 +63,14 @@ class ImageRequest:
         return f"{self.mirrored}|{self.quarters}|{self.gray}"
 
 
-def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
-    """The ``info.json`` of an image service; ``identifier`` is its URL."""
-    sizes = []
-    for z in range(grid.maxzoom + 1):
-        factor = grid.factor(z)
-        sizes.append({"width": ceil(grid.width / factor), "height": ceil(grid.height / factor)})
+def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bool] = lambda _: True) -> dict[str, Any]:
+    """The ``info.json`` of an image service; ``identifier`` is its URL.
+
+    Sizes and tiles that it does not allow are not offered, but for the finest tiles.
+    """
+    zooms = range(grid.maxzoom + 1)
+    sizes = [region.shape for region in (_whole(grid, grid.factor(z)) for z in zooms) if allows(region)]
+    factors = [grid.factor(z) for z in zooms[:-1] if allows(grid.region(z, 0, 0))] + [1]
     return {
         "@context": "http://iiif.io/api/image/3/context.json",
         "id": identifier,
@@ -78,12 +81,17 @@ def info_document(grid: TileGrid, identifier: str) -> dict[str, Any]:
         "height": grid.height,
         "maxWidth": MOST_ACROSS,
         "maxArea": MOST_PIXELS,
-        "sizes": [size for size in sizes if _is_small_enough(size["width"], size["height"])],
-        "tiles": [{"width": grid.size, "scaleFactors": [grid.factor(z) for z in range(grid.maxzoom, -1, -1)]}],
+        "sizes": [{"width": w, "height": h} for h, w in sizes if _is_small_enough(w, h)],
+        "tiles": [{"width": grid.size, "scaleFactors": factors[::-1]}],
         "preferredFormats": ["png", "webp", "jpg"],
         "extraFormats": ["webp"],
         "extraFeatures": ["mirroring"],
     }
+
+
+def _whole(grid: TileGrid, factor: int) -> Region:
+    rows, columns = ceil(grid.height / factor), ceil(grid.width / factor)
+    return Region(Span(0, factor, rows), Span(0, factor, columns))
 
 
 def _is_small_enough(width: int, height: int) -> bool:

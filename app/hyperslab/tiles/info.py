@@ -12,7 +12,6 @@ from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.picture import Level
 from hyperslab.tiles.service import Tiles
-from hyperslab.tiles.source import region_bytes
 from hyperslab.tiles.statistics import PERCENTILES, Sample, histogram
 from hyperslab.tiles.style import channel_facts, default_colour, natural_range
 from hyperslab.wire import dtype_to_json
@@ -71,7 +70,7 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
 def minzoom(tiles: Tiles, frame: Frame) -> int:
     """The coarsest zoom of which no tile reads more than is allowed: 0 unless there are too few stored levels."""
     for z in range(frame.grid.maxzoom):
-        if region_bytes(frame, frame.grid.region(z, 0, 0)) <= tiles.source.max_bytes:
+        if tiles.source.allows(frame, frame.grid.region(z, 0, 0)):
             return z
     return frame.grid.maxzoom
 

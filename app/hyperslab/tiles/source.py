@@ -75,6 +75,10 @@ class Source:
             digest.update(f"{block.read.tag}|{block.place}\n".encode())
         return RegionPlan(frame, tuple(blocks), region.shape, sum(b.read.nbytes for b in blocks), digest.hexdigest())
 
+    def allows(self, frame: Frame, region: Region) -> bool:
+        """Whether a region reads no more than is allowed."""
+        return region_bytes(frame, region) <= self.max_bytes
+
     def touched(self, frame: Frame, region: Region) -> int:
         """How many chunks a region of a single image touches; from arithmetic alone."""
         level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))

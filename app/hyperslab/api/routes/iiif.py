@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from hyperslab.api.reply import Answer, Reply
 from hyperslab.api.request import Request
@@ -23,7 +24,8 @@ async def get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -
     asked = routes.asked(request)
     frame = await routes.run(routes.tiles.frame, match["path"], asked)
     identifier = routes.url(request, f"iiif/{match['path']}")
-    return document_reply(routes, match["path"], info_document(frame.grid, identifier), media_type=LINKED_JSON)
+    document = info_document(frame.grid, identifier, partial(routes.tiles.source.allows, frame))
+    return document_reply(routes, match["path"], document, media_type=LINKED_JSON)
 
 
 async def get_image(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
