@@ -457,6 +457,28 @@ def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path) -> N
         info(tiles, "data/a")
 
 
+@pytest.mark.parametrize("filled", [["B12"], ["H12"], ["D5", "D6", "D7"]])
+def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, filled: list[str]) -> None:
+    rows, columns = "ABCDEFGH", range(1, 13)
+    wells = [{"path": f"{r}/{c}", "rowIndex": i, "columnIndex": c - 1} for i, r in enumerate(rows) for c in columns]
+    block = {"rows": [{"name": r} for r in rows], "columns": [{"name": str(c)} for c in columns], "wells": wells}
+    write_attributes(tmp_path / "a", {"plate": {"version": "0.4", **block}})
+    for name in filled:
+        well = tmp_path / "a" / name[0] / name[1:]
+        write_attributes(well, {"well": {"version": "0.4", "images": [{"path": "0"}]}})
+        write_image(well / "0", [np.full((40, 50), 2000, "<u2")], "yx")
+
+    with tiles_on(tmp_path) as tiles:
+        found, again = info(tiles, "data/a"), info(tiles, "data/a")
+        shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("rescale", "0,2000")]))
+
+    assert found == again
+    assert found["rescale_auto"][0] == 2000
+    assert [problem for problem in found["problems"] if "first 8" in problem and filled[0][0] in problem]
+    assert len(found["images"]) == 96
+    assert (shown[..., 3] > 0).any()
+
+
 def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path) -> None:
     rows = [{"name": str(i)} for i in range(3000)]
     block = {"rows": rows, "columns": [{"name": "1"}], "wells": [{"path": "0/1", "rowIndex": 0, "columnIndex": 0}]}

@@ -27,6 +27,9 @@ from hyperslab.tiles.pyramid import axis_factor
 
 _CHILDREN_TRIED = 100
 _CELLS_TRIED = 8
+"""So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
+_MOST_CELLS_TRIED = 200
+_MOST_FOUND = 1024
 _PARSED_BYTES = 8 << 20
 _MOST_OPENED = 4096
 _UNREADABLE = (NodeNotFound, WrongKind, BadPath, BrokenData)
@@ -41,6 +44,7 @@ class Pictures:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._opened: OrderedDict[tuple[str, str | None], tuple[Picture, Sequence[Node]]] = OrderedDict()
+        self._found: OrderedDict[str, Cell] = OrderedDict()
         self._lock = Lock()
         self._parsed: VersionedCache[Ome] = VersionedCache(_PARSED_BYTES)
 
@@ -202,10 +206,10 @@ class Pictures:
     def _assembled(self, group: GroupNode, field: str | None, ome: Ome) -> Picture:
         """A plate or a well; it looks like the first of its images that is there."""
         mosaic = _mosaic(ome, group.path)
-        template = self._first_of(mosaic, field)
+        template, problems = self._first_of(mosaic, field, group.path)
         kind: Kind = "plate" if ome.plate is not None else "well"
         if template is None:
-            raise BadMetadata(f"{group.prefix}.zattrs", kind, "none of its first images is there")
+            raise BadMetadata(f"{group.prefix}.zattrs", kind, "; ".join(problems))
         return replace(
             template,
             path=group.path,
@@ -213,12 +217,31 @@ class Pictures:
             name=(ome.plate.name if ome.plate is not None else None) or last_segment(group.path),
             version=joined_versions(group.version, template.version),
             mosaic=mosaic,
-            problems=ome.problems + template.problems,
+            problems=ome.problems + problems + template.problems,
         )
 
-    def _first_of(self, mosaic: Mosaic, field: str | None) -> Picture | None:
-        tried = (self.open_cell(cell.path, field) for cell in mosaic.cells[:_CELLS_TRIED])
-        return next((picture for picture in tried if picture is not None), None)
+    def _first_of(self, mosaic: Mosaic, field: str | None, path: str) -> tuple[Picture | None, tuple[str, ...]]:
+        """The first image that is there, of some of them; and what to say where it is none of the very first."""
+        first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
+        others = others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))]
+        known = self._found.get(path)  # else the search would begin anew for every tile
+        for cell in (*first, *(cell for cell in others if cell == known), *others):
+            picture = self.open_cell(cell.path, field)
+            if picture is None:
+                continue
+            if cell in first:
+                return picture, ()
+            self._note_found(path, cell)
+            return picture, (f"none of the first {len(first)} images is there; all are taken to be like {cell.path}",)
+        tried = len(first) + len(others)
+        return None, (f"none of {tried} images that were looked for is there, of {len(mosaic.cells)} in all",)
+
+    def _note_found(self, path: str, cell: Cell) -> None:
+        with self._lock:
+            self._found[path] = cell
+            self._found.move_to_end(path)
+            while len(self._found) > _MOST_FOUND:
+                self._found.popitem(last=False)
 
 
 def _check_alike(array: ArrayNode, first: ArrayNode) -> None:

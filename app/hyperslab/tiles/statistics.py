@@ -163,7 +163,8 @@ class Statistics:
         step = max(1, len(picture.mosaic.cells) // _MOST_IMAGES)
         name = picture.field.name if picture.field is not None else None
         opened = (self._pictures.open_cell(cell.path, name) for cell in picture.mosaic.cells[::step])
-        return [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
+        found = [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
+        return found or [picture]  # its levels are those of an image that is there
 
     def _all_values(self, plans: list[ReadPlan], subject: Subject) -> NDArray:
         if not plans:
