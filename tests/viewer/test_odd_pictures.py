@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from tests.chromium import Tab
 from tests.server import running_server
-from tests.tiles.support import axes_json, write_attributes, write_image
+from tests.tiles.support import axes_json, write_array, write_attributes, write_image
 from tests.viewer.support import Pixels, Viewer
 
 RED = {"image-label": {"version": "0.4", "colors": [{"label-value": 1, "rgba": [255, 0, 0, 255]}]}}
@@ -23,6 +23,8 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("odd")
     write_labelled(folder / "labelled")
     write_channels(folder / "channels")
+    write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
+    write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
     with running_server({"odd": folder}) as server:
         yield server.url
 
@@ -115,3 +117,33 @@ def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_chan
     odd.page.get_by_role("option", name="viridis", exact=True).click()
     odd.settle()
     expect(odd.page.get_by_role("alert")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("integers", 2**62 + 1), ("unsigned", 2**64 - 1)])
+def test_integers_are_shown_with_all_their_digits(odd: Viewer, name: str, value: int) -> None:
+    odd.open_image(f"/view/odd/{name}")
+    odd.values_under(640, 420)
+
+    expect(odd.page.locator(".probe-what")).to_have_text(str(value))
+    odd.open(f"/view/odd/{name}?view=values")
+    cell = odd.page.locator("tbody td").first
+    expect(cell).to_have_text(str(value))
+    expect(cell).to_have_class("number")
+    odd.check_clean()
+
+
+def test_long_integers_are_read_exactly_wherever_they_stand(odd: Viewer) -> None:
+    odd.open("/view/odd")
+    static = odd.page.locator('meta[name="hyperslab-static"]').get_attribute("content")
+    text = r'[9223372036854775807, -1234567890123456, 12, 0.5000000000000001, 1e300, "1234567890123456789 \" 1", null]'
+
+    script = "async ([file, text]) => (await import(file)).parseExactly(text).map((v) => `${typeof v} ${v}`)"
+    found = odd.page.evaluate(script, [f"{static}/api.js", text])
+
+    assert found[:4] == [
+        "bigint 9223372036854775807",
+        "bigint -1234567890123456",
+        "number 12",
+        "number 0.5000000000000001",
+    ]
+    assert found[4:] == ["number 1e+300", 'string 1234567890123456789 " 1', "object null"]

@@ -111,16 +111,28 @@ export const tileInfo = (path, query, signal) =>
 /** @returns {Promise<any>} counts per bin */
 export const histogram = (path, query, signal) => getJson(url("tile", path, `/histogram.json?${query}`), signal);
 
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g; // texts, so that digits in them are passed over
+const LONG_INTEGER = /^-?\d{16,}$/;
+const MARK = "\u0000integer "; // no text of a store begins like this
+
+/** What a JSON text says, with all digits of long integers: those become `bigint`. @param {string} text */
+export function parseExactly(text) {
+  const marked = text.replace(TOKENS, (token) => (LONG_INTEGER.test(token) ? JSON.stringify(MARK + token) : token));
+  if (marked.length === text.length) return JSON.parse(text);
+  const isLong = (value) => typeof value === "string" && value.startsWith(MARK);
+  return JSON.parse(marked, (_, value) => (isLong(value) ? BigInt(value.slice(MARK.length)) : value));
+}
+
 /**
- * Values as nested lists.
+ * Values as nested lists; integers of more than 15 digits as `bigint`.
  * @param {string} path
  * @param {string} select numpy text
  * @param {{field?: string, signal?: AbortSignal}} [options]
  */
-export function values(path, select, { field, signal } = {}) {
+export async function values(path, select, { field, signal } = {}) {
   const query = new URLSearchParams({ select, format: "json" });
   if (field) query.set("field", field);
-  return getJson(url("slice", path, `?${query}`), signal);
+  return parseExactly(await (await get(url("slice", path, `?${query}`), signal)).text());
 }
 
 // prettier-ignore

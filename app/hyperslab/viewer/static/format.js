@@ -47,14 +47,17 @@ export function formatCodec(codec) {
   return words.length ? `${codec.id} (${words.join(", ")})` : codec.id;
 }
 
-/** A value of an array: numbers with at most seven digits, null as it is. */
+/** A value of an array: integers with all their digits, other numbers with at most seven, null as it is. */
 export function formatValue(value) {
   if (value === null || value === undefined) return "NaN";
   if (typeof value === "number") return formatNumber(value);
   if (Array.isArray(value)) return `[${value.map(formatValue).join(", ")}]`;
-  if (typeof value === "object") return JSON.stringify(value);
+  if (typeof value === "object") return JSON.stringify(value, (_, inner) => plain(inner));
   return String(value);
 }
+
+/** JSON has no word for a `bigint`. */
+const plain = (value) => (typeof value === "bigint" ? String(value) : value);
 
 /** @param {number} value */
 export function formatNumber(value) {

@@ -132,7 +132,7 @@ function cell(value) {
 
 /** Words that stand for numbers (NaN, Infinity) stand like numbers. */
 function kindOf(value) {
-  const number = typeof value === "number" || value === null || /^(NaN|-?Infinity)$/.test(value);
+  const number = typeof value === "number" || typeof value === "bigint" || value === null || /^(NaN|-?Infinity)$/.test(value);
   return number ? "number" : typeof value;
 }
 
