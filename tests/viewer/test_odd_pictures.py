@@ -53,6 +53,8 @@ def write_channels(folder: Path) -> None:
     window = {"min": 0, "max": 100, "start": 0, "end": 100}
     channels = [{"label": f"c{i}", "color": "FFFFFF", "window": window, "active": i < 16} for i in range(18)]
     write_image(folder, [np.full((18, 64, 64), 90, "<u2")], "cyx", {"omero": {"channels": channels}})
+    few = np.broadcast_to(np.arange(64, dtype="<u2") * 10, (2, 64, 64)) + np.array([0, 1000], "<u2")[:, None, None]
+    write_image(folder.with_name("few"), [few], "cyx", {"omero": {"channels": channels[:2]}})
 
 
 def red_box(picture: Pixels) -> tuple[int, int, int, int]:
@@ -147,3 +149,13 @@ def test_long_integers_are_read_exactly_wherever_they_stand(odd: Viewer) -> None
         "number 0.5000000000000001",
     ]
     assert found[4:] == ["number 1e+300", 'string 1234567890123456789 " 1', "object null"]
+
+
+def test_the_wand_takes_the_window_from_the_data_of_its_channel(odd: Viewer) -> None:
+    """Not from what the metadata says."""
+    odd.open_image("/view/odd/few")
+
+    odd.page.get_by_role("button", name="c1: window from the data").click()
+    odd.wait_for_query(r"\?.*rescale=0,100&.*rescale=1000,1630")
+
+    odd.check_clean()

@@ -1,9 +1,9 @@
 /** Channel rows: on or off, colour, window with its histogram. */
 
-import { histogram } from "./api.js";
+import { histogram, tileInfo } from "./api.js";
 import { h, icon, iconButton, setIcon, toast } from "./dom.js";
 import { createHistogram } from "./histogram.js";
-import { activeIndices, channelsOf, defaultChannels, MOST_CHANNELS } from "./tilequery.js";
+import { activeIndices, channelsOf, MOST_CHANNELS } from "./tilequery.js";
 
 const BINS = 128;
 const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms closed
@@ -64,6 +64,14 @@ export function createChannels(store, quiet) {
   return { element: list, reset, update, toggle, invert, redraw: () => rows.forEach((row) => row.redraw()) };
 }
 
+/** The query that is about one channel. */
+function questionAbout(info, index) {
+  const query = new URLSearchParams();
+  if (info.channel_axis) query.set("c", String(index));
+  if (info.field) query.set("field", info.field);
+  return query;
+}
+
 function channelRow(channel, info, { change, quiet }) {
   const { index } = channel;
   const facts = info.channels.find((c) => c.index === index);
@@ -72,10 +80,16 @@ function channelRow(channel, info, { change, quiet }) {
   const set = (window) => change(index, { window }, "window");
   const bars = createHistogram({ label, integer, onchange: set });
   const ends = [numberField(`${label}: low end`, 0), numberField(`${label}: high end`, 1)];
-  const auto = iconButton("wand", `${label}: window from the data`, () =>
-    set(defaultChannels(info).find((c) => c.index === index).window),
-  );
+  const auto = iconButton("wand", `${label}: window from the data`, () => void setFromData());
   let current = channel;
+
+  /** What the node says may have been chosen by hand; the service looks at the data. */
+  async function setFromData() {
+    const query = questionAbout(info, index);
+    const answer = await tileInfo(info.path, query.toString()).catch((problem) => toast(problem.message));
+    if (answer?.rescale_auto) set(answer.rescale_auto);
+    else if (answer) toast("None of the data can be decoded");
+  }
 
   function numberField(name, side) {
     const input = h("input", { type: "number", step: "any", "aria-label": name, onchange: () => accept(input, side) });
@@ -103,9 +117,8 @@ function channelRow(channel, info, { change, quiet }) {
     head?.fold(wanted);
     if (!wanted || asked) return;
     asked = true;
-    const query = new URLSearchParams({ bins: String(BINS) });
-    if (info.channel_axis) query.set("c", String(index));
-    if (info.field) query.set("field", info.field);
+    const query = questionAbout(info, index);
+    query.set("bins", String(BINS));
     const without = () => bars.element.classList.add("without-bars");
     quiet().then(() => histogram(info.path, query, undefined).then(bars.setCounts, without));
   }
