@@ -186,6 +186,20 @@ def test_any_two_axes_make_a_plane(tmp_path: Path, axes: str) -> None:
     same_picture(found, slow_grey(plane, 1, (0, 0), (0, 100), SIZE))
 
 
+@pytest.mark.parametrize("name", ["a,b", "per%cent", "50%2C", "x", "%"])
+def test_an_axis_may_have_a_comma_or_a_per_cent_sign_in_its_name(tmp_path: Path, name: str) -> None:
+    volume = values_of("u1", (3, 4, 5))
+    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["t", "y", name]})
+    written = name.replace("%", "%25").replace(",", "%2C")
+
+    with tiles_on(tmp_path) as tiles:
+        found = numbers(tiles, "data/a", (0, 0, 0), [("axes", f"{written},t"), ("y", "1")])
+        with pytest.raises(BadParameter):
+            numbers(tiles, "data/a", (0, 0, 0), [("axes", "y,%79")])
+
+    np.testing.assert_array_equal(found, volume[:, 1].T)
+
+
 def test_unnamed_axes_are_numbered_and_negative_positions_count_from_the_end(tmp_path: Path) -> None:
     volume = values_of("u1", (5, 8, 8))
     write_array(tmp_path / "a", volume)

@@ -23,6 +23,8 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("odd")
     write_labelled(folder / "labelled")
     write_channels(folder / "channels")
+    names = {"_ARRAY_DIMENSIONS": ["depth, m", "y", "100 %"]}
+    write_array(folder / "named", np.arange(24000, dtype="<u2").reshape(20, 30, 40), attributes=names)
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
     with running_server({"odd": folder}) as server:
@@ -158,4 +160,19 @@ def test_the_wand_takes_the_window_from_the_data_of_its_channel(odd: Viewer) -> 
     odd.page.get_by_role("button", name="c1: window from the data").click()
     odd.wait_for_query(r"\?.*rescale=0,100&.*rescale=1000,1630")
 
+    odd.check_clean()
+
+
+def test_axes_of_any_name_make_a_plane_that_a_link_brings_back(odd: Viewer) -> None:
+    odd.open_image("/view/odd/named")
+
+    odd.page.get_by_role("button", name="100 % × depth, m").click()
+    odd.wait_for_query(r"\?axes=")
+    odd.settle()
+    odd.page.reload()
+    odd.settle()
+
+    expect(odd.page.get_by_role("button", name="100 % × depth, m")).to_have_attribute("aria-pressed", "true")
+    assert odd.slider("y").count() == 1
+    assert odd.tab.count("/0/0/0.png?axes=depth%252C+m%2C100+%2525") > 0
     odd.check_clean()

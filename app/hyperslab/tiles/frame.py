@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from urllib.parse import unquote
 
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
 from hyperslab.tiles.asked import Asked
@@ -67,8 +68,16 @@ def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
         raise NotRepresentable(picture.dtype.str, "a picture", str(error)) from error
     if asked.axes is None:
         return plane
-    rows, columns = (_find_axis(picture, name, "axes", ",".join(asked.axes)) for name in asked.axes)
+    rows, columns = (_find_plane_axis(picture, name, ",".join(asked.axes)) for name in asked.axes)
+    if rows == columns:
+        raise BadParameter("axes", ",".join(asked.axes), "two different axes")
     return rows, columns
+
+
+def _find_plane_axis(picture: Picture, name: str, value: str) -> int:
+    """A name that has a comma in it comes percent-encoded once more."""
+    known = any(axis.name == name for axis in picture.axes)
+    return _find_axis(picture, name if known else unquote(name), "axes", value)
 
 
 def _find_axis(picture: Picture, name: str, parameter: str, value: object) -> int:

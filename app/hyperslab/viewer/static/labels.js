@@ -1,7 +1,7 @@
 /** A label image over a picture: an image of its own axes, size and levels, laid where it belongs. */
 
 import { tileInfo } from "./api.js";
-import { appendPositions } from "./state.js";
+import { appendPositions, planeText } from "./state.js";
 import { planeOf, positionsOf } from "./tilequery.js";
 
 /** @typedef {import("./tilequery.js").TileInfo} TileInfo @typedef {import("./tilequery.js").Axis} Axis */
@@ -34,7 +34,7 @@ export function createLabels() {
     const missing = plane.find((name) => !axisOf(found, name));
     if (missing) throw new Error(`they have no axis ${missing}, only ${found.axes.map((a) => a.name).join(", ")}`);
     const turned = found.plane.join() !== plane.join();
-    const query = new URLSearchParams(turned ? { axes: plane.join(",") } : {});
+    const query = new URLSearchParams(turned ? { axes: planeText(plane) } : {});
     const own = turned ? await infoOf(path, query.toString()) : found;
     appendPositions(query, positionsIn(own, plane, state, info));
     query.append("labels", "1");

@@ -9,7 +9,7 @@ import { createHelp, listen } from "./keys.js";
 import { describe, lastName, viewsOf } from "./nodes.js";
 import { createStrip, loadingState, problemState } from "./notice.js";
 import { library } from "./osd.js";
-import { createStore, DEFAULTS } from "./state.js";
+import { createStore, DEFAULTS, planeText } from "./state.js";
 import { createTree } from "./tree.js";
 import { throttle } from "./timing.js";
 import { createViews } from "./views.js";
@@ -86,7 +86,7 @@ async function prepare(state) {
 
 /** What the tile routes know; it depends on the plane and the field. */
 async function prepareInfo(mine, plane, field) {
-  const key = new URLSearchParams({ ...(plane && { axes: plane.join() }), ...(field && { field }) }).toString();
+  const key = new URLSearchParams({ ...(plane && { axes: planeText(plane) }), ...(field && { field }) }).toString();
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
   mine.info = { ...info, field, unit: unitOf(mine.document, field) };

@@ -6,11 +6,12 @@ import { planeLabel, planeOf, planesOf } from "./tilequery.js";
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
 export function createPlanes(store) {
   const element = h("div", { class: "segmented planes", role: "group", "aria-label": "Plane" });
-  let own = "";
+  /** @type {[string, string]|null} the node's, once it is known */
+  let own = null;
   let planes = [];
 
   /** Another plane is another picture: the part that was visible means nothing in it. */
-  const choose = (plane) => store.update({ plane: plane.join() === own ? null : plane, box: null }, "plane");
+  const choose = (plane) => store.update({ plane: plane.join() === own?.join() ? null : plane, box: null }, "plane");
 
   function rebuild() {
     element.hidden = planes.length < 2;
@@ -23,8 +24,8 @@ export function createPlanes(store) {
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
   function update(state, info) {
-    if (!state.plane) own = info.plane.join();
-    const next = planesOf({ ...info, plane: own ? own.split(",") : info.plane });
+    if (!state.plane) own = info.plane;
+    const next = planesOf({ ...info, plane: own ?? info.plane });
     if (next.join(";") !== planes.join(";")) {
       planes = next;
       rebuild();
@@ -35,7 +36,7 @@ export function createPlanes(store) {
 
   /** The next plane of the list. */
   function cycle() {
-    const at = planes.findIndex((plane) => plane.join() === (store.get().plane?.join() ?? own));
+    const at = planes.findIndex((plane) => plane.join() === (store.get().plane ?? own)?.join());
     if (planes.length > 1) choose(planes[(at + 1) % planes.length]);
   }
   return { element, update, cycle };

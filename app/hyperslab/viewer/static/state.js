@@ -99,7 +99,7 @@ const index = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : 0);
 export function parse(address) {
   const query = new URLSearchParams(address.search);
   const view = query.get("view") ?? "";
-  const axes = (query.get("axes") ?? "").split(",").filter(Boolean);
+  const axes = (query.get("axes") ?? "").split(",").filter(Boolean).map(axisName);
   const opacity = Number(query.get("opacity") ?? DEFAULTS.opacity);
   return {
     path: pathOf(address.pathname),
@@ -119,6 +119,19 @@ export function parse(address) {
     column: index(query.get("column")),
   };
 }
+
+/** A name as it is, or as `planeText` wrote it. */
+function axisName(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // a per cent sign of its own
+  }
+}
+
+/** Two axes as the tile API reads them: a comma within a name is written as %2C. @param {[string, string]} plane */
+export const planeText = (plane) =>
+  plane.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
 
 function pathOf(pathname) {
   const inner = pathname
@@ -172,7 +185,7 @@ export function format(state) {
   const put = (name, value, text = String(value)) => value !== DEFAULTS[name] && query.append(name, text);
   put("view", state.view);
   put("field", state.field);
-  if (state.plane) query.append("axes", state.plane.join(","));
+  if (state.plane) query.append("axes", planeText(state.plane));
   appendPositions(query, state.at);
   appendChannels(query, state.channels ?? []);
   if (state.colormap) query.append("colormap_name", state.colormap);

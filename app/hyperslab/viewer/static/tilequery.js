@@ -1,6 +1,6 @@
 /** From the state and a node's tile information to queries and selections. Pure. */
 
-import { appendActive, appendPositions } from "./state.js";
+import { appendActive, appendPositions, planeText } from "./state.js";
 
 /** @typedef {import("./state.js").State} State @typedef {import("./state.js").ChannelState} ChannelState */
 /**
@@ -84,7 +84,7 @@ export function tileQuery(state, info) {
 }
 
 function appendPlane(query, state, info) {
-  if (state.plane) query.append("axes", state.plane.join(","));
+  if (state.plane) query.append("axes", planeText(state.plane));
   appendPositions(query, positionsOf(state, info));
 }
 
