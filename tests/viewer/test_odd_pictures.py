@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from playwright.sync_api import expect
 
 from tests.chromium import Tab
 from tests.server import running_server
-from tests.tiles.support import axes_json, write_array, write_attributes, write_image
+from tests.tiles.support import axes_json, write_array, write_attributes, write_image, write_plain
 from tests.viewer.support import Pixels, Viewer
 
 RED = {"image-label": {"version": "0.4", "colors": [{"label-value": 1, "rgba": [255, 0, 0, 255]}]}}
@@ -27,6 +29,10 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "named", np.arange(24000, dtype="<u2").reshape(20, 30, 40), attributes=names)
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
+    write_plain(folder / "vast", np.zeros((1, 1), "u1"), "|u1")
+    document = json.loads((folder / "vast" / ".zarray").read_text()) | {"shape": [10**6] * 2, "chunks": [512] * 2}
+    (folder / "vast" / ".zarray").write_text(json.dumps(document | {"fill_value": 90}))
+    (folder / "vast" / "0.0").unlink()
     with running_server({"odd": folder}) as server:
         yield server.url
 
@@ -175,4 +181,21 @@ def test_axes_of_any_name_make_a_plane_that_a_link_brings_back(odd: Viewer) -> N
     expect(odd.page.get_by_role("button", name="100 % × depth, m")).to_have_attribute("aria-pressed", "true")
     assert odd.slider("y").count() == 1
     assert odd.tab.count("/0/0/0.png?axes=depth%252C+m%2C100+%2525") > 0
+    odd.check_clean()
+
+
+def test_of_a_vast_array_without_a_pyramid_a_part_is_shown_and_said_to_be_one(odd: Viewer) -> None:
+    """All of it would take thousands of the largest tiles."""
+    odd.open_image("/view/odd/vast?rescale=0,255")
+
+    expect(odd.page.locator("#toasts")).to_contain_text("Only a part is shown")
+    assert (odd.picture()[300, 300] == 90).all()
+    assert "box" not in odd.query
+    assert odd.tab.count("/v1/tile/odd/vast/12/") > 0
+    coarse = [address for address in odd.tab.asked if re.search(r"/vast/\d/", address)]
+    assert coarse == []
+    odd.page.keyboard.press("+")
+    odd.wait_for_query(r"\?.*box=")
+    odd.page.keyboard.press("0")
+    odd.wait_for_query(r"\?rescale=0,255$")
     odd.check_clean()

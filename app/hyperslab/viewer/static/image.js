@@ -17,7 +17,7 @@ const keyOf = (frame) => `${frame.path}?${frame.query}`;
 export class Picture {
   /**
    * @param {HTMLElement} element
-   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void}} events
+   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void, onPart: () => void}} events
    */
   constructor(element, events) {
     this.element = element;
@@ -126,8 +126,27 @@ export class Picture {
   #place(item) {
     this.fresh = false;
     this.shown = item;
+    this.viewer.viewport.minZoomLevel = this.#isTooWide() ? this.wanted.width / this.#widest() : 0;
     if (this.pendingBox) this.goTo(this.pendingBox);
-    else this.viewer.viewport.goHome(true);
+    else this.home(true);
+    if (this.#isTooWide()) this.events.onPart();
+  }
+
+  /** How much can be seen at once, in pixels of the picture: beyond the coarsest tiles there are, too many are needed. */
+  #widest() {
+    const { minzoom, maxzoom } = this.wanted;
+    return minzoom ? this.viewer.viewport.getContainerSize().x * 2 ** (maxzoom - minzoom) : Infinity;
+  }
+
+  #isTooWide() {
+    const { x, y } = this.viewer.viewport.getContainerSize();
+    return Math.max(this.wanted.width, (this.wanted.height * x) / y) > this.#widest();
+  }
+
+  /** What is visible where all of the picture would be too much: its middle, pixel by pixel. */
+  #middle() {
+    const { width, height } = this.wanted;
+    return this.#boundsOf([width / 2, height / 2, this.viewer.viewport.getContainerSize().x]);
   }
 
   #swap(item, frame) {
@@ -210,21 +229,27 @@ export class Picture {
 
   /** @param {[number, number, number]} box */
   goTo([x, y, width]) {
-    const { OpenSeadragon } = window;
+    this.viewer.viewport.fitBounds(this.#boundsOf([x, y, Math.min(width, this.#widest())]), true);
+  }
+
+  #boundsOf([x, y, width]) {
     const size = this.viewer.viewport.getContainerSize();
     const height = (width * size.y) / size.x;
-    const rect = new OpenSeadragon.Rect(x - width / 2, y - height / 2, width, height);
-    this.viewer.viewport.fitBounds(this.shown.imageToViewportRectangle(rect), true);
+    const rect = new window.OpenSeadragon.Rect(x - width / 2, y - height / 2, width, height);
+    return this.shown.imageToViewportRectangle(rect);
   }
 
   home(immediately = false) {
-    this.viewer.viewport.goHome(immediately);
+    const { viewport } = this.viewer;
+    if (this.shown && this.#isTooWide()) viewport.fitBounds(this.#middle(), immediately);
+    else viewport.goHome(immediately);
   }
 
-  /** Is all of the picture in view, as it was opened? */
+  /** Is the picture in view as it was opened? */
   atHome() {
     const { viewport } = this.viewer;
-    const [now, home] = [viewport.getBounds(true), viewport.getHomeBounds()];
+    const home = this.shown && this.#isTooWide() ? this.#middle() : viewport.getHomeBounds();
+    const now = viewport.getBounds(true);
     const near = (a, b) => Math.abs(a - b) < now.width / 500;
     return near(now.x, home.x) && near(now.y, home.y) && near(now.width, home.width);
   }

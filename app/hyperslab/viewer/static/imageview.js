@@ -38,6 +38,7 @@ export function createImageView(store, events) {
       if (!busy) afterFrame();
     },
     onFail: events.onfail,
+    onPart: () => toast("Only a part is shown: the whole is too large to draw without smaller levels"),
   });
   /** When the frame that is being asked for just now is there. */
   const quiet = () => new Promise((resolve) => setTimeout(resolve)).then(() => picture.settled());
