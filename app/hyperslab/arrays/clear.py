@@ -18,9 +18,7 @@ _MOST_ASKED = 10_000
 """Above so many candidates a listing of what is there costs less than asking for each."""
 
 
-def clear_outside(
-    reader: Reader, array: ArrayNode, before: tuple[int, ...], check: Callable[[], None] = lambda: None
-) -> None:
+def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...], check: Callable[[], None]) -> None:
     """Remove what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
     chunks.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, dump_json, parse_consolidated, parse_json
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, dump_json, parse_consolidated, parse_json, parse_object
 from hyperslab.errors import BadMetadata, ConsolidatedBehind, StoreError
 from hyperslab.storage.base import Stored, VersionConflict
 
@@ -65,7 +65,7 @@ class _Change:
         for key, stored in documents.items():
             if stored is None:
                 kept.pop(key[len(self.root) :], None)
-            elif (document := _json_object(stored.data)) is not None:
+            elif (document := parse_object(stored.data)) is not None:
                 kept[key[len(self.root) :]] = document
         return kept
 
@@ -120,11 +120,3 @@ def _known_as(mount: MountedStore, key: str) -> str:
 def _stored_under(mount: MountedStore, known: str) -> str:
     folder, slash, name = known.rpartition("/")
     return f"{folder}{slash}{mount.metadata_key}" if name == ".zarray" else known
-
-
-def _json_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    try:
-        document = parse_json(data)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

@@ -15,10 +15,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
-from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.engine.metadata import dump_json, parse_json
+from hyperslab.engine.metadata import dump_json, parse_object
 from hyperslab.errors import Overloaded, StoreError, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 
@@ -134,7 +133,7 @@ class Lease(Turn):
         return stored is not None and self._is_ours(stored.data) and self._try(stored.version)
 
     def _is_ours(self, data: bytes | memoryview) -> bool:
-        document = _json_object(data)
+        document = parse_object(data)
         return document is not None and document.get("holder") == self._holder
 
     def _release(self) -> None:
@@ -150,7 +149,7 @@ class Lease(Turn):
         """
         for _ in range(_MOST_TRIES):
             stored = self._store.get(self._document)
-            document = None if stored is None else _json_object(stored.data)
+            document = None if stored is None else parse_object(stored.data)
             if stored is None or document is None:
                 return  # there is nothing that could be published
             own = document.get("hyperslab")
@@ -159,12 +158,3 @@ class Lease(Turn):
                 self._store.put(self._document, dump_json(document), if_version=stored.version)
                 return
         raise WriteConflict(self._document, f"other writers changed it {_MOST_TRIES} times")
-
-
-def _json_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """None where it is none: a broken array is deleted under the lease, too."""
-    try:
-        document = parse_json(data)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

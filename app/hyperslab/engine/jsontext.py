@@ -44,6 +44,15 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     return _parse_leniently(raw)
 
 
+def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
+    """As `parse_json`, for documents of which something may be left that is none: None where it is no object."""
+    try:
+        document = parse_json(data)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
 def dump_json(value: Any) -> bytes:
     """Compact strict JSON in UTF-8, members in the order given; NaN and infinities become the strings of Zarr.
 

@@ -18,7 +18,7 @@ from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, 
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, shown
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, parse_object, shown
 from hyperslab.engine.members import (
     CodecConfig,
     Order,
@@ -44,6 +44,7 @@ __all__ = [
     "parse_consolidated",
     "parse_group",
     "parse_json",
+    "parse_object",
 ]
 
 T = TypeVar("T")

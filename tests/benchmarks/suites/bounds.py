@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from tests.benchmarks.cases import all_cases
 from tests.benchmarks.data import make_all, warm
 from tests.benchmarks.nginx import Missing, nginx
 from tests.benchmarks.processes import module
-from tests.benchmarks.programs import Program, quiet_server, running
+from tests.benchmarks.programs import Program, quiet_server
 from tests.benchmarks.report import duration, geometric_mean, ratio, times
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
+from tests.benchmarks.rounds import compare
 from tests.benchmarks.suite import Bench, Suite
-from tests.benchmarks.timing import take_turns
 
 ENGINE: Final = "Hyperslab"
 REMOTE: Final = "RemoteArray"
@@ -53,15 +52,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     make_all(bench.arrays, bench.specs)
     warm(bench.arrays)
     with ExitStack() as stack:
-        workers, problems = stack.enter_context(running(programs(bench, stack)))
-        for problem in problems:
-            bench.note(problem)
-        for case in all_cases(bench.specs):
-            bench.say(f"  {case.title}")
-            found, wrong = take_turns(case, workers, bench.effort)
-            for problem in wrong:
-                bench.note(problem)
-            yield from found
+        yield from (measurement for _, measurement in compare(bench, programs(bench, stack)))
 
 
 def tables(outcome: Outcome) -> list[Table]:

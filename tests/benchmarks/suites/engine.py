@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tests.benchmarks.cases import all_cases
 from tests.benchmarks.data import make_all, warm
-from tests.benchmarks.programs import Program, running
+from tests.benchmarks.programs import Program
 from tests.benchmarks.report import comparison, geometric_mean, ratio
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
+from tests.benchmarks.rounds import compare
 from tests.benchmarks.suite import Bench, Suite
-from tests.benchmarks.timing import take_turns
 
 OURS: Final = "Hyperslab"
 FRESH: Final = "Hyperslab, cache on"
@@ -38,15 +37,7 @@ def programs(bench: Bench) -> list[Program]:
 def measure(bench: Bench) -> Iterator[Measurement]:
     make_all(bench.arrays, bench.specs)
     warm(bench.arrays)
-    with running(programs(bench)) as (workers, problems):
-        for problem in problems:
-            bench.note(problem)
-        for case in all_cases(bench.specs):
-            bench.say(f"  {case.title}")
-            found, wrong = take_turns(case, workers, bench.effort)
-            for problem in wrong:
-                bench.note(problem)
-            yield from found
+    yield from (measurement for _, measurement in compare(bench, programs(bench)))
 
 
 def tables(outcome: Outcome) -> list[Table]:

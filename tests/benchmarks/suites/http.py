@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from tests.benchmarks.cases import Case, all_cases
+from tests.benchmarks.cases import Case
 from tests.benchmarks.data import make_all, warm
 from tests.benchmarks.nginx import Missing, nginx
-from tests.benchmarks.programs import Program, quiet_server, running
+from tests.benchmarks.programs import Program, quiet_server
 from tests.benchmarks.report import comparison, geometric_mean, ratio
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
+from tests.benchmarks.rounds import compare
 from tests.benchmarks.suite import Bench, Suite
-from tests.benchmarks.timing import take_turns
 
 OURS: Final = "RemoteArray"
 CACHED: Final = "RemoteArray, cached"
@@ -51,15 +51,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     make_all(bench.arrays, bench.specs)
     warm(bench.arrays)
     with ExitStack() as stack:
-        workers, problems = stack.enter_context(running(programs(bench, stack)))
-        for problem in problems:
-            bench.note(problem)
-        for case in all_cases(bench.specs):
-            bench.say(f"  {case.title}")
-            found, wrong = take_turns(case, workers, bench.effort)
-            for problem in wrong:
-                bench.note(problem)
-            yield from (_with_part(measurement, case) for measurement in found)
+        yield from (_with_part(measurement, case) for case, measurement in compare(bench, programs(bench, stack)))
 
 
 def tables(outcome: Outcome) -> list[Table]:
