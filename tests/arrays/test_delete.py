@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hyperslab.arrays import create
 from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.lease import Turn
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import StoreError
+from hyperslab.errors import StoreError, WriteConflict
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent, Listing
 from tests.arrays.counting import CountingStore
@@ -121,3 +124,25 @@ def test_a_delete_that_cannot_be_listed_removes_nothing(tmp_path: Path, linked: 
 
     assert snapshot(tmp_path) == before
     service.close()
+
+
+class Lost(Turn):
+    """A lease that ran out on the way."""
+
+    def check(self) -> None:
+        raise WriteConflict("a", "another writer may go on")
+
+
+def test_who_has_lost_the_turn_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies there by then may be somebody else's."""
+    with service_on(tmp_path) as service:
+        service.creator.create_array(A, DEFINITION)
+        before = snapshot(tmp_path)
+        monkeypatch.setattr(create, "alone", lambda *_: nullcontext(Lost()))
+
+        with pytest.raises(WriteConflict):
+            service.creator.delete(A)
+        with pytest.raises(WriteConflict):
+            service.creator.create_array(A, DEFINITION, mode="replace")
+
+        assert snapshot(tmp_path) == before

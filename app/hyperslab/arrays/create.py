@@ -11,7 +11,7 @@ from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.attributes import attributes_text, split_definition, with_dimension_names
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import clear_orphans
 from hyperslab.arrays.patch import plan_attributes, put_attributes
@@ -99,13 +99,13 @@ class Creator:
         """
         mount, rest = self._locate(path)
         prefix = _prefix(rest)
-        with node_lock(mount, prefix), alone(mount, prefix):  # an append under way ends first
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # an append under way ends first
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
             if not recursive and not isinstance(node, ArrayNode):
                 self._check_childless(mount, node)
-            self._remove(mount, prefix)
+            self._remove(mount, prefix, turn)
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
@@ -135,7 +135,7 @@ class Creator:
         _check_names(mount, rest)
         _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
-        with node_lock(mount, prefix), alone(mount, prefix):  # documents of two creators must not mix
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
             node = self._documented(path) if mode == "replace" else self._existing(path)
             replace = node is not None
             if node is None and array_document is not None and self._has_nodes_below(path):
@@ -145,7 +145,11 @@ class Creator:
             if isinstance(node, Node) and mode != "replace":
                 return self._taken(node, mode, fits)
             try:
-                self._store_node(mount, prefix, array_document, attributes, replace=replace)
+                if replace:
+                    self._remove(mount, prefix, turn)
+                elif array_document is not None:
+                    clear_orphans(self._reader, mount, prefix, ArrayMetadata.parse(array_document, ".zarray"))
+                self._store_node(mount, prefix, array_document, attributes)
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
             return Made(self._catalog.open_node(path, fresh=True), created=True)
@@ -176,18 +180,9 @@ class Creator:
         return Made(node, created=False)
 
     def _store_node(
-        self,
-        mount: MountedStore,
-        prefix: str,
-        array_document: bytes | None,
-        attributes: Mapping[str, Any],
-        *,
-        replace: bool,
+        self, mount: MountedStore, prefix: str, array_document: bytes | None, attributes: Mapping[str, Any]
     ) -> None:
-        if replace:
-            self._remove(mount, prefix)
-        elif array_document is not None:
-            clear_orphans(self._reader, mount, prefix, ArrayMetadata.parse(array_document, ".zarray"))
+        """Where nothing is; what makes it a node comes last."""
         self._store_ancestors(mount, prefix)
         self._store_attributes(mount, prefix + ".zattrs", attributes)
         key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
@@ -265,14 +260,16 @@ class Creator:
         if children.nodes:
             raise NodeExists(node.path, "group", "children", "none", children.nodes[0].name)
 
-    def _remove(self, mount: MountedStore, prefix: str) -> None:
+    def _remove(self, mount: MountedStore, prefix: str, turn: Turn) -> None:
         """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
         one has ended before, or finds it gone. All are known before the first is removed: a listing that fails removes
-        nothing."""
+        nothing. Raises `WriteConflict` where the turn is lost on the way: then others may have made something new."""
         below = [] if mount.store.is_link(prefix) else list(listing.arrays_below(mount, prefix))
         for inner in below:
+            turn.check()
             with node_lock(mount, inner), alone(mount, inner):
                 _remove_keys(mount, inner)
+        turn.check()
         _remove_keys(mount, prefix)
         self._catalog.versions.forget(mount, prefix)
         consolidated.follow(mount, prefix, (), removed_below=True)
