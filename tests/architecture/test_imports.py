@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"storage"} | _GROUND,
     "welcome": {"settings", "storage"} | _GROUND,
     "server": {"asgi", "settings"},
-    "protocol": {"api"},
+    "protocol": {"api", "errors"},
     "asgi": {"settings", "demo"} | _SERVICE,
     "cli": {"client"} | _ROOTS | _SERVICE,
     "__main__": {"cli"},

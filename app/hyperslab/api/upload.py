@@ -111,8 +111,8 @@ async def received_body(
     """
     said = media_type(request)
     limit = context.options.max_upload_bytes if most is None else most
-    longest = most_json(context)
-    limit = min(limit, longest) if said in _JSON else limit
+    longest = min(limit, _room_for_json(context))
+    limit = longest if said in _JSON else limit
     length = _check_length(request.header(b"content-length"), limit)
     held = limit if length is None else length
     if (said or unsaid) in _JSON:
@@ -122,8 +122,13 @@ async def received_body(
 
 
 def most_json(context: Context) -> int:
-    """Bytes of the longest JSON body, which is to fit into the memory for answers when it is parsed."""
-    return min(context.options.max_upload_bytes, max(_LEAST_JSON, context.admission.limit // _JSON_GROWTH))
+    """Bytes of the longest JSON body with values or points."""
+    return min(context.options.max_upload_bytes, _room_for_json(context))
+
+
+def _room_for_json(context: Context) -> int:
+    """Bytes of JSON that fit into the memory for answers when they are parsed."""
+    return max(_LEAST_JSON, context.admission.limit // _JSON_GROWTH)
 
 
 def most_values(context: Context, request: Request) -> int:

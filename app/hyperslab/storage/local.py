@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import stat as modes
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ OPTIONS: Final = frozenset({"file_locks"})
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
 _MOST_TRIES: Final = 10
 _PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -257,13 +259,14 @@ class LocalStore:
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
         path = f"{self._root}/{key}"
         directory = path[: path.rindex("/")] or "/"
-        for _ in range(_MOST_TRIES):
+        for attempt in range(_MOST_TRIES):
             try:
                 written = self._writer.write(directory, data)
                 self._publish(key, written, path, if_version)
                 self._writer.sync_directory(directory)
             except FileNotFoundError:  # someone removed the folder at this very moment: make it again
                 self._require_root(key)
+                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
                 continue
             return written.version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
