@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hyperslab.arrays.catalog import data_id
+from hyperslab.arrays.extent import LARGEST
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import NodeExists
-
-_LARGEST = 1 << 62
-"""No axis is as long."""
 
 
 def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
@@ -57,7 +55,7 @@ def _left(array: ArrayNode) -> Iterator[Coords]:
     """The chunks that lie below, those outside the shape too: they would show when the array grows."""
     metadata = array.metadata
     rank = len(metadata.shape)
-    everywhere = ChunkGrid((_LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
+    everywhere = ChunkGrid((LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
     for entry in array.mount.store.list_prefix(array.prefix):
         key = entry.key[len(array.prefix) :]
         if key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup"):

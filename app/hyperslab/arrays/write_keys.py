@@ -114,7 +114,7 @@ class KeyWriter:
                 version = mount.store.put(key, data, if_version=condition)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
-            self._changed(mount, prefix, key, document)
+            self._changed(mount, prefix, key)
         return PutKey(version, created=before is None)
 
     def _delete_document(self, mount: MountedStore, prefix: str, key: str, check: KeyCheck | None) -> bool:
@@ -126,13 +126,13 @@ class KeyWriter:
                 removed = mount.store.delete(key, if_version=before.version if check and before else None)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
-            self._changed(mount, prefix, key, None)
+            self._changed(mount, prefix, key)
         return removed
 
-    def _changed(self, mount: MountedStore, prefix: str, key: str, document: Mapping[str, Any] | None) -> None:
+    def _changed(self, mount: MountedStore, prefix: str, key: str) -> None:
         self._catalog.versions.forget(mount, prefix, documents=True)
         if not key.endswith(_CONSOLIDATED):
-            consolidated.follow(mount, prefix, {key: document})
+            consolidated.follow(mount, prefix, [key])
 
     def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], turn: Turn) -> bool:
         """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink.

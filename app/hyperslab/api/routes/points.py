@@ -136,11 +136,8 @@ def _scattered(
     context: Context, request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
-    kind = _kind(request, body)
-    if kind == JSON:
+    if _kind(request, body) == JSON:
         return _scattered_json(context, array, body, field=field)
-    if kind != NPY:
-        raise UnsupportedMediaType(kind, [NPY, JSON])
     stream = io.BytesIO(body)
     points = _checked(next_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
@@ -173,16 +170,18 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
 
 
 def _kind(request: Request, body: memoryview) -> str:
-    """The media type of a body, told by its first bytes where the client has not said it."""
-    return media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
+    """The media type of a body, told by its first bytes where the client has not said it; raises
+    `UnsupportedMediaType`."""
+    kind = media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
+    if kind not in (NPY, JSON):
+        raise UnsupportedMediaType(kind, [NPY, JSON])
+    return kind
 
 
 def _parse(body: memoryview, kind: str, most: int) -> NDArray[Any]:
     if kind == NPY:
         return parse_npy(io.BytesIO(body))
-    if kind == JSON:
-        return _from_json(parse_json_body(body, most))
-    raise UnsupportedMediaType(kind, [NPY, JSON])
+    return _from_json(parse_json_body(body, most))
 
 
 def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
