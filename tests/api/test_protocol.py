@@ -135,7 +135,7 @@ def test_who_stops_sending_is_told(tmp_path: Path) -> None:
     store = {"url": str(tmp_path), "writable": True}
     with running_server({"free": store}, idle_seconds=0.5) as server, connect(server.url) as connection:
         connection.sendall(b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nContent-Length: 400\r\n\r\nsome")
-        status, _, body = taken_apart(connection.recv(1 << 16))
+        status, _, body = taken_apart(rest_of(connection))
 
     document = json.loads(body)
     assert (status, document["code"], document["received"]) == (408, "client-stalled", 4)

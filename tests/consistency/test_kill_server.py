@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,9 @@ def play(store: dict[str, Any], loads: list[Load], *, rounds: int, most_seconds:
                     client.put(f"/v1/metadata/{load.path}", params={"mode": "open"}, json=load.definition)
                 load.check(client)
             running = [pool.submit(load.run, client) for load, client in zip(loads, clients, strict=True)]
-            time.sleep(chance.uniform(0.2, 1.0) * most_seconds if number < rounds else 0)
+            if number < rounds:
+                _wait_until_all_have_gone_on(loads, running)
+                time.sleep(chance.uniform(0.2, 1.0) * most_seconds)
             server.process.kill()
             for future in running:
                 future.result()
@@ -190,12 +192,20 @@ def play(store: dict[str, Any], loads: list[Load], *, rounds: int, most_seconds:
                 client.close()
 
 
+def _wait_until_all_have_gone_on(loads: list[Load], running: list[Future[None]]) -> None:
+    """At least one step each, or a machine that is slow kills only what has hardly begun."""
+    before = [load.done for load in loads]
+    while any(load.done == done for load, done in zip(loads, before, strict=True)):
+        for future in running:
+            assert not future.done(), future.exception() or "the service has ended by itself"
+        time.sleep(0.01)
+
+
 def test_ten_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
     loads = [*map(Boxes, range(3)), Counter(), Appends(), Resizes(), Creates()]
 
-    play({"url": str(tmp_path), "writable": True}, loads, rounds=10, most_seconds=0.5)
+    play({"url": str(tmp_path), "writable": True}, loads, rounds=10, most_seconds=0.3)
 
-    assert all(load.done > 3 for load in loads), [load.done for load in loads]
     for name in ("boxes", "counter", "log", "resized", "made/0/a"):
         zarr.open_array(str(tmp_path / name), mode="r", zarr_format=2)[...]
 
@@ -205,6 +215,4 @@ def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
     bucket = s3_server.new_bucket()
     loads = [*map(Boxes, range(2)), Counter()]
 
-    play({"url": bucket.url, "writable": True, "options": dict(bucket.options)}, loads, rounds=4, most_seconds=1.5)
-
-    assert all(load.done > 0 for load in loads), [load.done for load in loads]
+    play({"url": bucket.url, "writable": True, "options": dict(bucket.options)}, loads, rounds=4, most_seconds=0.5)
