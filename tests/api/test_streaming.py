@@ -248,13 +248,14 @@ def test_who_takes_its_time_gets_all(folder: Path) -> None:
         running(folder, ApiOptions(idle_seconds=2), cache_bytes=0, slab_bytes=SLAB) as found,
         open_request(found.url, TARGET, receive_buffer=4096) as connection,
     ):
-        received = b""
-        while not received.endswith(VALUES.tobytes()[-100:]):
-            for _ in range(8):
-                received += connection.recv(1 << 20)
-            time.sleep(0.01)
+        began, received = time.monotonic(), bytearray()
+        while not received.endswith(VALUES[-1].tobytes()) and (piece := connection.recv(1 << 16)):
+            received += piece
+            ahead = 3 * len(received) / VALUES.nbytes - (time.monotonic() - began)
+            time.sleep(max(0.0, ahead))  # three seconds in all, at an even pace
 
     assert received.endswith(VALUES.tobytes())
+    assert time.monotonic() - began > 2
 
 
 def count_to_the_end(connection: socket.socket) -> int:

@@ -23,7 +23,7 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)

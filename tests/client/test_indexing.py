@@ -37,7 +37,7 @@ def apply(selection: Selection, array: Array) -> Any:
     return selection.layout.to_result(array[tuple(index)])
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
     array = numbered(data.draw(shapes))
@@ -61,7 +61,7 @@ def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
     assert np.array_equal(found, expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_values_go_back_to_the_wire_in_the_order_in_which_they_came(data: st.DataObject) -> None:
     array = numbered(data.draw(full_shapes))
@@ -78,7 +78,7 @@ def test_values_go_back_to_the_wire_in_the_order_in_which_they_came(data: st.Dat
     assert np.array_equal(selection.layout.to_raw(result), raw)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_orthogonal_selection_takes_each_axis_by_itself(data: st.DataObject) -> None:
     array = numbered(data.draw(shapes))
@@ -112,7 +112,7 @@ def test_vectorised_selection_takes_a_mask_of_the_whole_shape_and_scalars() -> N
     assert select_vectorised((1, 2), array.shape).scalar
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_blocks_are_chunks(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
