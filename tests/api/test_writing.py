@@ -407,11 +407,11 @@ def test_a_refused_patch_changes_neither_shape_nor_attributes(client: httpx.Clie
     assert snapshot(tmp_path) == before
 
 
-def _half_way(client: httpx.Client, select: str, body: bytes, meanwhile: Callable[[], object]) -> int:
+def _half_way(client: httpx.Client, request: str, body: bytes, meanwhile: Callable[[], object]) -> int:
     """Send the head of a write, let something happen when the service asks for the body, then send that; the status."""
     address = urlsplit(str(client.base_url))
     head = (
-        f"PUT {SLICE}?select={select} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        f"{request} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
     )
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
@@ -443,7 +443,7 @@ def test_a_write_goes_into_the_cells_that_its_client_saw(
         answer = client.post("/v1/append/data/a", content=np.arange(10, 16, dtype="<i4").tobytes())
         assert answer.status_code == 201
 
-    assert _half_way(client, select, body, append) == status
+    assert _half_way(client, f"PUT {SLICE}?select={select}", body, append) == status
 
     first = [7, 7] if status == 204 else [0, 0]
     assert read(client).tolist() == [first, [10, 11], [12, 13], [14, 15]]
@@ -452,7 +452,22 @@ def test_a_write_goes_into_the_cells_that_its_client_saw(
 def test_a_write_ends_where_the_array_was_cut_meanwhile(client: httpx.Client) -> None:
     make(client, shape=[3, 2], chunks=[1, 2])
 
-    assert _half_way(client, ":", b"7", lambda: client.patch(A, json={"shape": [2, 2]}).raise_for_status()) == 409
+    def shrink() -> None:
+        client.patch(A, json={"shape": [2, 2]}).raise_for_status()
+
+    assert _half_way(client, f"PUT {SLICE}?select=:", b"7", shrink) == 409
+    assert not read(client).any()
+
+
+def test_a_stored_chunk_that_was_cut_off_meanwhile_does_not_come_back(client: httpx.Client) -> None:
+    make(client, shape=[2, 2], chunks=[1, 2], compressor=None)
+    stored = np.full(2, 7, "<i4").tobytes()
+
+    def shrink() -> None:
+        client.patch(A, json={"shape": [1, 2]}).raise_for_status()
+
+    assert _half_way(client, "PUT /v1/chunk/data/a/1.0?format=stored", stored, shrink) == 409
+    client.patch(A, json={"shape": [2, 2]}).raise_for_status()
     assert not read(client).any()
 
 

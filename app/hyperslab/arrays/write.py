@@ -133,11 +133,13 @@ class Writer:
         """Store one encoded chunk; returns its version.
 
         Raises `BadBody` where the data does not decode to a chunk of this array, `TooLarge` where one is too large to
-        try.
+        try, `WriteConflict` where the array has no such chunk any more.
         """
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
+            if coords not in array.metadata.grid:  # it would show when the array grows
+                raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array)
             version = self._stored_writer(array, coords, check).put_stored(coords, data)
         self._settle(path, array, {coords: version})
