@@ -459,6 +459,30 @@ def test_a_write_ends_where_the_array_was_cut_meanwhile(client: httpx.Client) ->
     assert not read(client).any()
 
 
+@pytest.mark.parametrize(
+    ("request_", "body"),
+    [
+        (f"PUT {SLICE}?select=0", b"[300,300]"),
+        ("PUT /v1/chunk/data/a/0.0", b"[[300,300]]"),
+        ("POST /v1/append/data/a", b"[[300,300]]"),
+        ("POST /v1/points/data/a?values=true", b'{"coordinates": [[0, 0]], "values": [300]}'),
+    ],
+    ids=["slice", "chunk", "append", "points"],
+)
+def test_values_are_not_written_into_another_array_of_other_items(
+    client: httpx.Client, request_: str, body: bytes
+) -> None:
+    """300 must not become 44 because the array was replaced while it was sent."""
+    make(client, shape=[1, 2], chunks=[1, 2])
+    bytes_ = {"shape": [1, 2], "chunks": [1, 2], "dtype": "|u1"}
+
+    def replace() -> None:
+        client.put(f"{A}?mode=replace", json=bytes_).raise_for_status()
+
+    assert _half_way(client, request_, body, replace) == 409
+    assert read(client).tolist() == [[0, 0]]
+
+
 def test_a_stored_chunk_that_was_cut_off_meanwhile_does_not_come_back(client: httpx.Client) -> None:
     make(client, shape=[2, 2], chunks=[1, 2], compressor=None)
     stored = np.full(2, 7, "<i4").tobytes()

@@ -16,7 +16,8 @@ from hyperslab.arrays.read import Reader
 from hyperslab.arrays.repetition import Keyed, digest_of
 from hyperslab.arrays.resize import follow_again, publish_metadata
 from hyperslab.arrays.update import ChunkWriter
-from hyperslab.arrays.write import check_written, node_lock, write_chunks
+from hyperslab.arrays.write import check_made_for, check_written, node_lock, write_chunks
+from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
@@ -52,6 +53,7 @@ class Appender:
         axis: int = 0,
         at: int | None = None,
         idempotency_key: str | None = None,
+        made_for: DataType | None = None,
         check: Callable[[ArrayNode], None] | None = None,
     ) -> Appended:
         """Store ``values`` behind the end of ``axis`` and then publish the longer shape: no reader sees fill in
@@ -60,7 +62,8 @@ class Appender:
         ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
         ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing, also
         where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had other values
-        or another place. `TooLarge` before anything is stored.
+        or another place. `WriteConflict` where the array has not the data type any more that the values were
+        ``made_for``. `TooLarge` before anything is stored.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
@@ -71,6 +74,7 @@ class Appender:
             for _ in range(_MOST_TRIES):
                 array = self._catalog.open_array(path, fresh=True)
                 self._reader.check_chunk(array)
+                check_made_for(array, made_for)
                 axis = _checked_axis(array, axis)
                 repeated = _repeated(array, values, axis, keyed)
                 if repeated is not None:

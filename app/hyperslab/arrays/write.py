@@ -20,7 +20,7 @@ from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
-from hyperslab.engine.dtypes import Field
+from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
@@ -77,20 +77,22 @@ class Writer:
         *,
         field: str | None = None,
         seen: Selection | None = None,
+        made_for: DataType | None = None,
         check: Precondition | None = None,
         cancel: Cancel | None = None,
     ) -> Written:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
-        ``seen``: which cells these were when the caller looked; None where it did not. Raises `ReadOnly`,
-        `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones, `WriteConflict` where the array was
-        resized since the caller looked, so that they are others now, and what `ChunkWriter` raises; then the error, or
-        `PartlyWritten`, names the chunks that were stored.
+        ``seen``: which cells these were when the caller looked; ``made_for``: the data type that it saw; None where it
+        did not look. Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones,
+        `WriteConflict` where the array was resized or replaced since the caller looked, so that they are others now,
+        and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
         with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check) as array:
             self._reader.check_chunk(array)
+            check_made_for(array, made_for)
             chosen = resolve_field(array, field)
             selection = normalise(items, array.metadata.shape)
             _check_seen(array, selection, seen)
@@ -111,6 +113,7 @@ class Writer:
         values: NDArray,
         *,
         field: str | None = None,
+        made_for: DataType | None = None,
         check: Precondition | None = None,
     ) -> Written:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
@@ -119,6 +122,7 @@ class Writer:
         with node_lock(mount, prefix, shared=check is None), nullcontext() if check is None else alone(mount, prefix):
             array = self._catalog.open_array(path, fresh=True)
             self._reader.check_chunk(array)
+            check_made_for(array, made_for)
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
@@ -273,6 +277,14 @@ def check_written(array: ArrayNode, selection: Selection, field: Field | None = 
     an array that no memory could keep account of."""
     count = touched(selection, array.metadata.grid)
     check_chunk_count("one write", array, selection, field, count=count, most=_MOST_CHUNKS)
+
+
+def check_made_for(array: ArrayNode, seen: DataType | None) -> None:
+    """Raise `WriteConflict` where values were made for items of another kind, ``seen`` before the array was replaced:
+    numpy would convert them, and 300 be 44."""
+    now = array.metadata.dtype.json
+    if seen is not None and seen.json != now:
+        raise WriteConflict(array.path, f"its dtype is {now} now, and was {seen.json}: the array was replaced")
 
 
 def write_chunks(

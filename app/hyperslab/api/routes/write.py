@@ -132,6 +132,7 @@ async def append(context: Context, request: Request) -> Answer:
             axis=axis,
             at=at,
             idempotency_key=_idempotency_key(request),
+            made_for=array.metadata.dtype,
             check=node_check(request.conditions, catalog, most),
         )
     etag = ((b"etag", document_etag(appended.array).encode()),)
@@ -150,8 +151,9 @@ async def _put(
         wanted = target(array, selection.shape, field)
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
-            write = partial(context.service.writer.write, array.path, items, values, field=name, seen=selection)
-            written = await context.writes.run(array.path, partial(write, check=check))
+            write = partial(context.service.writer.write, array.path, items, values, field=name)
+            write = partial(write, seen=selection, made_for=array.metadata.dtype, check=check)
+            written = await context.writes.run(array.path, write)
     except TooLarge as error:
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
