@@ -330,6 +330,16 @@ class TestLostAnswers:
 
         assert [conflict.value.current] == direct.versions("", ["new"])
 
+    def test_a_put_that_meets_others_to_the_last_is_a_conflict(self, store: Store, proxy: FaultProxy) -> None:
+        """Who changes a chunk then reads it again and goes on, instead of failing."""
+        version = store.put("new", b"1")
+        proxy.inject(Status(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"), method="PUT", times=3)
+
+        with pytest.raises(VersionConflict) as conflict:
+            store.put("new", b"2", if_version=version)
+
+        assert conflict.value.current == version
+
 
 class TestLateWrites:
     """A put that timed out at the client may still be on its way to the store."""
@@ -388,6 +398,26 @@ class TestCapabilities:
         store.check()
 
         assert not store.capabilities.conditional_put
+
+    def test_an_answer_that_is_lost_does_not_make_the_server_look_worse(
+        self, s3_bucket: S3Bucket, proxy: FaultProxy
+    ) -> None:
+        """Else this process would go on without conditions, and undo what others write."""
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+        proxy.inject(Before(lambda: None), method="PUT", path="probe", times=3)
+        proxy.inject(LoseAnswer(503), method="PUT", path="probe")
+
+        store.check()
+
+        assert store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    def test_who_may_not_delete_may_put_all_the_same(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
+        proxy.inject(Status(403), method="POST", times=math.inf)
+
+        store.put("a", b"1", if_version=ABSENT)
+
+        assert store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     def test_it_is_asked_once_and_leaves_nothing_behind(
         self, s3_server: S3Server, s3_bucket: S3Bucket, proxy: FaultProxy

@@ -22,6 +22,7 @@ from hyperslab.storage.object_errors import (
     is_unmet_condition,
     is_worth_retrying,
     means_no_bucket,
+    met_others,
     status_of,
     translate,
     was_surely_not_applied,
@@ -35,6 +36,7 @@ MARK: Final = "hyperslabwrite"
 
 _LONGEST_PAUSE: Final = 2.0
 _MOST_OVERWRITES: Final = 20
+_CHANGED: Final = b"2"
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
 
 
@@ -109,11 +111,12 @@ class ConditionalPuts:
             try:
                 return self._try(path, data, put_mode(self.connection, if_version), token)
             except OBSTORE_ERRORS as error:
-                if is_unmet_condition(error) and not means_no_bucket(error):
+                last = attempt == self.retries
+                if (is_unmet_condition(error) and not means_no_bucket(error)) or (last and met_others(error)):
                     return self._settle(key, path, token, error if in_doubt else None)
                 retryable = is_worth_retrying(error)
                 in_doubt = in_doubt or (retryable and not was_surely_not_applied(error))
-                if not retryable or attempt == self.retries:
+                if last or not retryable:
                     return self._give_up(key, path, token if in_doubt else None, error)
                 _pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -164,10 +167,11 @@ def honours_conditions(connection: Connection, store: str) -> bool:
             return (
                 _is_refused(client, path, put_mode(connection, ABSENT))
                 and _is_refused(client, path, put_mode(connection, wrong))
-                and not _is_refused(client, path, put_mode(connection, version))
+                and _is_stored(client, path, put_mode(connection, version))
             )
         finally:
-            obstore.delete(client, path)
+            with suppress(*OBSTORE_ERRORS):  # who may put need not be allowed to delete
+                obstore.delete(client, path)
     except OBSTORE_ERRORS as error:
         if status_of(error) in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED):
             return False
@@ -180,9 +184,14 @@ def _pause(attempt: int) -> None:
 
 def _is_refused(client: Client, path: str, mode: Any) -> bool:
     try:
-        obstore.put(client, path, b"2", mode=mode, use_multipart=False)
+        obstore.put(client, path, _CHANGED, mode=mode, use_multipart=False)
     except BaseError as error:
         if is_unmet_condition(error):
             return True
         raise
     return False
+
+
+def _is_stored(client: Client, path: str, mode: Any) -> bool:
+    """Whether a put is not refused. One whose answer was lost is, when obstore repeats it, by what it has stored."""
+    return not _is_refused(client, path, mode) or obstore.get(client, path).bytes() == _CHANGED

@@ -31,6 +31,8 @@ _NETWORK_KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CODE = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>")
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "AccountNotFound"})
 _NO_KEY: Final = frozenset({"NoSuchKey", "BlobNotFound"})
+_EXISTS: Final = "BlobAlreadyExists"
+"""Azure's answer where nothing must be there; its status is that of two writers at one instant elsewhere."""
 _FULL: Final = frozenset(
     {"QuotaExceeded", "StorageFull", "InsufficientCapacity", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 )
@@ -73,7 +75,12 @@ def means_no_key(error: Exception) -> bool:
 
 def is_unmet_condition(error: Exception) -> bool:
     """Whether a conditional put was refused, for good: it was not applied."""
-    return isinstance(error, CONFLICTS) and status_of(error) != HTTPStatus.CONFLICT
+    return isinstance(error, CONFLICTS) and (not met_others(error) or code_of(error) == _EXISTS)
+
+
+def met_others(error: Exception) -> bool:
+    """Whether a put was refused because of another one at the same instant, and would perhaps not be a moment later."""
+    return status_of(error) == HTTPStatus.CONFLICT
 
 
 def is_worth_retrying(error: Exception) -> bool:
