@@ -18,6 +18,8 @@ from hyperslab.api.app import create_app
 from hyperslab.arrays import lease
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.engine.indexing import normalise
+from hyperslab.errors import PartlyWritten
 from hyperslab.storage import open_store
 from tests.faults import Before, FaultProxy, Status
 from tests.s3 import S3Bucket, S3Server
@@ -412,3 +414,58 @@ def test_a_shrink_that_lost_its_lease_does_not_clear_what_is_being_appended(
 
     assert sorted(answer.status_code for answer in answers) == [200, 201]
     assert np.frombuffer(second.client.get(SLICE).content, "<i4").tolist() == [9] * 4 + [6] * 8
+
+
+def test_who_lost_the_lease_writes_no_more_chunks_on_its_condition(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The condition holds for all chunks as they were; by now another writer may have been there, on one of its own."""
+    monkeypatch.setattr(lease, "_TERM", 1.0)
+    bucket = s3_server.new_bucket()
+    with FaultProxy(s3_server.url) as proxy, ExitStack() as stack:
+        config = bucket.at(proxy.url).config(name="data", writable=True, width=1, timeout=30.0)
+        slow, other = (
+            build([MountedStore("data", open_store(each), writable=True)])
+            for each in (config, bucket.config(name="data", writable=True))
+        )
+        stack.callback(slow.close)
+        stack.callback(other.close)
+        other.creator.create_array("data/a", {**DEFINITION, "shape": [16]})
+        came, go_on = Replica(httpx.Client(), proxy).hold("PUT", "/a/0")
+        errors: list[PartlyWritten] = []
+
+        def write() -> None:
+            with pytest.raises(PartlyWritten) as failed:
+                slow.writer.write("data/a", (), np.full(16, 5, "<i4"), check=lambda _: None)
+            errors.append(failed.value)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        assert came.wait(20)
+        other.writer.write("data/a", (slice(8, 16),), np.full(8, 6, "<i4"), check=lambda _: None)
+        go_on.set()
+        writing.join()
+        array = other.catalog.open_array("data/a")
+        values = other.reader.read(other.reader.plan(array, normalise((), (16,))))
+
+    assert errors[0].written == ["a/0"]
+    assert values.tolist() == [5] * 4 + [0] * 4 + [6] * 8
+
+
+def test_who_lost_the_lease_replaces_no_attributes(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first wants to make what the second has made when the first goes on."""
+    monkeypatch.setattr(lease, "_TERM", 1.0)
+    first, second = pair
+    came, go_on = first.hold("PUT", "/.zgroup")
+    answers: list[httpx.Response] = []
+    creating = in_background(answers, first, "PUT", A, json={**DEFINITION, "attributes": {"of": "the first"}})
+    assert came.wait(20)
+    first.lose_lease()
+    made = second.client.put(A, json={**DEFINITION, "attributes": {"of": "the second"}})
+    go_on.set()
+    creating.join()
+
+    assert (made.status_code, answers[0].status_code) == (201, 409)
+    assert second.client.get(A).json()["attributes"] == {"of": "the second"}

@@ -41,11 +41,17 @@ def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...], che
     reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
 
 
-def clear_late(reader: Reader, array: ArrayNode, before: tuple[int, ...], written: Mapping[Coords, str | None]) -> None:
+def clear_late(
+    reader: Reader,
+    array: ArrayNode,
+    before: tuple[int, ...],
+    written: Mapping[Coords, str | None],
+    check: Callable[[], None],
+) -> None:
     """Remove what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
 
     ``written``: its chunks, and the versions that they have got; what has another one by now is not this write's. The
-    caller sees to it that the shape stays as it is.
+    caller sees to it that the shape stays as it is; ``check`` as in `clear_outside`.
     """
     old = ChunkGrid(before, array.metadata.chunks, array.metadata.dimension_separator)
     own = ChunkWriter(array, reader.cache, reader.versions, written)
@@ -54,6 +60,7 @@ def clear_late(reader: Reader, array: ArrayNode, before: tuple[int, ...], writte
     targets = [(coords, coords) for coords in stored if _is_cut(coords, old, array.metadata.grid)]
 
     def clear(coords: Coords) -> None:
+        check()
         if _is_outside(coords, array.metadata.grid):
             with suppress(WriteConflict):
                 own.delete(coords)

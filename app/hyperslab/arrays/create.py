@@ -148,8 +148,9 @@ class Creator:
                 if replace:
                     self._remove(mount, prefix, turn)
                 elif array_document is not None:
-                    clear_orphans(self._reader, mount, prefix, ArrayMetadata.parse(array_document, ".zarray"))
-                self._store_node(mount, prefix, array_document, attributes)
+                    metadata = ArrayMetadata.parse(array_document, ".zarray")
+                    clear_orphans(self._reader, mount, prefix, metadata, turn.check)
+                self._store_node(mount, prefix, array_document, attributes, turn)
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
             return Made(self._catalog.open_node(path, fresh=True), created=True)
@@ -180,10 +181,11 @@ class Creator:
         return Made(node, created=False)
 
     def _store_node(
-        self, mount: MountedStore, prefix: str, array_document: bytes | None, attributes: Mapping[str, Any]
+        self, mount: MountedStore, prefix: str, array_document: bytes | None, attributes: Mapping[str, Any], turn: Turn
     ) -> None:
         """Where nothing is; what makes it a node comes last."""
         self._store_ancestors(mount, prefix)
+        turn.check()  # attributes that are there may be those of a node that another creator has made meanwhile
         self._store_attributes(mount, prefix + ".zattrs", attributes)
         key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
         data = array_document if array_document is not None else dump_json(_GROUP_DOCUMENT)
@@ -267,10 +269,9 @@ class Creator:
         below = [] if mount.store.is_link(prefix) else list(listing.arrays_below(mount, prefix))
         for inner in below:
             turn.check()
-            with node_lock(mount, inner), alone(mount, inner):
-                _remove_keys(mount, inner)
-        turn.check()
-        _remove_keys(mount, prefix)
+            with node_lock(mount, inner), alone(mount, inner) as own:
+                _remove_keys(mount, inner, own.check)
+        _remove_keys(mount, prefix, turn.check)
         self._catalog.versions.forget(mount, prefix)
         consolidated.follow(mount, prefix, (), removed_below=True)
 
@@ -280,11 +281,13 @@ class Creator:
         return mount, rest
 
 
-def _remove_keys(mount: MountedStore, prefix: str) -> None:
-    """The documents first, which are what makes a node; of a link, behind which they are another node's, the link."""
+def _remove_keys(mount: MountedStore, prefix: str, check: Callable[[], None]) -> None:
+    """The documents first, which are what makes a node; of a link, behind which they are another node's, the link.
+    ``check`` is called before each step, and what it raises ends the work."""
     for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
+        check()
         mount.store.delete(prefix + name)
-    mount.store.delete_prefix(prefix)
+    mount.store.delete_prefix(prefix, check)
 
 
 def _check_names(mount: MountedStore, rest: str) -> None:

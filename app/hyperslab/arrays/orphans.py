@@ -6,7 +6,7 @@ such a client keys are keys: where it puts the document back, it has its chunks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hyperslab.arrays.catalog import data_id
 from hyperslab.arrays.extent import LARGEST
@@ -18,11 +18,14 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import NodeExists
 
 
-def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
+def clear_orphans(
+    reader: Reader, mount: MountedStore, prefix: str, metadata: ArrayMetadata, check: Callable[[], None]
+) -> None:
     """Remove what would be chunks of a new array, whatever shape it grows to, and nothing else.
 
-    The caller holds the node lock, and has found no node here. Costs one listing, which is empty nearly always. Raises
-    `NodeExists`, before anything is removed, where a node lies below: nothing can be below an array.
+    The caller holds the node lock, and has found no node here; ``check`` is called before each removal, and what it
+    raises ends the work. Costs one listing, which is empty nearly always. Raises `NodeExists`, before anything is
+    removed, where a node lies below: nothing can be below an array.
     """
     if not mount.store.capabilities.listable:
         return
@@ -34,6 +37,7 @@ def clear_orphans(reader: Reader, mount: MountedStore, prefix: str, metadata: Ar
     writer = ChunkWriter(array, reader.cache, reader.versions)
 
     def remove(coords: Coords) -> None:
+        check()
         writer.delete(coords)
 
     reader.pool(array).each(left, len(left), remove)

@@ -14,7 +14,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.clear import clear_late
 from hyperslab.arrays.cost import Cancel
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
@@ -90,7 +90,8 @@ class Writer:
         """
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix, shared=check is None), self._undivided(mount, path, items, check) as array:
+        undivided = self._undivided(mount, path, items, check)
+        with node_lock(mount, prefix, shared=check is None), undivided as (array, turn):
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
@@ -101,7 +102,7 @@ class Writer:
             plan = self._checked(array, selection, chosen, check)
             writer = self._chunk_writer(array, plan)
             projections = list(project(selection, array.metadata.grid))
-            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), cancel)
+            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), turn, cancel)
         self._settle(path, array, writer.written)
         tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
@@ -119,7 +120,8 @@ class Writer:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
-        with node_lock(mount, prefix, shared=check is None), nullcontext() if check is None else alone(mount, prefix):
+        undivided = nullcontext(Turn()) if check is None else alone(mount, prefix)
+        with node_lock(mount, prefix, shared=check is None), undivided as turn:
             array = self._catalog.open_array(path, fresh=True)
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
@@ -128,7 +130,7 @@ class Writer:
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
             writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
             projections = list(project_points(coordinates, array.metadata.grid))
-            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), None)
+            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), turn)
         self._settle(path, array, writer.written)
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
@@ -159,15 +161,15 @@ class Writer:
     @contextmanager
     def _undivided(
         self, mount: MountedStore, path: str, items: Sequence[SelectionItem], check: Precondition | None
-    ) -> Iterator[ArrayNode]:
-        """The array to be written to. One condition holds for all chunks of the write; for a single chunk of this very
-        array the conditional put sees to that."""
+    ) -> Iterator[tuple[ArrayNode, Turn]]:
+        """The array to be written to, and the turn to do so. One condition holds for all chunks of the write; for a
+        single chunk of this very array the conditional put sees to that."""
         array = self._catalog.open_array(path, fresh=True)
         if check is None or touched(normalise(items, array.metadata.shape), array.metadata.grid) <= 1:
-            yield array
+            yield array, Turn()
             return
-        with alone(mount, array.prefix):
-            yield self._catalog.open_array(path, fresh=True)
+        with alone(mount, array.prefix) as turn:
+            yield self._catalog.open_array(path, fresh=True), turn
 
     def _writable(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
@@ -213,9 +215,14 @@ class Writer:
         array: ArrayNode,
         projections: Sequence[Projection],
         work: Callable[[Projection], None],
-        cancel: Cancel | None,
+        turn: Turn,
+        cancel: Cancel | None = None,
     ) -> int:
-        return write_chunks(self._reader, array, [(p.coords, p) for p in projections], work, cancel)
+        def one(projection: Projection) -> None:
+            turn.check()  # a chunk may be as it was when the condition was checked, and the next one not
+            work(projection)
+
+        return write_chunks(self._reader, array, [(p.coords, p) for p in projections], one, cancel)
 
     def _settle(self, path: str, array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
         """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
@@ -225,12 +232,13 @@ class Writer:
         now = self._same_array(path, array)
         if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
             return
-        with alone(array.mount, array.prefix):  # else it may have grown back, and what is removed be somebody else's
+        # else it may have grown back, and what is removed be somebody else's
+        with alone(array.mount, array.prefix) as turn:
             now = self._same_array(path, array)
             if now is None:
-                _take_back(array, written)
+                _take_back(array, written, turn.check)
             else:
-                clear_late(self._reader, now, array.metadata.shape, written)
+                clear_late(self._reader, now, array.metadata.shape, written, turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None where it is gone, or another one is in its place."""
@@ -241,10 +249,11 @@ class Writer:
         return now if now.data_id == array.data_id else None
 
 
-def _take_back(array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
-    """Remove chunks that nobody has changed since."""
+def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Callable[[], None]) -> None:
+    """Remove chunks that nobody has changed since; ``check`` as in `clear_outside`."""
     for coords, version in written.items():
         if version is not None:
+            check()
             with suppress(VersionConflict):
                 array.mount.store.delete(array.chunk_key(coords), if_version=version)
 

@@ -78,6 +78,9 @@ class Capabilities:
     conditional_delete: bool = False
 
 
+Check: TypeAlias = Callable[[], None]
+
+
 class VersionConflict(Exception):
     """`Store.put` or `Store.delete` found another version than the one asked for (``current``, None: absent)."""
 
@@ -145,8 +148,9 @@ class Store(Protocol):
         puts, the condition is checked first and the delete follows."""
         ...
 
-    def delete_prefix(self, prefix: str) -> int:
-        """Remove every key below; return how many there were."""
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+        """Remove every key below; return how many there were. ``check`` is called before each request that removes
+        some, and what it raises ends the work."""
         ...
 
     def list_dir(self, prefix: str) -> Listing:

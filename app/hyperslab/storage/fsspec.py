@@ -21,6 +21,7 @@ from hyperslab.storage.base import (
     ABSENT,
     Absent,
     Capabilities,
+    Check,
     Entry,
     Listing,
     Store,
@@ -138,8 +139,10 @@ class FsspecStore(Store):
                 self._do(key, self._fs.rm_file, self._path(key))
         return current is not None
 
-    def delete_prefix(self, prefix: str) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
         self._require_writable()
+        if check is not None:
+            check()
         count = sum(1 for _ in self.list_prefix(prefix))
         if prefix:
             self._remove_tree(self._path(prefix).rstrip("/"))

@@ -22,7 +22,17 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 
 from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoreError, StoreTimeout
-from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Store, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.base import (
+    Absent,
+    Capabilities,
+    Check,
+    Entry,
+    Listing,
+    Store,
+    Stored,
+    VersionConflict,
+    WritersSafe,
+)
 from hyperslab.storage.config import StoreConfig, flag, public_url, reject_unknown
 from hyperslab.storage.keys import is_hidden
 from hyperslab.storage.parallel import SideBySide
@@ -130,7 +140,7 @@ class HttpStore(Store):
         raise ReadOnly(self.name)
 
     @override
-    def delete_prefix(self, prefix: str) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
         raise ReadOnly(self.name)
 
     @override

@@ -16,6 +16,7 @@ from hyperslab.storage.base import (
     ABSENT,
     Absent,
     Capabilities,
+    Check,
     Entry,
     Listing,
     Stored,
@@ -127,8 +128,10 @@ class LocalStore:
         self._require_writable()
         return self._translated(key, self._delete, key, if_version)
 
-    def delete_prefix(self, prefix: str) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
         self._require_writable()
+        if check is not None:
+            check()
         try:
             count = self._scanner.remove(prefix)
             self._tidy_above(f"{self._root}/{prefix}".rstrip("/"))

@@ -13,7 +13,17 @@ import obstore
 from obstore.exceptions import BaseError
 
 from hyperslab.errors import ReadOnly, StoreError
-from hyperslab.storage.base import ABSENT, Absent, Capabilities, Entry, Listing, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.base import (
+    ABSENT,
+    Absent,
+    Capabilities,
+    Check,
+    Entry,
+    Listing,
+    Stored,
+    VersionConflict,
+    WritersSafe,
+)
 from hyperslab.storage.conditional import ConditionalPuts, honours_conditions, version_of
 from hyperslab.storage.config import StoreConfig, public_url
 from hyperslab.storage.keys import HIDDEN, has_hidden_segment, is_hidden
@@ -133,13 +143,15 @@ class ObjectStore:
                 self._requests.call(key, lambda: obstore.delete(self._client, self._path(key)))
         return current is not None
 
-    def delete_prefix(self, prefix: str) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
         self._require_writable()
         count = 0
         for page in self._listed(prefix):
             keys = [self._key(meta["path"]) for meta in page]
             doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
             if doomed:
+                if check is not None:
+                    check()
                 paths = [self._path(key) for key in doomed]
                 self._requests.call(prefix, partial(obstore.delete, self._client, paths))
             count += sum(not has_hidden_segment(key) for key in doomed)
