@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from hyperslab.storage.base import Absent, Capabilities, Entry, Listing, Store, Stored
+from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Listing, Store, Stored
 
 
 class CountingStore:
@@ -59,8 +59,8 @@ class CountingStore:
             self.puts.append(key)
         return self.inner.delete(key, if_version=if_version)
 
-    def delete_prefix(self, prefix: str) -> int:
-        return self.inner.delete_prefix(prefix)
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+        return self.inner.delete_prefix(prefix, check)
 
     def list_dir(self, prefix: str) -> Listing:
         return self.inner.list_dir(prefix)
