@@ -24,8 +24,12 @@ from numpy.typing import NDArray
 
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.ranges import ByteRange
+from hyperslab.api.slice_body import SliceBody
+from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.wire import pack_objects
 from tests.api.support import running
@@ -493,6 +497,35 @@ def test_a_stored_chunk_that_was_cut_off_meanwhile_does_not_come_back(client: ht
     assert _half_way(client, "PUT /v1/chunk/data/a/1.0?format=stored", stored, shrink) == 409
     client.patch(A, json={"shape": [2, 2]}).raise_for_status()
     assert not read(client).any()
+
+
+@pytest.mark.parametrize("url", ["", "memory://tags"], ids=["folder", "memory"])
+@pytest.mark.parametrize("value", [7, 0], ids=["other values", "fill values"])
+@pytest.mark.parametrize("chunk", [2, 1 << 18], ids=["small chunks", "large chunks"])
+def test_a_body_tells_that_it_was_written_since_its_tag_was_made(
+    tmp_path: Path, url: str, value: int, chunk: int
+) -> None:
+    store = open_store(StoreConfig(name="data", url=url or str(tmp_path), writable=True, durability="rename"))
+    service = build([MountedStore("data", store, writable=True)])
+    definition = {"shape": [2 * chunk], "chunks": [chunk], "dtype": "<i4"}
+    service.creator.create_array("data/a", definition, mode="replace")
+    service.writer.write("data/a", (), np.full(2 * chunk, 1, "<i4"))
+    array = service.catalog.open_array("data/a")
+
+    def planned() -> SliceBody:
+        plan = service.reader.plan(array, normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape))
+        return SliceBody(service.reader, WarmKeys(), plan, b"", 1 << 20, {})
+
+    late, in_time = planned(), planned()
+    assert not in_time.fetch(ByteRange(0, 16)).moved
+    service.writer.write("data/a", (slice(chunk, None),), np.full(chunk, value, "<i4"))
+
+    moved = late.fetch(ByteRange(0, 16))
+
+    assert moved.moved
+    assert np.frombuffer(moved.data, "<i4").tolist() == [1, 1, value, value]
+    assert not planned().fetch(ByteRange(0, 16)).moved
+    service.close()
 
 
 def test_groups_are_made_and_removed(client: httpx.Client) -> None:

@@ -469,3 +469,22 @@ def test_who_lost_the_lease_replaces_no_attributes(
 
     assert (made.status_code, answers[0].status_code) == (201, 409)
     assert second.client.get(A).json()["attributes"] == {"of": "the second"}
+
+
+@pytest.mark.parametrize("form", ["raw", "npy", "json"])
+@pytest.mark.parametrize("write", ["7", "0"], ids=["other values", "fill values"])
+def test_the_tag_is_that_of_the_bytes_where_a_chunk_is_written_while_it_is_read(
+    pair: tuple[Replica, Replica], form: str, write: str
+) -> None:
+    """Else parts of two states could be put together by a client that asks for ranges `If-Range` they are of one."""
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    first.client.put(SLICE, content="1", headers=JSON)
+    put = partial(first.client.put, SLICE, params={"select": "4:"}, content=write, headers=JSON)
+    between(second, "/a/1", lambda: put().raise_for_status())
+
+    raced = second.client.get(SLICE, params={"format": form})
+
+    after = first.client.get(SLICE, params={"format": form})
+    assert (raced.status_code, raced.headers["etag"]) == (200, after.headers["etag"])
+    assert raced.content == after.content

@@ -17,18 +17,22 @@ Timings = Mapping[str, float]
 
 
 class Ready(NamedTuple):
-    """Bytes in hand, and the headers that say what they have cost."""
+    """Bytes in hand, and the headers that say what they have cost. ``moved``: they may not be those that the tag of the
+    answer stands for, as somebody has written meanwhile."""
 
     data: Buffer
     headers: Headers = ()
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Pieces that block while they are read; ``headers`` is asked when the first one is in hand."""
+    """Pieces that block while they are read; ``headers`` is asked when the first one is in hand, and so is ``moved``,
+    see `Ready`."""
 
     pieces: Iterator[Buffer]
     headers: Callable[[], Headers] = field(default=tuple)
+    moved: Callable[[], bool] = field(default=bool)
 
 
 class Effort(Enum):
@@ -155,4 +159,4 @@ def open_parts(body: Body, layout: Multipart, cancel: Cancel) -> Opened:
             yield from opened.pieces
         yield layout.end
 
-    return Opened(pieces(), first.headers)
+    return Opened(pieces(), first.headers, first.moved)

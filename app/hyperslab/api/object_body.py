@@ -57,7 +57,8 @@ class ObjectBody:
             if packer.nbytes > self.limit and values.size > 1:
                 raise self._too_large(packer.nbytes, done)
         body = packer.finish() if self.encode is None else self.encode(values)
-        return Ready(body, cost_headers(self.plan.touched, cached, cost, self.timings))
+        headers = cost_headers(self.plan.touched, cached, cost, self.timings)
+        return Ready(body, headers, self.reader.moved(self.plan, cost))
 
     def head(self) -> Headers:
         """The cost headers of an answer without a body."""

@@ -23,6 +23,11 @@ from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import Cancelled
 
 
+class Moved(Exception):
+    """What was read is not what the tag stands for, as somebody has written meanwhile, and nothing was sent yet: to be
+    planned anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Representation:
     """Answers GET and HEAD with conditions and ranges, as RFC 9110 wants it, whatever the body is.
@@ -48,13 +53,14 @@ class Representation:
         if self.sources is None or isinstance(body, Produced):
             return None
         ready = self._fetch_now(body, ByteRange(0, body.size))
-        if ready is None:
+        if ready is None or ready.moved:
             return None
         kept = self._kept(self.sources, self._describing(self.media_type, body.size), route)
         self.context.answers.keep(identity, kept, ready.data)
         return Given(kept, ready, time.perf_counter() - began)
 
     async def send(self, request: Request, send: Send) -> None:
+        """See `Reply`; raises `Moved` as long as ``request.tries_left``."""
         conditions = request.conditions
         if not conditions.check(self._validators):
             await Answer(304, self._validating()).send(request, send)
@@ -91,6 +97,7 @@ class Representation:
     async def _produce(self, request: Request, body: Produced) -> Bytes:
         async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(body.memory):
             ready = await self.context.threads.run(body.produce, cancel)
+        _check_moved(request, ready.moved)
         return Bytes(ready.data, ready.headers)
 
     async def _send_part(self, request: Request, conditions: Conditions, body: Body, send: Send) -> None:
@@ -109,6 +116,7 @@ class Representation:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part) or await self._fetch(body, part)
         if ready is not None:
+            _check_moved(request, ready.moved)
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200:
                 self._keep(self.sources, request, headers, ready)
@@ -152,8 +160,9 @@ class Representation:
         """
         run = self.context.threads.run
         async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(memory):
-            opened, piece = await run(_open, stream.open, cancel)
+            opened, piece, moved = await run(_open, stream.open, cancel)
             cancel.check()
+            _check_moved(request, moved)
             headers = (*stream.headers, *opened.headers())
             start = {"type": "http.response.start", "status": stream.status, "headers": headers}
             await self._hand_over(start, request, send)
@@ -186,11 +195,17 @@ class _Stream:
     open: Callable[[Cancel], Opened]
 
 
-def _open(open_: Callable[[Cancel], Opened], cancel: Cancel) -> tuple[Opened, Buffer | None]:
-    """Open a body and read its first piece, in one trip to a thread."""
+def _check_moved(request: Request, moved: bool) -> None:
+    if moved and request.tries_left:
+        raise Moved
+
+
+def _open(open_: Callable[[Cancel], Opened], cancel: Cancel) -> tuple[Opened, Buffer | None, bool]:
+    """Open a body, read its first piece, and see whether that has `Moved`, in one trip to a thread."""
     cancel.check()
     opened = open_(cancel)
-    return opened, next(opened.pieces, None)
+    piece = next(opened.pieces, None)
+    return opened, piece, opened.moved()
 
 
 def _nothing() -> None:

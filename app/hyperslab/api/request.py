@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import Receive, Scope
 
 from hyperslab.api import params
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 
+_MOST_TRIES: Final = 8
+
 
 class Request:
-    """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes."""
+    """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
+
+    ``tries_left``: how often it may be answered anew, because somebody has written what was being read.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, prefix: str) -> None:
         self.scope: dict[str, Any] = scope  # type: ignore[assignment]
         self.receive = receive
         self.method: str = scope["method"]
+        self.tries_left = _MOST_TRIES
         self.raw_tail = params.raw_path(scope)[len(prefix) :]
 
     @cached_property

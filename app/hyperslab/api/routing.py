@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path, split_front
 from hyperslab.api.reply import Reply
-from hyperslab.api.representation import Representation
+from hyperslab.api.representation import Moved, Representation
 from hyperslab.api.request import Request
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 
@@ -64,7 +64,14 @@ class Endpoints:
             return
         request = Request(scope, receive, endpoint.prefix)
         reply: Reply = scope.pop(PREPARED, None) or await endpoint.handler(request)
-        await reply.send(request, send)
+        while True:
+            try:
+                await reply.send(request, send)
+            except Moved:
+                request.tries_left -= 1
+                reply = await endpoint.handler(request)
+            else:
+                return
 
     def prepare(self, scope: Scope) -> Representation | None:
         """The reply to a GET, if it can be made without waiting for anything. Raises what a handler raises."""

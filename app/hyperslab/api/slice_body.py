@@ -108,7 +108,8 @@ class SliceBody:
         values = self.reader.read(self.plan, cost=cost)
         if self.work <= _BRIEF:
             self.warm.note(self.plan.array.mount, self._keys)
-        return self._part(values, part, cost.cached, cost, self.timings)
+        moved = self.reader.moved(self.plan, cost)
+        return self._part(values, part, cost.cached, cost, self.timings)._replace(moved=moved)
 
     @cached_property
     def verifies(self) -> bool:
@@ -120,6 +121,8 @@ class SliceBody:
             values = self.reader.read_exactly(self.plan, self._versions, cost)
         else:
             values = self.reader.read(self.plan, cost=cost)
+            if self.reader.moved(self.plan, cost):
+                return None
         return None if values is None else self._part(values, ByteRange(0, self.size), cost.cached, cost, timings)
 
     def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings) -> Ready:
@@ -136,7 +139,11 @@ class SliceBody:
         start, stop = max(part.start - before, 0), max(part.stop - before, 0)
         slabs = self.reader.stream(self.plan, start, stop, cancel, slab_bytes=self.slab_bytes)
         pieces: Iterator[Buffer] = _joined(head, slabs) if head else slabs
-        return Opened(pieces, lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings))
+        return Opened(
+            pieces,
+            lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings),
+            lambda: self.reader.moved(self.plan, slabs.cost),
+        )
 
 
 def _joined(head: bytes, slabs: Iterator[memoryview]) -> Iterator[Buffer]:
@@ -158,4 +165,5 @@ def produce_text(
     cached = reader.count_cached(plan)
     values = reader.read(plan, cancel, cost)
     cancel.check()
-    return Ready(encode(values), cost_headers(plan.touched, cached, cost, timings))
+    headers = cost_headers(plan.touched, cached, cost, timings)
+    return Ready(encode(values), headers, reader.moved(plan, cost))

@@ -196,8 +196,11 @@ class ChunkReader:
         try:
             chunk, was_there = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
         except Vanished:
+            cost.moved = True
             self._absent(piece, out)
             return
+        if not self._cache.holds(cache_key(self._array, key), version):
+            cost.moved = True
         if was_there:
             cost.add(cached=1)
         self._place(piece.projection, chunk, out)
@@ -227,8 +230,11 @@ class ChunkReader:
         fetched = self._source.fetch(piece.key, version, runs, memory)
         began = perf_counter()
         if fetched is None:
+            cost.moved = True
             self._absent(piece, out)
             return
+        if version != UNKNOWN and fetched.version not in (None, version):
+            cost.moved = True
         whole = fetched.whole
         if whole is None or not (self._decode_items(piece, whole, out) or self._decode_into_place(piece, whole, out)):
             self._decode_beside(piece, fetched, out, runs=runs, memory=memory)

@@ -30,12 +30,13 @@ class Cancel:
 
 class ReadCost:
     """Chunks touched and found in the cache, bytes read from the store, and seconds by phase; added to by many
-    threads."""
+    threads. ``moved``: a chunk was read that has another version than the one that was planned with."""
 
-    __slots__ = ("_lock", "bytes_read", "cached", "timings", "touched")
+    __slots__ = ("_lock", "bytes_read", "cached", "moved", "timings", "touched")
 
     def __init__(self) -> None:
         self.touched = self.cached = self.bytes_read = 0
+        self.moved = False
         self.timings: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 

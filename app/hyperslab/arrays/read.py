@@ -17,6 +17,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import UNSHARED, Bytes, Slabs
+from hyperslab.arrays.touched import FEW
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
@@ -156,6 +157,17 @@ class Reader:
             raise ValueError("versions do not come with the data of this plan")
         cost.add(touched=plan.touched)
         return out if fill(versions, out, cost) else None
+
+    def moved(self, plan: ReadPlan, cost: ReadCost) -> bool:
+        """Whether a chunk was written while it was read, so that the tag of the plan may be that of other bytes.
+
+        A store that is near is asked once more, others give versions along with the data. False where nobody looks:
+        for very many chunks, and where the operator does not want versions to be looked up every time.
+        """
+        if plan.array.mount.recheck != "always" or plan.lookup.forgone:
+            return False
+        near = plan.array.mount.store.capabilities.cheap_stat and plan.touched <= FEW
+        return cost.moved or (near and plan.again().tag != plan.tag)
 
     def effort(self, plan: ReadPlan) -> float:
         """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""

@@ -28,13 +28,15 @@ UNKNOWN = "?"
 class Fetched:
     """A stored chunk as ``whole``; or its beginning as ``head`` and the ``parts`` that `PartialDecoder.ranges` named.
 
-    ``in_memory``: all parts lie in the memory that was lent, where they lie in the stored chunk.
+    ``in_memory``: all parts lie in the memory that was lent, where they lie in the stored chunk. ``version``: of what
+    was fetched, where that came with it.
     """
 
     whole: Buffer | None
     head: Buffer = b""
     parts: Sequence[Part] = ()
     in_memory: bool = False
+    version: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -83,7 +85,7 @@ class FarSource:
             if parts is not None:
                 return parts
         stored = self.store.get(key)
-        return None if stored is None else Fetched(stored.data)
+        return None if stored is None else Fetched(stored.data, version=stored.version)
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
         """None where the whole chunk is as well fetched, or it is not there any more."""
