@@ -303,11 +303,31 @@ LOSSLESS: list[tuple[str, Config]] = [
 
 
 @pytest.mark.parametrize(("dtype", "filter_"), LOSSY, ids=str)
-def test_what_a_chunk_reads_as_is_not_told_where_a_codec_may_change_it(dtype: str, filter_: Config) -> None:
+def test_a_chunk_that_a_codec_may_change_is_told_as_it_will_be_read(dtype: str, filter_: Config) -> None:
     array = array_of([4], dtype, {"id": "zlib"}, filters=[filter_])
     chunk = np.array([1.23456789, 70_001, 9, 100_000]).astype(dtype)
 
-    assert array.codec.encode_readably(chunk, "0") == (array.codec.encode(chunk), None)
+    data, readable = array.codec.encode_readably(chunk, "0")
+
+    assert data == array.codec.encode(chunk)
+    assert readable.tobytes() == array.codec.decode(data, "0").tobytes()
+
+
+UNREADABLE: list[tuple[str, list[Config]]] = [
+    ("<M8[s]", [{"id": "delta", "dtype": "<M8[s]"}]),
+    ("<f8", [{"id": "astype", "encode_dtype": "|S3", "decode_dtype": "<f8"}]),
+    ("<i4", [{"id": "vlen-array", "dtype": "<i4"}]),
+    ("<f8", [{"id": "crc32"}, {"id": "quantize", "digits": 0, "dtype": "<f4"}]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "filters"), UNREADABLE, ids=str)
+def test_what_no_reader_could_decode_is_not_encoded_readably(dtype: str, filters: list[Config]) -> None:
+    array = array_of([4], dtype, None, filters=filters)
+    chunk = np.array([1, 2, 5, 10**18]).astype(dtype)
+
+    with pytest.raises(NotRepresentable):
+        array.codec.encode_readably(chunk, "0")
 
 
 @pytest.mark.parametrize(("dtype", "filter_"), LOSSLESS, ids=str)

@@ -248,7 +248,6 @@ def test_what_is_written_is_told_as_it_will_be_read(config: Config, item: Any, r
 
     _, readable = array.codec.encode_readably(objects([item], (1,)), "0")
 
-    assert readable is not None
     assert plain(readable) == [read]
 
 

@@ -136,7 +136,7 @@ class ChunkWriter:
         data, readable = self._metadata.codec.encode_readably(chunk, key)
         version = self._store.put(key, data, if_version=condition)
         self._forget(key, version)
-        if keep and readable is not None:  # what everybody else will read, or nothing
+        if keep:
             readable.setflags(write=False)
             self._cache.put(cache_key(self._array, key), version, readable, chunk_nbytes(readable))
         return version

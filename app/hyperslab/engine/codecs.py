@@ -135,17 +135,15 @@ class ChunkCodec:
         except Exception as error:
             raise NotRepresentable(self.dtype.json, link.id if link else "bytes", reason_of(error)) from error
 
-    def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray | None]:
-        """`encode`, and the chunk as it will be read: None where only decoding would tell.
+    def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray]:
+        """`encode`, and the chunk as it will be read.
 
-        Objects are decoded: their codecs take what they do not give back, and of one such item all its neighbours in
+        Where a codec may not give back what it took, this is decoded once: of what does not decode all neighbours in
         the chunk would be lost. Raises `NotRepresentable` then.
         """
         data = self.encode(chunk)
         if self.lossless:
             return data, chunk
-        if not self.dtype.is_object:
-            return data, None
         try:
             return data, self.decode(data, key)
         except ChunkCorrupt as error:
