@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import lzma
 from typing import Any
 
 import numcodecs
@@ -328,6 +329,15 @@ def test_what_no_reader_could_decode_is_not_encoded_readably(dtype: str, filters
 
     with pytest.raises(NotRepresentable):
         array.codec.encode_readably(chunk, "0")
+
+
+@pytest.mark.parametrize("format_", [1, 2, 3])
+def test_the_largest_dictionary_of_lzma_that_may_be_asked_for_can_be_read(format_: int) -> None:
+    filter_ = {"id": lzma.FILTER_LZMA1 if format_ == lzma.FORMAT_ALONE else lzma.FILTER_LZMA2, "dict_size": 256 << 20}
+    array = array_of([1], "|u1", {"id": "lzma", "format": format_, "filters": [{**filter_, "mf": 3, "mode": 1}]})
+    chunk = np.array([7], "u1")
+
+    assert array.codec.decode(array.codec.encode(chunk), "0").tolist() == [7]
 
 
 @pytest.mark.parametrize(("dtype", "filter_"), LOSSLESS, ids=str)

@@ -27,6 +27,8 @@ from hyperslab.engine.codecs_config import LZMA_MEMORY
 Out = NDArray[Any] | None
 
 _GZIP_WINDOW: Final = 31
+_LZMA_STATE: Final = 1 << 20
+"""Bytes that an LZMA decoder takes besides its dictionary, at the most."""
 _PIECE: Final = 16 << 10
 """Input given at a time to streams after the first: each of them hands back what it did not use, as a copy."""
 
@@ -72,7 +74,7 @@ def lzma_decoder(config: Config) -> Callable[[Buffer, Out, int], bytes]:
     def make() -> Stream:
         if format_ == lzma.FORMAT_RAW:
             return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
-        return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY)
+        return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + _LZMA_STATE)
 
     return lambda data, _out, limit: _decode_all(make, data, limit)
 
