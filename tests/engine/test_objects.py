@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.engine import codecs_objects
 from hyperslab.engine.indexing import normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import ChunkCorrupt, HyperslabError, NotRepresentable
@@ -257,3 +258,31 @@ def test_what_could_not_be_read_back_is_refused(item: Any) -> None:
 
     with pytest.raises(NotRepresentable, match="msgpack2"):
         array.codec.encode_readably(objects([item], (1,)), "0")
+
+
+PACKED: list[tuple[Config, bytes]] = [
+    (JSON2, b'[[%s0,1],"|O",[1]]' % (b"[ ],{ },2," * 10)),
+    (JSON2, b'[[%s"],\\"["],"|O",[1]]' % (b'{"a":2},' * 10)),
+    (MSGPACK2, msgpack.packb([[[], {}, "a" * 40, b"b", 0, -1, 300, -70_000, 2**40, 1.5] * 4, "|O", [1]])),
+    (MSGPACK2, msgpack.packb([[{"k": "s" * 70_000}, {"k" * 300: None}, msgpack.Timestamp(2**40, 5)] * 5, "|O", [1]])),
+]
+
+
+@pytest.mark.parametrize(("config", "data"), PACKED, ids=str)
+def test_a_chunk_of_very_many_values_is_refused_before_they_are_made(
+    config: Config, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = array_of((1,), "|O", None, filters=[config])
+    values = values_in(array.codec.decode(data, "0").tolist())
+
+    monkeypatch.setattr(codecs_objects, "MOST_VALUES", 2 * values)
+    array.codec.decode(data, "0")
+    monkeypatch.setattr(codecs_objects, "MOST_VALUES", values // 2)
+
+    with pytest.raises(ChunkCorrupt, match=f"more than {values // 2} values"):
+        array.codec.decode(data, "0")
+
+
+def values_in(value: Any) -> int:
+    inside = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return 1 + sum(map(values_in, inside))

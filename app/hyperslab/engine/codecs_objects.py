@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
@@ -15,6 +16,23 @@ from hyperslab.engine.codecs_config import dtype_of
 from hyperslab.engine.codecs_filters import codec_of
 
 NDArray = npt.NDArray[Any]
+
+MOST_VALUES: Final = 1 << 24
+"""Values that the items of a chunk may consist of: 1 GiB of lists, of which a byte of a chunk can spell one each."""
+
+_TEXT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_PACKED_SIZES: Final = {
+    **{0xA0 + size: 1 + size for size in range(32)},
+    **dict(zip(range(0xCA, 0xD9), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 3, 4, 6, 10, 18), strict=True)),
+    **dict(zip(range(0xDC, 0xE0), (3, 5, 3, 5), strict=True)),
+}
+"""Bytes of a value by the first of them, where it says so; of a list or map without what is in it. Else 1."""
+_PACKED_LENGTHS: Final = {
+    **{first: (1 << i, 0) for i, first in enumerate((0xC4, 0xC5, 0xC6))},
+    **{first: (1 << i, 1) for i, first in enumerate((0xC7, 0xC8, 0xC9))},
+    **{first: (1 << i, 0) for i, first in enumerate((0xD9, 0xDA, 0xDB))},
+}
+"""Where a length follows the first byte: of how many bytes it is, and how many more lie before what it counts."""
 
 
 def vlen_link(config: Config, stage: Stage) -> Link:
@@ -38,7 +56,9 @@ def json2_link(config: Config, stage: Stage) -> Link:
     encoding, strict = config.get("encoding", "utf-8"), config.get("strict", True)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
-        return _unpacked(json.loads(str(data, encoding), strict=strict), stage)
+        text = str(data, encoding)
+        _check_text(text)
+        return _unpacked(json.loads(text, strict=strict), stage)
 
     return Link("json2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
 
@@ -49,6 +69,7 @@ def msgpack2_link(config: Config, stage: Stage) -> Link:
     raw = config.get("raw", False)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
+        _check_packed(data)
         return _unpacked(msgpack.unpackb(data, raw=raw, timestamp=1, ext_hook=_refuse_extension), stage)
 
     return Link("msgpack2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
@@ -75,6 +96,29 @@ def _unsized(stage: Stage) -> Stage:
 def _keeps_shape(stage: Stage) -> bool:
     """Chunks in C order are written nested, as other libraries do; what lies in F order only a flat list can say."""
     return stage.order == "C" and stage.shape != ()
+
+
+def _check_text(text: str) -> None:
+    """Raise `ValueError` where JSON spells more than about `MOST_VALUES`; each takes two characters or more."""
+    if len(text) > 2 * MOST_VALUES:
+        bare = _TEXT.sub("", text)
+        _check_values(sum(map(bare.count, "[{:,")))
+
+
+def _check_packed(data: Buffer) -> None:
+    """`_check_text` of MessagePack. The values of lists and maps follow these, so that nothing has to be remembered."""
+    at, count, stop = 0, 0, len(data)
+    while stop > MOST_VALUES and at < stop and count <= MOST_VALUES:
+        first = data[at]
+        width, more = _PACKED_LENGTHS.get(first, (0, 0))
+        at += _PACKED_SIZES.get(first, 1) + width + more + int.from_bytes(data[at + 1 : at + 1 + width], "big")
+        count += 1
+    _check_values(count)
+
+
+def _check_values(count: int) -> None:
+    if count > MOST_VALUES:
+        raise ValueError(f"the items consist of more than {MOST_VALUES} values")
 
 
 def _unpacked(packed: Any, stage: Stage) -> NDArray:
