@@ -127,6 +127,25 @@ def test_blosc_headers_that_lie_are_not_believed() -> None:
                 codec.decode(bytes(bad), "0")
 
 
+@pytest.mark.parametrize("flags", [0x01, 0x02, 0x80], ids=["lz4", "stored", "zstd"])
+def test_a_blosc_header_that_promises_more_than_the_frame_has_costs_nothing(flags: int) -> None:
+    nbytes = 64 << 20
+    codec = array_of([nbytes // 4], "<i4", {"id": "blosc"}).codec
+    head = struct.pack("<BBBBiii", 2, 1, flags, 4, nbytes, 1 << 18, 16)
+    assert codec.partial is not None
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChunkCorrupt, match="the header says 16 bytes"):
+            codec.decode(head, "0")
+        with pytest.raises(ChunkCorrupt, match="the header says 16 bytes"):
+            codec.partial.decode_runs(head, [(0, 1)], key="0")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1 << 20
+
+
 def test_snappy_frames_are_named_as_what_they_are() -> None:
     codec = array_of([1000], "<i4", {"id": "blosc", "cname": "snappy"}).codec
     frame = bytearray(array_of([1000], "<i4", {"id": "blosc"}).codec.encode(np.arange(1000, dtype="<i4")))

@@ -72,6 +72,9 @@ class BloscHeader(NamedTuple):
             raise ValueError("this is not the header of a frame")
         if not 0 <= self.nbytes <= limit:
             raise ValueError(f"the header says {self.nbytes} bytes decoded, expected {limit}")
+        least = HEADER_BYTES + self.nbytes if self.stored else self.table_stop
+        if self.cbytes < least:
+            raise ValueError(f"the header says {self.cbytes} bytes, a frame of what it says has {least} or more")
         if self.flags >> 5 == _SNAPPY and not self.stored:
             raise ValueError("frames compressed by snappy cannot be decoded: the library was built without it")
 
