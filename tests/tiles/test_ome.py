@@ -209,7 +209,15 @@ def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, mem
     assert member in found.problems[0]
 
 
-@pytest.mark.parametrize("omero", [None, [], {}, {"channels": None}, {"channels": [1]}])
+def test_null_says_as_much_as_a_member_that_is_missing() -> None:
+    nothing = {"omero": None, "image-label": None, "plate": None, "well": None, "coordinateTransformations": None}
+    document = image()
+    document["multiscales"][0]["coordinateTransformations"] = None
+
+    assert read_ome({**document, **nothing}) == read_ome(image())
+
+
+@pytest.mark.parametrize("omero", [[], {}, {"channels": None}, {"channels": [1]}])
 def test_channels_that_make_no_sense_are_left_out(omero: Any) -> None:
     found = read_ome({**image(), "omero": omero})
 

@@ -507,3 +507,58 @@ def test_a_collection_shows_its_first_image(tmp_path: Path, series: Any) -> None
 
     assert found["path"] == ("data/a/1" if series == ["1"] else "data/a/0")
     assert len(found["problems"]) == (1 if series == "broken" else 0)
+
+
+@pytest.mark.parametrize("name", ["/", "//", ".", "..", "nowhere", "OME"])
+def test_a_collection_passes_over_what_is_no_image(tmp_path: Path, name: str) -> None:
+    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
+    write_attributes(tmp_path / "a" / "OME", {"series": [name, "7"]})
+    write_image(tmp_path / "a" / "7", [np.full((4, 4), 7, np.uint8)], "yx")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert found["path"] == "data/a/7"
+    assert len(found["problems"]) == 1
+    assert repr(name) in found["problems"][0]
+
+
+@pytest.mark.parametrize("inner", [{"bioformats2raw.layout": 3}, {"well": {"images": [{"path": "0"}]}}])
+def test_what_holds_images_is_no_image_of_a_well_or_a_collection(tmp_path: Path, inner: dict[str, Any]) -> None:
+    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
+    write_attributes(tmp_path / "a" / "0", inner)
+    write_attributes(tmp_path / "b", {"well": {"images": [{"path": "0"}]}})
+    write_attributes(tmp_path / "b" / "0", inner)
+
+    with tiles_on(tmp_path) as tiles:
+        for path in ("data/a", "data/b"):
+            with pytest.raises(BadMetadata):
+                info(tiles, path)
+
+
+def test_what_is_labelled_but_no_integer_is_shown_as_brightness(tmp_path: Path) -> None:
+    values = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    write_image(tmp_path / "a", [values], "yx", {"image-label": {"version": "0.4"}})
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        shown = pixels(tile(tiles, "data/a", (0, 0, 0)))
+
+    assert found["kind"] == "multiscale"
+    assert found["problems"] == ["image-label: labels are integers, not float32"]
+    assert shown[0, 0, 0] < shown[2, 3, 0]
+
+
+def test_of_several_pyramids_the_first_valid_one_is_shown(tmp_path: Path) -> None:
+    write_image(tmp_path / "a", [np.zeros((4, 4), np.uint8), np.zeros((2, 2), np.uint8)], "yx")
+    attributes = json.loads((tmp_path / "a" / ".zattrs").read_text())
+    valid = attributes["multiscales"][0]
+    broken = {"version": "0.4", "axes": "yx"}
+
+    with tiles_on(tmp_path) as tiles:
+        for entries in ([valid, broken], [broken, valid]):
+            write_attributes(tmp_path / "a", {"multiscales": entries})
+            found = info(tiles, "data/a")
+            assert found["kind"] == "multiscale"
+            assert len(found["levels"]) == 2
+            assert found["problems"] == [f"multiscales[{entries.index(broken)}].axes: expected a list, found 'yx'"]

@@ -61,7 +61,7 @@ def ome_axes(
     if facts is None:
         facts = _UNNAMED_OME[-len(shape) :] if shape else ()
     if len(facts) != len(shape):
-        raise ValueError(f"multiscales[0].axes: {len(facts)} axes are named, the array has {len(shape)}")
+        raise ValueError(f"axes: {len(facts)} axes are named, the array has {len(shape)}")
     scales = scale if scale is not None and len(scale) == len(shape) else [None] * len(shape)
     return tuple(
         Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, size, step)

@@ -29,6 +29,7 @@ _CHILDREN_TRIED = 100
 _CELLS_TRIED = 8
 """So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
 _MOST_CELLS_TRIED = 200
+_SERIES_TRIED = 8
 _MOST_FOUND = 1024
 _PARSED_BYTES = 8 << 20
 _MOST_OPENED = 4096
@@ -90,12 +91,22 @@ class Pictures:
             return self._remember(path, field, picture, nodes) if complete else picture
         return self._collection(node, field) if ome.is_collection else self._salvaged(node, field, ome.problems)
 
+    def _image_at(self, path: str, field: str | None) -> Picture:
+        """A single image: what holds images in turn is refused, for such documents could lead in a circle."""
+        known = self.known(path, field, may_block=True)
+        if known is not None:
+            return known
+        node = self.catalog.open_node(path)
+        if isinstance(node, GroupNode) and self._read_ome(node).holds_images:
+            raise WrongKind(node.path, "group", "array")
+        return self._open(path, field)
+
     def open_cell(self, path: str, field: str | None) -> Picture | None:
         """An image of a mosaic (of a well, its first one); None where it is missing or broken."""
         try:
             node = self.catalog.open_node(path)
             well = self._read_ome(node).well if isinstance(node, GroupNode) else None
-            return self.open(path if well is None else f"{path}/{well.images[0].path}", field)
+            return self._image_at(path if well is None else f"{path}/{well.images[0].path}", field)
         except (*_UNREADABLE, Impossible):
             return None
 
@@ -143,10 +154,13 @@ class Pictures:
         if not opened:
             return self._salvaged(group, field, problems)
         picture = plain_picture(opened[0][1], field, problems)
+        image_label = ome.image_label
+        if image_label is not None and picture.dtype.kind not in "biu":
+            image_label, problems = None, (*problems, f"image-label: labels are integers, not {picture.dtype}")
         try:
             axes = ome_axes(opened[0][1].metadata.shape, multiscale.axes, opened[0][2])
         except ValueError as error:
-            return replace(picture, problems=(*problems, str(error)))
+            return replace(picture, problems=(*problems, f"{multiscale.where}.{error}"))
         extra = picture.axes[len(axes) :]
         levels = tuple(_level(level, opened[0], len(extra)) for level in opened if _is_reduced(axes, level))
         unlike = (f"level {level[0]!r} has other channels" for level in opened if not _is_reduced(axes, level))
@@ -154,13 +168,13 @@ class Pictures:
             picture,
             problems=(*problems, *unlike),
             path=group.path,
-            kind="multiscale" if ome.image_label is None else "labels",
+            kind="multiscale" if image_label is None else "labels",
             name=multiscale.name or last_segment(group.path),
             axes=axes + extra,
             levels=levels,
             version=joined_versions(group.version, *(level.array.version for level in levels)),
             omero=ome.omero,
-            image_label=ome.image_label,
+            image_label=image_label,
         )
 
     def _open_datasets(self, group: GroupNode, multiscale: Multiscale) -> tuple[list[_Opened], tuple[str, ...]]:
@@ -174,7 +188,7 @@ class Pictures:
                     _check_alike(array, opened[0][1])
                 opened.append((dataset.path, array, dataset.scale))
             except (*_UNREADABLE, ValueError) as error:
-                problems.append(f"multiscales[0].datasets[{i}]: {error}")
+                problems.append(f"{multiscale.where}.datasets[{i}]: {error}")
         return opened, tuple(problems)
 
     def _salvaged(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Picture:
@@ -192,14 +206,26 @@ class Pictures:
         yield from (child.name for child in children.nodes if child.kind == "array")
 
     def _collection(self, group: GroupNode, field: str | None) -> Picture:
-        """The first image of a bioformats2raw collection; images are numbered from 0 where no list says otherwise."""
+        """The first image that is there of a bioformats2raw collection."""
+        names, problems = self._series(group)
+        for name in names[:_SERIES_TRIED]:
+            try:
+                picture = self._image_at(f"{group.path}/{name}", field)
+            except _UNREADABLE as error:  # perhaps the next one
+                problems.append(f"image {name!r}: {error}")
+            else:
+                return replace(picture, problems=(*picture.problems, *problems))
+        raise BadMetadata(f"{group.prefix}.zattrs", "bioformats2raw.layout", "; ".join(problems))
+
+    def _series(self, group: GroupNode) -> tuple[tuple[str, ...], list[str]]:
+        """The names of a collection's images, which are numbered from 0 where no list says otherwise, and what is wrong
+        with the list."""
         listed = self._group_or_none(f"{group.path}/OME")
         try:
-            series = ome_zarr.series_paths(listed.attributes) if listed is not None else ()
+            names = ome_zarr.series_paths(listed.attributes) if listed is not None else ()
         except ValueError as error:
-            picture = self.open(f"{group.path}/0", field)
-            return replace(picture, problems=(*picture.problems, str(error)))
-        return self.open(f"{group.path}/{series[0] if series else '0'}", field)
+            return ("0",), [str(error)]
+        return names or ("0",), []
 
     # --- plates ------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class Ome:
     problems: tuple[str, ...] = ()
 
     @property
+    def holds_images(self) -> bool:
+        """Whether the group is a plate, a well or a collection: several images and none itself."""
+        return bool(self.plate or self.well or (self.is_collection and not self.multiscale))
+
+    @property
     def is_empty(self) -> bool:
         """Whether there was no OME metadata at all, not even broken metadata."""
         return self == Ome()
@@ -64,7 +69,7 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
     parsed_omero = _parse(block, "omero", parse_omero, problems)
     multiscales = _parse(block, "multiscales", lambda v: parse_multiscales(v, block.get("version")), problems)
     return Ome(
-        multiscale=multiscales[0][0] if multiscales else None,
+        multiscale=multiscales[0] if multiscales else None,
         omero=parsed_omero[0] if parsed_omero else None,
         image_label=_parse_image_label(block, problems),
         plate=_parse(block, "plate", parse_plate, problems),
@@ -97,8 +102,10 @@ def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _ome_block(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    block = attributes.get("ome")
-    return block if isinstance(block, Mapping) else attributes
+    """The members of OME-Zarr; some writers put null where they have nothing to say."""
+    nested = attributes.get("ome")
+    block = nested if isinstance(nested, Mapping) else attributes
+    return {name: value for name, value in block.items() if value is not None}
 
 
 def _parse_image_label(block: Mapping[str, Any], problems: list[str]) -> ImageLabel | None:

@@ -41,8 +41,12 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Multiscale:
-    """A pyramid, finest level first. ``axes`` is None where the version has none (0.1 and 0.2: t, c, z, y, x)."""
+    """A pyramid, finest level first. ``axes`` is None where the version has none (0.1 and 0.2: t, c, z, y, x).
 
+    ``where`` is the member that it was read from.
+    """
+
+    where: str
     name: str
     version: str | None
     axes: tuple[AxisFacts, ...] | None
@@ -50,15 +54,17 @@ class Multiscale:
     downsampling: str | None
 
 
-def parse_multiscales(value: Any, outer_version: Any = None) -> tuple[list[Multiscale], tuple[str, ...]]:
-    """All entries of ``multiscales`` and what is wrong in members that can be done without.
+def parse_multiscales(value: Any, outer_version: Any = None) -> tuple[Multiscale | None, tuple[str, ...]]:
+    """The first entry of ``multiscales`` that is valid, and what is wrong with the others or can be done without.
 
-    Raises `ValueError` with any other member that is wrong (OME-Zarr 0.4, 3.4).
+    Raises `ValueError` where there are no entries (OME-Zarr 0.4, 3.4).
     """
     problems: Problems = []
-    entries = as_list(value, "multiscales", at_least=1)
-    found = [_parse_entry(entry, f"multiscales[{i}]", outer_version, problems) for i, entry in enumerate(entries)]
-    return found, tuple(problems)
+    found = [
+        lenient(lambda v, where: _parse_entry(v, where, outer_version, problems), entry, f"multiscales[{i}]", problems)
+        for i, entry in enumerate(as_list(value, "multiscales", at_least=1))
+    ]
+    return next((entry for entry in found if entry is not None), None), tuple(problems)
 
 
 def _parse_entry(value: Any, where: str, outer_version: Any, problems: Problems) -> Multiscale:
@@ -71,7 +77,7 @@ def _parse_entry(value: Any, where: str, outer_version: Any, problems: Problems)
         _parse_dataset(d, f"{where}.datasets[{i}]", axes, outer=outer, strict=strict)
         for i, d in enumerate(as_list(entry.get("datasets", MISSING), f"{where}.datasets", at_least=1))
     )
-    return Multiscale(_text_or(entry, "name", ""), version, axes, datasets, _text_or(entry, "type", None))
+    return Multiscale(where, _text_or(entry, "name", ""), version, axes, datasets, _text_or(entry, "type", None))
 
 
 def _text_or(entry: Mapping[str, Any], member: str, default: Any) -> Any:
@@ -129,7 +135,7 @@ def _parse_dataset(
 ) -> Dataset:
     dataset = as_object(value, where)
     path = as_text(dataset.get("path", MISSING), f"{where}.path")
-    if strict and "coordinateTransformations" not in dataset:
+    if strict and dataset.get("coordinateTransformations") is None:
         raise ValueError(f"{where}.coordinateTransformations: missing")
     inner = _parse_transformations(dataset, where, None if axes is None else len(axes))
     return Dataset(path, *_after(inner, outer))
@@ -137,7 +143,7 @@ def _parse_dataset(
 
 def _parse_transformations(entry: Mapping[str, Any], where: str, rank: int | None) -> _Transformation:
     """The scale and the translation of one node; None for each that is absent or has not ``rank`` numbers."""
-    if "coordinateTransformations" not in entry:
+    if entry.get("coordinateTransformations") is None:
         return None, None
     where = f"{where}.coordinateTransformations"
     found: dict[str, tuple[float, ...]] = {}
