@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numcodecs
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ SLACK = 96 * MIB
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2 GiB each: ``planes`` and ``cubes``, of which some chunks are stored, and ``tall``, whose chunks of 32 MiB can
-    only be decoded from their beginning."""
+    only be decoded from their beginning. ``doubles`` is a single plane of 32 MiB."""
     found = tmp_path_factory.mktemp("memory")
     noise = np.random.default_rng(5).integers(0, 2**16, (16, 1024, 1024), dtype="<u2")
     planes = new(found, "planes", (1, 1024, 1024), compressors=None)
@@ -36,6 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new(found, "cubes", (16, 256, 256), compressors=numcodecs.Blosc("lz4"))[256:272] = noise
     tall = new(found, "tall", (256, 256, 256), compressors=numcodecs.Zlib(1))
     tall[:256, :256, :256] = np.broadcast_to(noise[0, :256, :256], (256, 256, 256))
+    doubles = zarr.create_array(
+        str(found / "doubles"), shape=(2048, 2048), chunks=(256, 256), dtype="<f8", zarr_format=2
+    )
+    doubles[:] = 1.5
     return found
 
 
@@ -125,3 +130,28 @@ def test_a_few_bytes_out_of_large_chunks_count_for_what_decoding_takes(server: S
 
     assert sizes == [8] * CLIENTS
     assert memory(server, "VmHWM") - before < IN_FLIGHT + SLACK
+
+
+def test_tiles_of_large_chunks_count_for_what_decoding_takes(server: Server) -> None:
+    drain(server, "tall", ":1,0,0")
+    before = memory(server, "VmHWM")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        urls = [f"{server.url}/v1/tile/data/tall/2/0/0.npy?d0={i}" for i in range(CLIENTS)]
+        statuses = list(pool.map(lambda url: httpx.get(url, timeout=60).status_code, urls))
+
+    assert statuses == [200] * CLIENTS
+    assert memory(server, "VmHWM") - before < IN_FLIGHT + SLACK
+
+
+def test_looks_at_the_data_of_many_pictures_wait_for_each_other(server: Server) -> None:
+    """Each takes more than 64 MiB for a moment, and is another one for each value that is left out."""
+    drain(server, "planes", ":1")
+    before = memory(server, "VmHWM")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        urls = [f"{server.url}/v1/tile/data/doubles/histogram.json?nodata={i}" for i in range(CLIENTS)]
+        statuses = list(pool.map(lambda url: httpx.get(url, timeout=60).status_code, urls))
+
+    assert statuses == [200] * CLIENTS
+    assert memory(server, "VmHWM") - before < 8 * 64 * MIB + SLACK

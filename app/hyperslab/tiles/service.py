@@ -183,7 +183,7 @@ class Tiles:
 
             return self._cache.load(key, tag, load)[0]
 
-        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1]
+        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1] + self.source.beside(plan)
         mount = plan.frame.picture.levels[0].array.mount
         return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached, {}, 0.0)
 

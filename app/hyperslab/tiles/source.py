@@ -79,6 +79,14 @@ class Source:
         """Whether a region reads no more than is allowed."""
         return region_bytes(frame, region) <= self.max_bytes
 
+    def beside(self, plan: RegionPlan) -> int:
+        """Bytes that the chunks in hand take beside what is read of them, while the images of a mosaic are read in
+        parallel."""
+        if not plan.blocks:
+            return 0
+        largest = max(self.reader.working_memory(block.read) for block in plan.blocks)
+        return largest * min(len(plan.blocks), self.reader.pool(plan.blocks[0].read.array).width)
+
     def touched(self, frame: Frame, region: Region) -> int:
         """How many chunks a region of a single image touches; from arithmetic alone."""
         level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))

@@ -6,8 +6,9 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,9 @@ PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 _MOST_CELLS: Final = 4 << 20
 _MOST_KEPT: Final = 1 << 20
 _MOST_IMAGES: Final = 6
+_SMALL: Final = 1 << 20
+_LARGE_AT_ONCE: Final = 2
+"""So many looks at more than `_SMALL` bytes: no plan of an answer counts their memory, several times the cells."""
 _CACHE_BYTES: Final = 32 << 20
 _MOST_TAGS: Final = 4096
 _TAG_SECONDS: Final = 1.0
@@ -95,6 +99,7 @@ class Statistics:
         self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
         self._tags: OrderedDict[tuple[Any, ...], tuple[str, float]] = OrderedDict()
         self._lock = Lock()
+        self._turns = BoundedSemaphore(_LARGE_AT_ONCE)
 
     def sample(self, subject: Subject) -> Sample:
         """The sample, from the cache while it is current; raises what reading raises.
@@ -110,7 +115,9 @@ class Statistics:
         tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
 
         def take() -> tuple[Sample, str, int]:
-            sample = self._looked_at(subject, plans, exact=exact, tag=tag)
+            small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
+            with nullcontext() if small else self._turns:
+                sample = self._looked_at(subject, plans, exact=exact, tag=tag)
             return sample, tag, sample.values.nbytes + 1024
 
         sample, _ = self._samples.load(subject.key, tag, take)
@@ -170,7 +177,8 @@ class Statistics:
         if not plans:
             return np.zeros(0)
         pool = self._reader.pool(plans[0].array)
-        return np.concatenate(in_parallel(pool, lambda plan: self._values(plan, subject), plans))
+        parts = in_parallel(pool, lambda plan: self._values(plan, subject), plans)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _values(self, plan: ReadPlan, subject: Subject) -> NDArray:
         """All finite values of a box, in one dimension."""
