@@ -143,8 +143,7 @@ def _parse_box(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
     """Width and height in pixels."""
     if text == "max":
-        scale = min(1.0, (MOST_PIXELS / (width * height)) ** 0.5, MOST_ACROSS / width, MOST_ACROSS / height)
-        return max(1, int(width * scale)), max(1, int(height * scale))
+        return _scaled_down(width, height, _largest_scale(width, height))
     if match := _SHARE.fullmatch(text):
         share = float(match[1]) / 100
         if not share:
@@ -162,15 +161,26 @@ def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
 def _fitted(
     width: int, height: int, wanted_width: int | None, wanted_height: int | None, *, within: bool
 ) -> tuple[int, int]:
-    """What is not given follows from the proportions; ``within``: neither is exceeded, and nothing made larger."""
+    """What is not given follows from the proportions; ``within``: neither is exceeded, nor what can be had at most."""
     if wanted_width is not None and wanted_height is not None and not within:
         return wanted_width, wanted_height
     across = wanted_width / width if wanted_width is not None else float("inf")
     down = wanted_height / height if wanted_height is not None else float("inf")
-    scale = min(across, down, 1.0 if within else float("inf"))
+    scale = min(across, down)
+    if within and scale >= (most := _largest_scale(width, height)):
+        return _scaled_down(width, height, most)
     if within:
         return max(1, round(width * scale)), max(1, round(height * scale))
     return wanted_width or max(1, round(width * scale)), wanted_height or max(1, round(height * scale))
+
+
+def _largest_scale(width: int, height: int) -> float:
+    """That of the largest picture which can be asked for; nothing is made larger than it is."""
+    return min(1.0, (MOST_PIXELS / (width * height)) ** 0.5, MOST_ACROSS / width, MOST_ACROSS / height)
+
+
+def _scaled_down(width: int, height: int, scale: float) -> tuple[int, int]:
+    return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, float]:
