@@ -13,6 +13,7 @@ from tests.viewer.support import Viewer
 
 PARSE = "state.parse(new URL(a, location.origin))"
 PARSED = f"argument.map((a) => {PARSE})"
+CHANNEL = {"index": 1, "active": True, "color": "", "window": [0, 9], "inverted": False}
 ROUND_TRIPS = [
     "/view/demo/microscope?axes=z,x&y=100&gamma=0.5",
     "/view/demo/microscope?off=0,4D7CFF,110,1900,0&c=1&c=2&color=28E66E&color=FF3CB4&rescale=130,1500&rescale=110,1500&z=3",
@@ -49,6 +50,7 @@ def test_an_address_that_was_read_is_written_as_the_same_state(viewer: Viewer, m
 def test_an_address_is_read_with_care(viewer: Viewer, module: str) -> None:
     expected: list[tuple[str, str, Any]] = [
         ("/view/a%20b/c", "path", "a b/c"),
+        ("/view//a/%zz//b%/", "path", "a/%zz/b%"),
         ("/view/x?axes=z,x", "plane", ["z", "x"]),
         ("/view/x?axes=z", "plane", None),
         ("/view/x?z=4&sel=c:2", "at", {"z": 4, "c": 2}),
@@ -56,7 +58,11 @@ def test_an_address_is_read_with_care(viewer: Viewer, module: str) -> None:
         ("/view/x?gamma=-1", "gamma", 1),
         ("/view/x?opacity=7", "opacity", 0.5),
         ("/view/x?c=0&c=1&rescale=1,2", "channels", None),
+        ("/view/x?c=1&rescale=0,9&off=0", "channels", [CHANNEL]),
         ("/view/x?box=1,2", "box", None),
+        ("/view/x?box=1,2,0", "box", None),
+        ("/view/x?range=5,2", "range", None),
+        ("/view/x?range=0.5,2", "range", None),
         ("/view/x?view=nonsense", "view", ""),
     ]
 
@@ -113,4 +119,13 @@ def test_the_view_can_be_moved_and_comes_back(viewer: Viewer) -> None:
     viewer.settle()
 
     assert re.search(r"\?box=27\d[.\d]*,256", viewer.query)
+    viewer.check_clean()
+
+
+def test_channels_that_a_link_does_not_name_are_off_and_keep_their_colours(viewer: Viewer) -> None:
+    viewer.open_image("/view/demo/microscope?c=1&rescale=130,1500&box=1e9,1e9,64")
+
+    expect(viewer.page.get_by_role("button", name="Hide ")).to_have_count(1)
+    expect(viewer.page.get_by_role("button", name="Show ")).to_have_count(2)
+    expect(viewer.page.get_by_label("Nuclei: colour")).not_to_have_value("#ffffff")
     viewer.check_clean()

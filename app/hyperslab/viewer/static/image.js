@@ -229,7 +229,9 @@ export class Picture {
 
   /** @param {[number, number, number]} box */
   goTo([x, y, width]) {
-    this.viewer.viewport.fitBounds(this.#boundsOf([x, y, Math.min(width, this.#widest())]), true);
+    const { viewport } = this.viewer;
+    viewport.fitBounds(this.#boundsOf([x, y, Math.min(width, this.#widest())]), true);
+    viewport.applyConstraints(true); // an address may name a place where there is no picture
   }
 
   #boundsOf([x, y, width]) {

@@ -25,7 +25,10 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   let hover = null;
   let turn = 0;
 
-  const range = () => store.get().range ?? [0, size - 1];
+  function range() {
+    const [first, last] = store.get().range ?? [0, size - 1];
+    return first < size - 1 ? [first, Math.min(last, size - 1)] : [0, size - 1];
+  }
   const whole = () => range()[0] <= 0 && range()[1] >= size - 1;
 
   async function load() {

@@ -92,14 +92,16 @@ function numbers(text, count) {
   return list.length === count && text && list.every(Number.isFinite) ? list : null;
 }
 
+const integers = (text, count) => onlyIf((list) => list.every(Number.isInteger), numbers(text, count));
 const positive = (text, fallback) => (Number(text) > 0 ? Number(text) : fallback);
 const index = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : 0);
+const onlyIf = (good, list) => (list && good(list) ? list : null);
 
 /** @param {Location|URL} address @returns {State} */
 export function parse(address) {
   const query = new URLSearchParams(address.search);
   const view = query.get("view") ?? "";
-  const axes = (query.get("axes") ?? "").split(",").filter(Boolean).map(axisName);
+  const axes = (query.get("axes") ?? "").split(",").filter(Boolean).map(decoded);
   const opacity = Number(query.get("opacity") ?? DEFAULTS.opacity);
   return {
     path: pathOf(address.pathname),
@@ -113,15 +115,15 @@ export function parse(address) {
     overlay: query.get("overlay") ?? "",
     opacity: opacity >= 0 && opacity <= 1 ? opacity : DEFAULTS.opacity,
     smooth: query.get("smooth") === "1",
-    box: numbers(query.get("box"), 3),
-    range: numbers(query.get("range"), 2),
+    box: onlyIf(([, , width]) => width > 0, numbers(query.get("box"), 3)),
+    range: onlyIf(([first, last]) => first >= 0 && first < last, integers(query.get("range"), 2)),
     row: index(query.get("row")),
     column: index(query.get("column")),
   };
 }
 
-/** A name as it is, or as `planeText` wrote it. */
-function axisName(text) {
+/** A name as it was before it was percent-encoded; as it stands where nobody has done that. */
+function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -134,11 +136,8 @@ export const planeText = (plane) =>
   plane.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
 
 function pathOf(pathname) {
-  const inner = pathname
-    .slice(ROOT.length)
-    .replace(/^\/view(\/|$)/, "")
-    .replace(/^\/+|\/+$/g, "");
-  return inner.split("/").map(decodeURIComponent).join("/");
+  const inner = pathname.slice(ROOT.length).replace(/^\/view(\/|$)/, "");
+  return inner.split("/").filter(Boolean).map(decoded).join("/");
 }
 
 /** Positions by axis name; an axis whose name is a parameter's comes as `sel=name:position`. */
@@ -164,19 +163,15 @@ function channels(query) {
     window: windows[i],
     inverted: inverted[i] === "1",
   }));
-  const all = [...on, ...query.getAll("off").map(hiddenChannel)].sort((a, b) => a.index - b.index);
+  const off = query.getAll("off").map(hiddenChannel).filter(Boolean);
+  const all = [...on, ...off].sort((a, b) => a.index - b.index);
   return all.length ? all : null;
 }
 
 function hiddenChannel(text) {
   const [number, color, low, high, inverted] = text.split(",");
-  return {
-    index: index(number),
-    active: false,
-    color,
-    window: [Number(low), Number(high)],
-    inverted: inverted === "1",
-  };
+  const window = numbers(`${low},${high}`, 2);
+  return window && { index: index(number), active: false, color, window, inverted: inverted === "1" };
 }
 
 /** @param {State} state @returns {string} path and query of the page's address */

@@ -69,8 +69,20 @@ export function defaultChannels(info) {
   }));
 }
 
-/** @returns {ChannelState[]} */
-export const channelsOf = (state, info) => state.channels ?? defaultChannels(info);
+/** All channels: those that the state does not name are off, and have their own colours. @returns {ChannelState[]} */
+export function channelsOf(state, info) {
+  if (!state.channels) return defaultChannels(info);
+  if (!info.channel_axis) return state.channels;
+  const named = new Map(state.channels.map((channel) => [channel.index, channel]));
+  const listed = defaultChannels(info).map((own) => {
+    const channel = named.get(own.index);
+    named.delete(own.index);
+    return channel ? { ...channel, color: channel.color || own.color } : { ...own, active: false };
+  });
+  const { size } = info.axes.find((axis) => axis.name === info.channel_axis);
+  const unlisted = [...named.values()].filter(({ index }) => index < size);
+  return [...listed, ...unlisted.map((channel) => ({ ...channel, color: channel.color || "FFFFFF" }))];
+}
 
 /** Query of one tile, everything that changes its pixels. @param {State} state @param {TileInfo} info */
 export function tileQuery(state, info) {
@@ -89,7 +101,7 @@ function appendPlane(query, state, info) {
 }
 
 function appendChannels(query, state, info) {
-  const active = state.channels.filter((channel) => channel.active);
+  const active = channelsOf(state, info).filter((channel) => channel.active);
   appendActive(query, active, {
     numbered: Boolean(info.channel_axis),
     colored: Boolean(info.channel_axis) && !state.colormap,
