@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,13 @@ def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
     assert len(viewer.tab.failed) == 1
 
 
+def test_an_address_that_is_badly_encoded_is_told_too(viewer: Viewer) -> None:
+    viewer.open("/view/demo/50%")
+
+    expect(viewer.page.get_by_role("alert")).to_contain_text("demo/50%")
+    assert len(viewer.tab.failed) == 1
+
+
 @pytest.fixture(scope="module")
 def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Stores: an empty one, one of many groups and a name that wants quoting, one whose picture is damaged, a plate."""
@@ -189,7 +198,7 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for i in range(130):
         (folder / "many" / f"g{i:03}").mkdir()
         (folder / "many" / f"g{i:03}" / ".zgroup").write_text('{"zarr_format": 2}')
-    quoted = root.create_array("a name? & 100%", shape=(4, 5), chunks=(4, 5), dtype="<i4")
+    quoted = root.create_array("it's a name? & 100%", shape=(4, 5), chunks=(4, 5), dtype="<i4")
     quoted[...] = np.arange(20).reshape(4, 5)
     torn = zarr.open_group(folder / "torn", mode="w", zarr_format=2)
     damaged = torn.create_array("picture", shape=(64, 64), chunks=(64, 64), dtype="<u2", compressors=None)
@@ -229,10 +238,14 @@ def test_long_lists_come_in_pages_and_odd_names_work(browser: Browser, odd_url: 
         expect(tree.get_by_role("treeitem", name="g129")).to_be_visible()
 
         viewer.page.get_by_label("Filter the tree").fill("100%")
-        tree.get_by_role("link", name="a name? & 100%").click()
+        tree.get_by_role("link", name="it's a name? & 100%").click()
         viewer.settle()
 
-        assert viewer.page.url.endswith("/view/many/a%20name%3F%20%26%20100%25")
+        assert viewer.page.url.endswith("/view/many/it's%20a%20name%3F%20%26%20100%25")
+        expect(viewer.page.locator(".code code")).to_contain_text("select=")
+        words = shlex.split(viewer.page.locator(".code code").inner_text())
+        assert words[:-1] == ["curl", "-o", "slab.npy"]
+        assert np.load(io.BytesIO(httpx.get(words[-1]).content)).size == 20
         _, values = viewer.values_under(650, 400)
         assert 0 <= values[0] < 20
         viewer.check_clean()

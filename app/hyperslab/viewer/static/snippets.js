@@ -16,6 +16,8 @@ import { heldToken } from "./token.js";
 
 const base = () => `${location.origin}${ROOT}`;
 const python = (select) => select || "...";
+/** As one word of a shell, whatever a node is called. */
+const quoted = (text) => `'${text.replaceAll("'", "%27")}'`;
 
 /**
  * What the lines say where a token is needed: they take it from the environment variable TOKEN, for copied lines get
@@ -42,7 +44,7 @@ export function snippetsFor({ path, select, field }) {
   const token = tokenParts();
   const request = token.headers ? `urllib.request.Request("${slice}"${token.python})` : `"${slice}"`;
   return {
-    curl: `curl ${token.curl}-o slab.npy '${slice.replaceAll("[", "%5B").replaceAll("]", "%5D")}'`,
+    curl: `curl ${token.curl}-o slab.npy ${quoted(slice.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
     Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${token.python})\nslab = ${outer ? zarrPicked : picked}`,
     zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked}`,
     numpy: `import io, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = np.load(io.BytesIO(body))`,
@@ -54,7 +56,7 @@ export function groupSnippets(path) {
   const address = absolute(url("metadata", path));
   const zarr = `${base()}/zarr/${encodePath(path)}`;
   const token = tokenParts();
-  const curl = `curl ${token.curl}'${address}'`;
+  const curl = `curl ${token.curl}${quoted(address)}`;
   const remote = `${token.imports}from hyperslab import RemoteGroup\n\n${token.headers}g = RemoteGroup("${address}"${token.python})\nprint(list(g))`;
   if (!path) return { curl, Python: remote };
   return {
