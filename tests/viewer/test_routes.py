@@ -91,3 +91,28 @@ def test_addresses_follow_the_prefix_of_a_proxy() -> None:
 
 def test_every_file_stays_small() -> None:
     assert max(len(asset.body) for asset in assets.load().files.values()) < 1_000_000
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2])
+def test_text_stands_out_from_what_is_behind_it(scheme: int) -> None:
+    """At least 4.5 to 1 (WCAG 2.2, 1.4.3): dark, light by the system's wish, and light by choice."""
+    sheet = assets.load().files["viewer.css"].body.decode()
+    blocks = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r"{([^{}]*)}", sheet)]
+    colours = [block for block in blocks if "ground" in block][scheme]
+
+    for name in ("text", "muted", "faint", "accent", "danger"):
+        for behind in ("ground", "surface", "raised", "hover"):
+            assert contrast(colours[name], colours[behind]) >= 4.5, (name, behind)
+    assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Of a colour in sRGB (WCAG 2.2)."""
+    parts = [value / 255 for value in bytes.fromhex(colour[1:])]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -71,6 +71,7 @@ export function openViewer(element) {
     drawer: hasGraphicsProcessor() ? ["webgl", "canvas"] : ["canvas"],
     drawerOptions: { webgl: { unpackWithPremultipliedAlpha: true } }, // else colours of invisible pixels show
     showNavigationControl: false,
+    tabIndex: -1, // the element around it has the name and takes the focus
     subPixelRoundingForTransparency: OpenSeadragon.SUBPIXEL_ROUNDING_OCCURRENCES.ALWAYS,
     imageLoaderLimit: REQUESTS_AT_ONCE,
     maxImageCacheCount: KEPT_TILES,
