@@ -146,10 +146,23 @@ def test_the_work_ends_when_the_client_leaves_before_the_first_byte(large: Runni
     assert len(large.store.chunk_gets()) <= 2 * large.store.capabilities.width + 2
 
 
-@pytest.mark.parametrize("asked", ["HEAD /v1/slice/data/vast", "GET /v1/slice/data/vast", "GET /v1/plan/data/vast"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "HEAD /v1/slice/data/vast",
+        "GET /v1/slice/data/vast",
+        "GET /v1/plan/data/vast",
+        "HEAD /v1/tile/data/plane/0/0/0.png?rescale=0,1",
+        "GET /v1/tile/data/plane/0/0/0.npy",
+        "GET /v1/tile/data/plane/thumbnail.png?rescale=0,1",
+        "GET /v1/tile/data/plane_files/0/0_0.png?rescale=0,1",
+        "GET /v1/tile/iiif/data/plane/full/1,/0/default.png?rescale=0,1",
+    ],
+)
 def test_the_work_ends_when_the_client_leaves_while_versions_are_looked_up(tmp_path: Path, asked: str) -> None:
     """So many chunks take minutes; nobody waits for them any more."""
     zarr.create_array(tmp_path / "vast", shape=(2**24,), chunks=(1,), dtype="<u1", zarr_format=2)
+    zarr.create_array(tmp_path / "plane", shape=(2**12, 2**12), chunks=(1, 1), dtype="<u1", zarr_format=2)
     method, target = asked.split()
     with running(tmp_path) as found:
         with open_request(found.url, target, method=method):

@@ -18,6 +18,7 @@ from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
 from hyperslab.api.reply import Answer, Headers, Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, TileNotFound
@@ -50,6 +51,11 @@ class TileRoutes:
         """Call what blocks without blocking the loop."""
         return await self.context.threads.run(fn, *args, **kwargs)
 
+    async def run_while_there(self, request: Request, fn: Callable[[Cancel], T]) -> T:
+        """`run` of what may take long, and ends when the client leaves."""
+        async with cancelled_when_gone(request.receive) as cancel:
+            return await self.context.threads.run(fn, cancel)
+
     def asked(self, request: Request) -> Asked:
         """The query; raises `BadParameter`."""
         text = request.scope["query_string"].decode("latin-1")
@@ -78,7 +84,7 @@ async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, re
     always = caching(rendering.mount, options) if asked.v is None else kept_for(_PINNED_SECONDS, options)
     kept = rendering.kept()
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
-        kept = await routes.run(rendering.draw, None, ReadCost())
+        kept = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
     body: Bytes | Produced = Produced(partial(_draw, rendering), rendering.memory)
     if kept is not None:
         body = Bytes(kept.body, (*_described(kept), *cost_headers(0, 0, None, {})))

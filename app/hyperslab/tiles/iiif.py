@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import Any, Final
 
 from hyperslab.errors import BadParameter, TooLarge
@@ -176,7 +176,7 @@ def _fitted(
 
 def _largest_scale(width: int, height: int) -> float:
     """That of the largest picture which can be asked for; nothing is made larger than it is."""
-    return min(1.0, (MOST_PIXELS / (width * height)) ** 0.5, MOST_ACROSS / width, MOST_ACROSS / height)
+    return min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
 
 
 def _scaled_down(width: int, height: int, scale: float) -> tuple[int, int]:

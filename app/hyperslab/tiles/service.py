@@ -86,16 +86,19 @@ class Tiles:
         """The plane that is asked for; raises what `Pictures.open` and `make_frame` raise."""
         return make_frame(self.pictures.open(path, asked.field), asked)
 
-    def tile(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
+    def tile(
+        self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
+    ) -> Rendering:
         """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
 
-        Raises `TileNotFound` outside the picture, `TooLarge`, and `BadParameter`.
+        Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
+        chunks take long to look up.
         """
         if fmt in NUMBER_FORMATS:
             frame = self.frame(path, asked)
-            return self._numbers(frame, _tile_region(frame, asked, place), asked, fmt)
+            return self._numbers(frame, _tile_region(frame, asked, place), asked, fmt, cancel)
         view = self._views.open(path, asked)
-        return self._tile(view, asked, place, fmt)
+        return self._tile(view, asked, place, fmt, cancel)
 
     def tile_at_once(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering | None:
         """As `tile`, where a picture was drawn with this query a moment ago and nothing blocks; None elsewhere."""
@@ -104,17 +107,17 @@ class Tiles:
             return None
         if self.source.touched(view.frame, _tile_region(view.frame, asked, place)) > _MOST_CHUNKS_AT_ONCE:
             return None
-        return self._tile(view, asked, place, fmt)
+        return self._tile(view, asked, place, fmt, None)
 
     def region(
-        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region],
+        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
         view = self._views.open(path, asked)
-        return self._picture(view, choose(view.frame), asked, fmt, after=after, label=label)
+        return self._picture(view, choose(view.frame), asked, fmt, cancel, after=after, label=label)
 
-    def thumbnail(self, path: str, asked: Asked, fmt: str) -> Rendering:
+    def thumbnail(self, path: str, asked: Asked, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
 
         def whole(frame: Frame) -> Region:
@@ -123,7 +126,7 @@ class Tiles:
             rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
             return Region(Span(0, height / rows, rows), Span(0, width / columns, columns))
 
-        return self.region(path, asked, fmt, whole)
+        return self.region(path, asked, fmt, whole, cancel)
 
     def nothing(self, asked: Asked, fmt: str) -> Encoded:
         """A tile in which nothing is seen (in jpg: of the background's colour)."""
@@ -134,16 +137,21 @@ class Tiles:
             raster = flatten(raster, asked.bg)
         return Encoded(encode_picture(raster, fmt, quality=asked.quality))
 
-    def _tile(self, view: View, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering:
+    def _tile(
+        self, view: View, asked: Asked, place: tuple[int, int, int], fmt: str, cancel: Cancel | None
+    ) -> Rendering:
         size = view.frame.grid.size
         region = _tile_region(view.frame, asked, place)
-        return self._picture(view, region, asked, fmt, after=lambda raster: pad(raster, size, size), label="tile")
+        return self._picture(
+            view, region, asked, fmt, cancel, after=lambda raster: pad(raster, size, size), label="tile"
+        )
 
     def _picture(
-        self, view: View, region: Region, asked: Asked, fmt: str, *, after: Callable[[Raster], Raster], label: str
-    ) -> Rendering:
+        self, view: View, region: Region, asked: Asked, fmt: str, cancel: Cancel | None,
+        *, after: Callable[[Raster], Raster], label: str,
+    ) -> Rendering:  # fmt: skip
         style = view.style
-        plan = self.source.plan(view.frame, region)
+        plan = self.source.plan(view.frame, region, cancel)
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
@@ -156,10 +164,10 @@ class Tiles:
         rendering = self._rendering(plan, region, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
         return replace(rendering, sources=self._sources(plan), until=view.until)
 
-    def _numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str) -> Rendering:
+    def _numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str, cancel: Cancel | None) -> Rendering:
         """The values of a region: ``(height, width)``, with the channels before them where there are several."""
         as_labels = frame.picture.image_label is not None if asked.labels is None else asked.labels
-        plan = self.source.plan(frame, region)
+        plan = self.source.plan(frame, region, cancel)
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             values, hidden = self.source.read(plan, Reading(as_labels, None, cancel, cost))

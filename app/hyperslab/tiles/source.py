@@ -59,17 +59,18 @@ class Source:
         self.reader = reader
         self.max_bytes = max_bytes
 
-    def plan(self, frame: Frame, region: Region) -> RegionPlan:
-        """Raises `TileNotFound` for a picture without cells, `TooLarge` where a region would read more than allowed."""
+    def plan(self, frame: Frame, region: Region, cancel: Cancel | None = None) -> RegionPlan:
+        """What to read. Raises `Cancelled`, `TileNotFound` for a picture without cells, and `TooLarge` where a region
+        would read more than allowed."""
         if 0 in [axis.size for axis in frame.picture.axes]:
             raise TileNotFound(frame.picture.path, "any", "the array has no cells")
         nbytes = region_bytes(frame, region)
         if nbytes > self.max_bytes:
             raise TooLarge("the array data under one picture", nbytes, self.max_bytes)
         if frame.cell_pitch is None:
-            blocks = [self._block(frame, frame.picture, region, (0, 0))]
+            blocks = [self._block(frame, frame.picture, region, (0, 0), cancel)]
         else:
-            blocks = self._blocks_of_mosaic(frame, region, frame.cell_pitch)
+            blocks = self._blocks_of_mosaic(frame, region, frame.cell_pitch, cancel)
         digest = hashlib.blake2b(frame.picture.version.encode(), digest_size=12)
         for block in blocks:
             digest.update(f"{block.read.tag}|{block.place}\n".encode())
@@ -103,14 +104,18 @@ class Source:
             return parts[0]
         return _put_together(plan, parts)
 
-    def _blocks_of_mosaic(self, frame: Frame, region: Region, pitch: tuple[int, int]) -> list[Block]:
+    def _blocks_of_mosaic(
+        self, frame: Frame, region: Region, pitch: tuple[int, int], cancel: Cancel | None
+    ) -> list[Block]:
         assert frame.picture.mosaic is not None
         shown = [c for c in frame.picture.mosaic.cells if _overlaps(frame.cell_shape, c, pitch, region) is not None]
         pool = self.reader.pool(frame.picture.levels[0].array)
-        found = in_parallel(pool, lambda cell: self._block_of_cell(frame, cell, region, pitch), shown)
+        found = in_parallel(pool, lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), shown, cancel)
         return [block for block in found if block is not None]
 
-    def _block_of_cell(self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int]) -> Block | None:
+    def _block_of_cell(
+        self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int], cancel: Cancel | None
+    ) -> Block | None:
         """None where the image is missing, broken or unlike the others."""
         name = frame.picture.field.name if frame.picture.field is not None else None
         picture = self.pictures.open_cell(cell.path, name)
@@ -119,12 +124,14 @@ class Source:
         rows, columns = frame.plane
         shape = min(frame.cell_shape[0], picture.axes[rows].size), min(frame.cell_shape[1], picture.axes[columns].size)
         overlap = _overlaps(shape, cell, pitch, region)
-        return None if overlap is None else self._block(frame, picture, *overlap)
+        return None if overlap is None else self._block(frame, picture, *overlap, cancel)
 
-    def _block(self, frame: Frame, picture: Picture, region: Region, place: tuple[int, int]) -> Block:
+    def _block(
+        self, frame: Frame, picture: Picture, region: Region, place: tuple[int, int], cancel: Cancel | None
+    ) -> Block:
         level = choose_level(picture.levels, frame.plane, (region.rows.step, region.columns.step))
         rows, columns = _edges(frame, picture, level, region)
-        read = self.reader.plan(level.array, selection(frame, level, rows, columns), picture.field)
+        read = self.reader.plan(level.array, selection(frame, level, rows, columns), picture.field, cancel=cancel)
         return Block(level, frame.plane[0], read, rows, columns, place)
 
     def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:

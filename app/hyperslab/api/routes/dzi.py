@@ -34,7 +34,9 @@ async def get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -
         return region
 
     try:
-        rendering = await routes.run(routes.tiles.region, match["path"], asked, fmt, choose)
+        rendering = await routes.run_while_there(
+            request, lambda cancel: routes.tiles.region(match["path"], asked, fmt, choose, cancel)
+        )
     except TileNotFound as error:
         return nothing_reply(routes, asked, fmt, error)
     return await rendering_reply(routes, request, asked, rendering)

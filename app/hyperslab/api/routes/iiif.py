@@ -32,13 +32,9 @@ async def get_image(routes: TileRoutes, request: Request, match: re.Match[str]) 
     """A part of the image in any size that is not larger than it is."""
     asked = routes.asked(request)
     wanted = parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    rendering = await routes.run(
-        routes.tiles.region,
-        match["path"],
-        asked,
-        wanted.fmt,
-        lambda frame: wanted.region(frame.grid),
-        after=wanted.finished,
-        label=wanted.finish,
+    draw = partial(routes.tiles.region, after=wanted.finished, label=wanted.finish)
+    rendering = await routes.run_while_there(
+        request,
+        lambda cancel: draw(match["path"], asked, wanted.fmt, lambda frame: wanted.region(frame.grid), cancel),
     )
     return await rendering_reply(routes, request, asked, rendering)

@@ -67,7 +67,9 @@ async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) 
     try:
         rendering = routes.tiles.tile_at_once(match["path"], asked, place, fmt)
         if rendering is None:
-            rendering = await routes.run(routes.tiles.tile, match["path"], asked, place, fmt)
+            rendering = await routes.run_while_there(
+                request, lambda cancel: routes.tiles.tile(match["path"], asked, place, fmt, cancel)
+            )
     except TileNotFound as error:
         return nothing_reply(routes, asked, fmt, error)
     return await rendering_reply(routes, request, asked, rendering)
@@ -75,7 +77,9 @@ async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) 
 
 async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     asked = routes.asked(request)
-    rendering = await routes.run(routes.tiles.thumbnail, match["path"], asked, _format(match))
+    rendering = await routes.run_while_there(
+        request, lambda cancel: routes.tiles.thumbnail(match["path"], asked, _format(match), cancel)
+    )
     return await rendering_reply(routes, request, asked, rendering)
 
 
