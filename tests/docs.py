@@ -223,7 +223,9 @@ times are cut to a coarser unit, `M8[D]` to whole days.
 
 **Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
 of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a
-write on condition: `change` starts again where others came first, but not where an answer was lost.
+write on condition: `change` starts again where others came first, but not where an answer was lost. Where one request
+of a read or write has failed for good, or Ctrl-C was pressed, the others ask and wait no more: each ends with the next
+bytes that come, or with `read_timeout`.
 
 **Connections.** At most `connections` to a server, kept alive and shared by the nodes that are opened through one
 another; after a fork each process has its own. Plain `http://` goes from the socket straight into the result, https and
@@ -238,7 +240,8 @@ RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/brain", transport=HTTPTransp
 ```
 
 **Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
-`urllib3.exceptions` where the server cannot be reached; numpy's own (`IndexError`, `ValueError`) for what is wrong
+`urllib3.exceptions` where the server cannot be reached; `RemoteProblem` where something else than a Hyperslab service
+answers; numpy's own (`IndexError`, `ValueError`) for what is wrong
 before anything is asked.
 
 ```python

@@ -51,7 +51,7 @@
     │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
     ├── Overloaded                 try again later
     ├── Cancelled                  the client has left; nobody reads the answer
-    └── RemoteProblem              (client) a problem whose code this version does not know
+    └── RemoteProblem              (client) another problem, or an answer of something else
 
 Each class has a stable ``code``, which is what travels in a problem document; its dataclass fields are the
 facts, and travel as members. `from_facts` turns a code and facts back into the same class (the client does).
@@ -656,7 +656,7 @@ def all_errors() -> Iterator[type[HyperslabError]]:
 
 @dataclass(eq=False)
 class RemoteProblem(HyperslabError):
-    """A problem from a server whose code this version does not know."""
+    """A problem whose code this version does not know, or an answer that is none of this service."""
 
     code: ClassVar[str] = "remote-problem"
     title: ClassVar[str] = "The server reported a problem"

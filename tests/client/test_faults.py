@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
 import threading
+import time
 import tracemalloc
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +21,7 @@ from hyperslab.client import HTTPTransport
 from hyperslab.client.over_urllib3 import Urllib3Transport
 from hyperslab.client.session import RetryPolicy, parse_retry_after
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
+from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 
 CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
 ATTEMPTS = RetryPolicy().attempts
@@ -160,6 +166,34 @@ def test_unknown_problems_keep_their_status_and_detail(
         array[0]
 
 
+@pytest.mark.parametrize("body", [b"<h1>Sign in</h1>", b"", b"[1, 2]", b"null"])
+def test_an_answer_of_something_else_is_named_and_shown(oracle: Oracle, array: RemoteArray, body: bytes) -> None:
+    oracle.faults.append(Fault(answer=Answer(200, {}, body), route="metadata"))
+
+    shown = re.escape(body.decode() or "nothing")
+    with pytest.raises(errors.RemoteProblem, match=f"HTTP 200: expected the JSON .*, found {shown}"):
+        array.refresh()
+
+
+@pytest.mark.parametrize("cut_after", [0, 5])
+def test_a_document_that_comes_by_half_is_asked_for_again(oracle: Oracle, array: RemoteArray, cut_after: int) -> None:
+    oracle.faults += [Fault(cut_after=cut_after, route="metadata")] * 2
+
+    assert array.refresh().shape == CUBE.shape
+
+
+def test_a_problem_that_comes_by_half_is_asked_for_again(array: RemoteArray) -> None:
+    half = b"HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\n{"
+    document = json.dumps({**array.info, "attributes": {"seen": True}}).encode()
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(document), document)
+
+    def serve(peer: Peer, server: RawServer) -> None:
+        (once(half) if not server.requests else answering(whole))(peer, server)
+
+    with raw_server(serve) as server:
+        assert RemoteArray(f"{server.url}/v1/metadata/store/a").attrs == {"seen": True}
+
+
 def test_a_limit_of_the_server_is_met_by_smaller_boxes(oracle: Oracle, array: RemoteArray) -> None:
     oracle.max_body = 3_000
 
@@ -204,6 +238,15 @@ def test_a_lost_answer_to_an_append_does_not_append_twice(oracle: Oracle, array:
     assert np.array_equal(oracle.arrays["store/a"].values, np.concatenate([CUBE, CUBE[:3]]))
 
 
+def test_an_answer_to_an_append_that_comes_by_half_does_not_append_twice(oracle: Oracle, array: RemoteArray) -> None:
+    oracle.faults.append(Fault(cut_after=5, route="append", method="POST"))
+
+    assert array.append(CUBE[:3]) == 40
+
+    assert array.shape == (43, 50, 60)
+    assert np.array_equal(oracle.arrays["store/a"].values, np.concatenate([CUBE, CUBE[:3]]))
+
+
 def test_a_lost_answer_to_a_write_is_written_again(oracle: Oracle, array: RemoteArray) -> None:
     oracle.faults += [Fault(lose_answer=True, route="slice", method="PUT")] * 2
 
@@ -224,6 +267,38 @@ def test_one_failure_stops_the_other_boxes_and_is_raised(
     with pytest.raises(errors.Unauthorized, match="token expired"):
         array[...]
     assert len(oracle.calls_of("slice")) < 100
+
+
+def test_a_failure_ends_the_waiting_of_the_other_boxes(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
+    array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
+    denied = problem(403, errors.Unauthorized(reason="token expired"))
+    oracle.faults += [Fault(answer=busy(retry_after="29"))] * 3 + [Fault(answer=denied)] * 20
+    begun = time.monotonic()
+
+    with pytest.raises(errors.Unauthorized, match="token expired"):
+        array[...]
+
+    assert time.monotonic() - begun < 20
+
+
+def test_an_interrupt_ends_the_waiting_of_all_boxes(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
+    array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    oracle.faults += [Fault(answer=busy(retry_after="29"))] * 3
+    oracle.faults.append(Fault(answer=busy(retry_after="29"), before=interrupt))
+    begun = time.monotonic()
+
+    with pytest.raises(KeyboardInterrupt):
+        array[...]
+
+    assert time.monotonic() - begun < 20
 
 
 def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from hyperslab.client.session import Cancel, Request, Session
@@ -96,10 +95,10 @@ class Body:
             else:
                 self._failures = 0
                 return count
-            time.sleep(self._session.retry.backoff(self._failures))
+            self._cancel.pause(self._session.retry.backoff(self._failures))
 
     def _open(self) -> Response:
-        self._response = self._open_rest() if self._position else self._session.open(self._request)
+        self._response = self._open_rest() if self._position else self._session.open(self._request, self._cancel)
         if not self._position:
             self._check(self._response)
             self._etag = self._response.headers.get("ETag")
@@ -109,7 +108,7 @@ class Body:
         if self._request.method != "GET" or self._etag is None or self._etag.startswith("W/"):
             raise BodyChanged("a part of this body cannot be asked for")
         rest = {"Range": f"bytes={self._position}-", "If-Range": self._etag}
-        response = self._session.open(self._request.with_headers(rest))
+        response = self._session.open(self._request.with_headers(rest), self._cancel)
         begins = response.headers.get("Content-Range", "")
         if response.status != 206 or not begins.startswith(f"bytes {self._position}-"):
             response.close()

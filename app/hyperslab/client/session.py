@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hyperslab import __version__, wire
 from hyperslab.client.problems import read_problem
 from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
-from hyperslab.errors import BrokenData, Cancelled, StoreDenied
+from hyperslab.errors import BrokenData, Cancelled, RemoteProblem, StoreDenied
 
 T = TypeVar("T")
 
@@ -23,6 +24,34 @@ BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
 """Answers that a later attempt may turn into a good one."""
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+_SNIPPET: Final = 200
+"""Bytes that are shown of an answer that cannot be understood."""
+
+
+class Cancel:
+    """Tells the threads of one read or write that nobody wants the rest."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises `Cancelled` once `set` was called."""
+        if self._event.is_set():
+            raise Cancelled
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raises `Cancelled` as soon as `set` is called."""
+        if self._event.wait(seconds):
+            raise Cancelled
+
+
+NEVER: Final = Cancel()
+"""For what nobody cancels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,14 @@ class RetryPolicy:
         return ceiling * random.uniform(0.5, 1.0)
 
 
+class Whole(NamedTuple):
+    """An answer whose body was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Session:
     """One server, seen through one transport; usable from many threads, and picklable without its sockets."""
 
@@ -81,35 +118,31 @@ class Session:
         self._threads: ThreadPoolExecutor | None = None
         self._pid = 0
 
-    def open(self, request: Request) -> Response:
-        """The answer to ``request``: status below 300, or 304. The caller closes it.
+    def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
+        """The answer to ``request``: status below 300, or 304. The caller reads and closes it.
 
-        Raises the server's own exception for anything else, or what the transport raised when attempts run out.
+        Raises the server's own exception for anything else, what the transport raised when attempts run out, and
+        `Cancelled`.
         """
-        for attempt in range(1, self.retry.attempts + 1):
-            last = attempt == self.retry.attempts or not request.repeatable
-            try:
-                response = self._exchange(request)
-            except BROKEN_CONNECTION:
-                if last:
-                    raise
-                pause = self.retry.backoff(attempt)
-            else:
-                if response.status < 300 or response.status == 304:
-                    return response
-                pause = self._pause_after(response, attempt, last=last)
-            time.sleep(pause)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return self._attempt(request, lambda response: response, cancel)
 
-    def read_json(self, request: Request) -> tuple[Any, Mapping[str, str]]:
-        """The parsed body of the answer (None where it is empty) and its headers."""
-        accept = request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers})
-        response = self.open(accept)
+    def read(self, request: Request, cancel: Cancel = NEVER) -> Whole:
+        """The answer to ``request`` with its body, in as many attempts as both take together; raises as `open`."""
+        return self._attempt(request, _read_whole, cancel)
+
+    def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """The JSON object that the answer holds, and its headers; raises as `open`, and `RemoteProblem` for an answer
+        that holds none.
+        """
+        answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         try:
-            body = response.read()
-        finally:
-            response.close()
-        return (json.loads(body) if body else None), response.headers
+            members = json.loads(answer.body)
+        except ValueError:  # a sign-in page, say, or the wrong port
+            members = None
+        if isinstance(members, dict):
+            return members, answer.headers
+        shown = answer.body[:_SNIPPET].decode("utf-8", "replace").strip() or "nothing"
+        raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
 
     def for_each(self, work: Callable[[T, Cancel], None], items: Iterable[T]) -> None:
         """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
@@ -138,6 +171,22 @@ class Session:
         self.transport.close()
         self._threads = None
 
+    def _attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
+        """What ``take`` makes of the first good answer; a connection that breaks under it is one more attempt."""
+        for attempt in range(1, self.retry.attempts + 1):
+            last = attempt == self.retry.attempts or not request.repeatable
+            try:
+                response = self._exchange(request)
+                if response.status < 300 or response.status == 304:
+                    return take(response)
+                pause = self._pause_after(response, attempt, last=last)
+            except BROKEN_CONNECTION:
+                if last:
+                    raise
+                pause = self.retry.backoff(attempt)
+            cancel.pause(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
     def _exchange(self, request: Request) -> Response:
         headers = {**self._headers, **request.headers}
         return self.transport.request(request.method, request.url, headers=headers, body=request.body)
@@ -165,23 +214,6 @@ class Session:
         return _restore, (self.transport, self._headers, self.connections, self.retry)
 
 
-class Cancel:
-    """Tells the threads of one read that nobody wants the rest."""
-
-    __slots__ = ("_set",)
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def check(self) -> None:
-        """Raises `Cancelled` once `set` was called."""
-        if self._set:
-            raise Cancelled
-
-
 def parse_retry_after(value: str | None) -> float | None:
     """Seconds from a ``Retry-After`` header: a number or an HTTP date (RFC 9110 §10.2.3); None where it is neither."""
     if value is None:
@@ -193,6 +225,13 @@ def parse_retry_after(value: str | None) -> float | None:
     except ValueError:
         return None
     return max(0.0, date.timestamp() - time.time())
+
+
+def _read_whole(response: Response) -> Whole:
+    try:
+        return Whole(response.status, response.headers, response.read())
+    finally:
+        response.close()
 
 
 def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel) -> None:

@@ -109,7 +109,7 @@ def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_by
 
     def put(box: Box, cancel: Cancel) -> None:
         cancel.check()
-        _send(source, Request("PUT", source.slice_url(box.text), headers, body))
+        source.session.read(Request("PUT", source.slice_url(box.text), headers, body), cancel)
         on_bytes(prod(box.shape) * document.item_nbytes)
 
     on_bytes((prod(whole_box(axes).shape) - prod(distinct.shape)) * document.item_nbytes)
@@ -132,7 +132,7 @@ def _put_box(source: Source, box: Box, values: AnyArray, cancel: Cancel, on_byte
     cancel.check()
     body, headers = encode_values(source, values)
     try:
-        _send(source, Request("PUT", source.slice_url(box.text), headers, body))
+        source.session.read(Request("PUT", source.slice_url(box.text), headers, body), cancel)
     except TooLarge as problem:
         for part in source.smaller(box, problem):
             _put_box(source, part, values[relative(part, box)], cancel, on_bytes)
@@ -180,7 +180,7 @@ def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_b
         body = encode_npy(cells[chosen]) + _encode_items(source, items[chosen])
         url = source.address.url("points", values="1", field=document.field)
         try:  # the same values at the same points again change nothing: it is safe to repeat
-            _send(source, Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
+            source.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True), cancel)
         except TooLarge:
             if len(chosen) < 2:
                 raise
@@ -233,11 +233,3 @@ def _without_repeats(axes: tuple[Axis, ...], values: AnyArray) -> tuple[tuple[Ax
         if not isinstance(chosen, slice):
             values = np.take(values, chosen, axis=place)
     return taken, values
-
-
-def _send(source: Source, request: Request) -> None:
-    response = source.session.open(request)
-    try:
-        response.read()
-    finally:
-        response.close()
