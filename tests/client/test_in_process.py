@@ -175,6 +175,21 @@ def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
         assert np.array_equal(array[:50], values)
 
 
+def test_objects_beyond_the_cap_are_appended_in_parts(tmp_path: Path) -> None:
+    settings = writable_store(tmp_path, max_upload_bytes=3000)
+    values = np.array([str(i) * 100 for i in range(50)], object)
+    with in_process(create_app(settings)) as transport:
+        root = RemoteGroup("http://server/zarr/store", transport=transport)
+        array = root.create_array("a", 1, object, chunks=8, filters=[{"id": "vlen-utf8"}])
+
+        assert array.append(values) == 1
+        with pytest.raises(errors.TooLarge):
+            array.append(["x" * 4000])
+
+        assert array.shape == (51,)
+        assert array[...].tolist() == ["", *values.tolist()]
+
+
 def test_a_socket_changes_nothing(tmp_path: Path) -> None:
     with served(create_app(writable_store(tmp_path / "store"))) as url, RemoteGroup(f"{url}/zarr/store") as root:
         array = root.create_array("a", data=np.arange(1000, dtype="<u2").reshape(10, 100), chunks=(3, 40))

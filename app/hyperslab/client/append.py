@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hyperslab.client.indexing import AnyArray
 from hyperslab.client.session import Request
 from hyperslab.client.source import Source
 from hyperslab.client.write import encode_values
+from hyperslab.errors import TooLarge
 
 _LARGEST = 64 << 20
 """Bytes of one request where the server's limit allows more."""
@@ -34,8 +36,16 @@ def append_values(source: Source, values: AnyArray, axis: int) -> tuple[int, lis
     begin: int | None = None
     at: int | None = None
     shape = list(document.grid_shape)
-    for part in _parts(source, values, axis):
-        answer = _append(source, part, axis, at)
+    waiting = deque(_parts(source, values, axis))
+    while waiting:
+        part = waiting.popleft()
+        try:
+            answer = _append(source, part, axis, at)
+        except TooLarge:  # how long objects are shows when they are packed
+            if part.shape[axis] < 2:
+                raise
+            waiting.extendleft(reversed(np.array_split(part, 2, axis)))
+            continue
         shape = answer["shape"]
         begin = answer["offset"] if begin is None else begin
         at = answer["offset"] + part.shape[axis]
