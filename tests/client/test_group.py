@@ -308,6 +308,18 @@ def test_attributes_are_written_by_one_patch(oracle: Oracle, group: RemoteGroup)
     assert len(array.attrs) == 0
 
 
+def test_numpys_scalars_and_arrays_among_attributes_are_numbers_and_lists(oracle: Oracle, group: RemoteGroup) -> None:
+    given = {"a": np.int64(3), "b": np.float32(0.5), "c": np.True_, "d": np.arange(2), "e": {"f": [np.uint8(1)]}}
+
+    group.attrs.update(given)
+    array = group.create_array("new", (2,), "<u1", attributes=given)
+
+    assert group.attrs == array.attrs == {"a": 3, "b": 0.5, "c": True, "d": [0, 1], "e": {"f": [1]}}
+    with pytest.raises(TypeError, match="objects of type complex have no form in JSON"):
+        group.attrs["x"] = 1j
+    assert oracle.groups["store"] == group.attrs
+
+
 def test_attributes_of_others_are_kept(oracle: Oracle, group: RemoteGroup) -> None:
     array = group.open_array("a")
     oracle.arrays["store/a"].members["attributes"] = {"theirs": 1}

@@ -13,7 +13,8 @@ class Attributes(MutableMapping[str, Any]):
     """What the node document holds, as of when it was read; each change is one request, and so is each `update`.
 
     A change is a merge patch (RFC 7396): members that others set meanwhile are kept. Such a patch cannot store None:
-    where a value is None, or holds a mapping with one, `ValueError` is raised.
+    where a value is None, or holds a mapping with one, `ValueError` is raised. Scalars and arrays of numpy become
+    numbers and lists.
     """
 
     def __init__(

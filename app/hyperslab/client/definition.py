@@ -21,7 +21,7 @@ def define_array(
 ) -> dict[str, Any]:
     """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
 
-    Numbers of numpy among ``members`` become JSON, a fill value after it has become one of the array's dtype. Raises
+    A fill value becomes JSON after it has become an item of the array's dtype. Raises
     `ValueError` where there is no shape or no dtype, and `TypeError` or `OverflowError` for a fill value that the dtype
     cannot hold.
     """
@@ -114,9 +114,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and numpy's integers as JSON has them; a codec object gives its own configuration."""
+    """A codec object gives its own configuration."""
     if hasattr(value, "get_config"):  # numcodecs
         return value.get_config()
-    if isinstance(value, np.integer):
-        return int(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

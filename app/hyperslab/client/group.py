@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.definition import check_data, define_array, read_data
 from hyperslab.client.document import ArrayDocument
+from hyperslab.client.jsontext import dump_json
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
@@ -189,9 +189,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         address = self._address.child(name)
         once = mode == "create"  # a second request would find the node that the first has made
         url = address.url("metadata", mode=mode)
-        request = Request(
-            "PUT", url, {"Content-Type": wire.JSON}, json.dumps(definition, allow_nan=False).encode(), once=once
-        )
+        request = Request("PUT", url, {"Content-Type": wire.JSON}, dump_json(definition), once=once)
         document, answer = self._session.read_json(request)
         return address, document, answer.get("ETag")
 

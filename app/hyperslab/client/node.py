@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from hyperslab.client.address import Address
 from hyperslab.client.attributes import Attributes, Patch
 from hyperslab.client.change import until_undisturbed
 from hyperslab.client.http import HTTPTransport
+from hyperslab.client.jsontext import dump_json
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import Transport
@@ -84,7 +84,7 @@ class RemoteNode(ABC):
         one.
         """
         headers = {"Content-Type": wire.MERGE_PATCH, wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
-        body = json.dumps(patch, allow_nan=False).encode()
+        body = dump_json(patch)
         url = self._address.url("metadata", **{name: "true" for name, given in flags.items() if given})
         members, answer = self._session.read_json(Request("PATCH", url, headers, body))
         self._adopt(members, answer.get("ETag"))
@@ -95,7 +95,7 @@ class RemoteNode(ABC):
         def attempt() -> None:
             members, etag = read_document(self._session, self._address)
             self._adopt(members, etag)
-            body = json.dumps({"attributes": patch()}, allow_nan=False).encode()
+            body = dump_json({"attributes": patch()})
             headers = {"Content-Type": wire.MERGE_PATCH, "If-Match": etag or "*"}
             request = Request("PATCH", self._address.url("metadata"), headers, body, once=True)
             members, answer = self._session.read_json(request)
