@@ -189,6 +189,33 @@ def test_one_request_whose_body_cannot_be_ended_fails(tmp_path: Path) -> None:
     assert b"not whole" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_one_request_that_nobody_reads_to_its_end_fails(tmp_path: Path, unbuffered: str) -> None:
+    zarr.create_array(str(tmp_path / "long"), shape=(4 << 20,), chunks=(1 << 20,), dtype="<i4", zarr_format=2)
+    command = [*COMMAND, "serve", f"data={tmp_path}", "--get", "/v1/slice/data/long"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(1)
+        process.stdout.close()
+        log = process.stderr.read()
+
+    assert process.returncode == 1
+    assert b"Traceback" not in log
+
+
+def test_one_request_whose_body_has_no_room_is_one_sentence(store: Path) -> None:
+    command = [*COMMAND, "serve", f"data={store}", "--get", "/v1/slice/data/ramp"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("hyperslab: [Errno 28]")
+    assert "Traceback" not in done.stderr
+
+
 def pack(store: Path) -> Path:
     """The store in an archive beside it."""
     return Path(shutil.make_archive(str(store), "zip", store))
@@ -306,6 +333,15 @@ def test_info_shows_a_group_as_a_tree_and_an_array_with_its_shape(
     tree, array = capsys.readouterr().out.split("shape", maxsplit=1)
     assert "ramp" in tree
     assert "(100,)" in array.splitlines()[0]
+
+
+def test_info_is_shown_where_the_terminal_has_no_letters_for_it(store: Path) -> None:
+    with serving(str(store)) as (_, base):
+        command = [*COMMAND, "info", f"{base}/v1/metadata/scans"]
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+
+    assert done.stdout.splitlines() == ["scans/", "??? ramp (100,) int32, 400 B"]
 
 
 def test_get_writes_a_file_of_the_selection(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

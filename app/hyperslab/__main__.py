@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Final
 
@@ -11,6 +12,8 @@ _CLIENT_COMMANDS: Final = {"info", "get", "put"}
 
 def main() -> int:
     """Run the command line; where a module is missing, say which extra brings it and return 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names can be in any script, the terminal's encoding need not
     try:
         from hyperslab.cli import run
 

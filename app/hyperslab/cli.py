@@ -185,13 +185,20 @@ def _answer(settings: Settings, path: str) -> int:
         print(head.status, *(f"{name}: {value}" for name, value in head.headers), sep="\n", file=sys.stderr)
 
     try:
-        answer(create_app(settings), f"/{path.removeprefix('/')}", show, sys.stdout.buffer.write)
+        answer(create_app(settings), f"/{path.removeprefix('/')}", show, _write_out)
     except CutShort:
         print("the body could not be read to its end: what is there of it is not whole", file=sys.stderr)
         return 1
     finally:
         sys.stdout.flush()
     return 0 if statuses and statuses[0] < 400 else 1
+
+
+def _write_out(body: bytes | memoryview) -> None:
+    """All of it to stdout, which takes a part of it at a time where Python does not buffer."""
+    rest = memoryview(body).cast("B")
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def _progress(quiet: bool) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Scope
 
-from hyperslab.errors import Overloaded
+from hyperslab.errors import Cancelled, Overloaded
 
 
 class CutShort(Exception):
@@ -29,7 +29,8 @@ class Head:
 def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
     """GET ``path`` (with its query, percent-encoded) of an application that is started and stopped around it.
 
-    Raises what the application raises, `Overloaded` where it does not start, and `CutShort`.
+    Raises what the application raises, an `OSError` of ``on_body``, `Overloaded` where it does not start, and
+    `CutShort`.
     """
     asyncio.run(_answer(app, path, on_head, on_body))
 
@@ -69,6 +70,7 @@ async def _request(
     app: ASGIApp, scope: Scope, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]
 ) -> None:
     received = whole = False
+    failure: OSError | None = None
 
     async def receive() -> Message:
         nonlocal received
@@ -78,15 +80,21 @@ async def _request(
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        nonlocal whole
+        nonlocal whole, failure
         if message["type"] == "http.response.start":
             headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
             on_head(Head(message["status"], tuple(headers)))
         elif message["type"] == "http.response.body":
-            on_body(message.get("body", b""))
+            try:
+                on_body(message.get("body", b""))
+            except OSError as error:  # to the application, this is a client that has left
+                failure = error
+                raise Cancelled from error
             whole = not message.get("more_body", False)
 
     await app(scope, receive, send)
+    if failure is not None:
+        raise failure
     if not whole:
         raise CutShort
 
