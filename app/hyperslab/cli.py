@@ -150,7 +150,7 @@ def get(
 @app.command()
 def put(
     url: Url,
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy file.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy file, or a pipe with one.")],
     select: Select = "",
     *,
     field: FieldName = None,

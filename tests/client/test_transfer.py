@@ -16,7 +16,7 @@ import pytest
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.__main__ import main
 from hyperslab.client.transfer import describe, download, upload
-from tests.client.oracle_server import Fault, Oracle
+from tests.client.oracle_server import Answer, Fault, Oracle
 
 VALUES = np.arange(40 * 50, dtype="<u2").reshape(40, 50)
 
@@ -219,6 +219,37 @@ def test_a_malformed_selection_is_refused_before_anything_is_asked_for(oracle: O
     assert not oracle.calls
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            Answer(200, {"Content-Type": "text/html"}, b"<h1>Sign in</h1>"),
+            "expected values of an array, found text/html",
+        ),
+        (Answer(204), "expected values of an array"),
+    ],
+)
+@pytest.mark.parametrize("output", ["x.npy", "pipe"])
+def test_an_answer_of_something_else_is_no_download(
+    oracle: Oracle, url: str, tmp_path: Path, answer: Answer, says: str, output: str
+) -> None:
+    if output == "pipe":
+        os.mkfifo(tmp_path / output)
+    oracle.faults.append(Fault(answer=answer))
+
+    with pytest.raises(errors.RemoteProblem, match=says):
+        download(url, tmp_path / output, progress=False)
+    assert not (tmp_path / "x.npy").exists()
+
+
+@pytest.mark.parametrize("token", ["s3\ncret", "s3cret\0", "s3cr✓t"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(url: str, tmp_path: Path, token: str) -> None:
+    for use in (lambda: describe(url, token=token), lambda: download(url, tmp_path / "x", token=token, progress=False)):
+        with pytest.raises(errors.BadParameter, match="expected printable ASCII") as caught:
+            use()
+        assert "s3" not in str(caught.value)
+
+
 def test_a_token_goes_into_the_header(oracle: Oracle, url: str, tmp_path: Path) -> None:
     download(url, tmp_path / "x.npy", token="s3cret", progress=False)
     describe(url, token="s3cret")
@@ -233,6 +264,19 @@ def test_a_file_is_uploaded_into_a_selection(oracle: Oracle, url: str, tmp_path:
 
     assert (oracle.arrays["store/a"].values[[3, 8]] == 7).all()
     assert np.array_equal(oracle.arrays["store/a"].values[4:8], VALUES[4:8])
+
+
+def test_what_comes_out_of_a_pipe_is_uploaded(oracle: Oracle, url: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = BytesIO()
+    np.save(file, VALUES[::-1])
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(file.getvalue(),), daemon=True)
+    writer.start()
+
+    upload(tmp_path / "pipe", url, progress=False)
+
+    writer.join(timeout=10)
+    assert np.array_equal(oracle.arrays["store/a"].values, VALUES[::-1])
 
 
 def test_the_url_says_where_a_file_goes(oracle: Oracle, url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hyperslab.client.session import Cancel, Request, Session
 from hyperslab.client.transport import BROKEN_CONNECTION, Response
+from hyperslab.errors import RemoteProblem
 
 OnBytes = Callable[[int], None]
 """Told how many bytes have come; a negative number takes some back."""
@@ -52,9 +53,15 @@ class Body:
         return self._etag
 
     def open(self) -> int:
-        """Ask for the body without reading it: how many bytes are still to come. Raises as `read`."""
+        """Ask for the body without reading it: how many bytes are still to come.
+
+        Raises as `read`, and `RemoteProblem` where the answer does not say so.
+        """
         response = self._response or self._open()
-        return int(response.headers["Content-Length"])
+        length = response.headers.get("Content-Length")
+        if length is None:
+            raise RemoteProblem(status=response.status, detail="the answer does not say how long it is")
+        return int(length)
 
     def fill(self, buffer: memoryview) -> None:
         """Read exactly as many bytes as ``buffer`` holds; raises as `read`."""

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from hyperslab import wire
 from hyperslab.client.body import Body, BodyChanged
 from hyperslab.client.progress import Progress, report
 from hyperslab.client.session import Cancel, Request, Session
-from hyperslab.errors import ArrayChanged, BadParameter, RangeNotSatisfiable
+from hyperslab.client.transport import Response
+from hyperslab.errors import ArrayChanged, BadParameter, RangeNotSatisfiable, RemoteProblem
 
 _PIECE = 1 << 20
 _RESTARTS = 5
@@ -100,7 +102,7 @@ def _takes_bytes_as_they_come(output: Path) -> bool:
 def _write_straight(session: Session, request: Request, output: Path, progress: Progress) -> None:
     mode = "ab" if output.is_file() else "wb"  # behind what stdout has got already, where that leads to a file
     advance = _Advance()
-    body = Body(session, request, check=lambda _: None, cancel=Cancel(), on_bytes=advance)
+    body = Body(session, request, check=_check_values, cancel=Cancel(), on_bytes=advance)
     try:
         remaining = body.open()  # first: where the request is refused, nobody has to wait for a pipe's reader
         with output.open(mode) as file, report(progress, remaining, output.name) as advance.told:
@@ -111,6 +113,13 @@ def _write_straight(session: Session, request: Request, output: Path, progress: 
         body.close()
 
 
+def _check_values(response: Response) -> None:
+    """Raises `RemoteProblem` for what is no values of an array: a sign-in page, say."""
+    if wire.ARRAY_SHAPE not in response.headers:
+        found = response.headers.get("Content-Type", "an answer without a type")
+        raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {found}")
+
+
 def _changed(request: Request, found: Any) -> ArrayChanged:
     return ArrayChanged(path=request.url, member="values", expected="the same bytes", found=found)
 
@@ -118,7 +127,7 @@ def _changed(request: Request, found: Any) -> ArrayChanged:
 def _read_rest(session: Session, request: Request, partial: Partial, progress: Progress) -> None:
     begun = partial.begun()
     advance = _Advance()
-    body = Body(session, request, check=lambda _: None, cancel=Cancel(), on_bytes=advance, begun=begun)
+    body = Body(session, request, check=_check_values, cancel=Cancel(), on_bytes=advance, begun=begun)
     try:
         remaining = body.open()
         partial.remember(body.etag)

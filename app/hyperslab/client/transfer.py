@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request
-from hyperslab.errors import BadBody
+from hyperslab.errors import BadBody, BadParameter
 
 
 def download(
@@ -78,17 +79,28 @@ def describe(url: str, *, token: str | None = None) -> str:
 
 
 def _authorization(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+    if token is None:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _load(source: Path) -> AnyArray:
     try:
-        values: AnyArray = np.load(source, mmap_mode="r", allow_pickle=False)
+        values: AnyArray = np.load(source, mmap_mode="r", allow_pickle=False) if source.is_file() else _receive(source)
     except (ValueError, EOFError) as error:
         raise BadBody(reason=f"{source} is not an npy file: {error}") from error
     if not isinstance(values, np.ndarray):
         raise BadBody(reason=f"{source} is an npz archive: expected one array, as npy")
     return values
+
+
+def _receive(source: Path) -> AnyArray:
+    """What comes out of a pipe, which numpy could neither map nor look into twice."""
+    with source.open("rb") as file:
+        values: AnyArray = np.load(io.BytesIO(file.read()), allow_pickle=False)
+        return values
 
 
 def _fact_lines(known: Mapping[str, Any]) -> list[str]:
