@@ -146,6 +146,8 @@ def _may_become(source: DType, target: DType) -> bool:
     if is_extension(target) or is_extension(source):
         numbers = source.kind in "biuf" or is_extension(source)
         return numbers and (_is_integer(source) if _is_integer(target) else target.kind in "fc" or is_extension(target))
+    if target.kind == "V":
+        return source.kind in "SV"  # numpy would take the memory of anything
     whole = source.kind in "biu" and _is_integer(target)
     return whole or bool(np.can_cast(source, target, "same_kind"))
 
@@ -182,7 +184,9 @@ def _check_finite(values: AnyArray, dtype: DType) -> None:
 
 
 def _check_times(values: AnyArray, dtype: DType) -> None:
-    """numpy turns into another time what is too far away for a finer unit."""
+    """numpy turns into another time what is too far away for a finer unit, and numbers beyond 64 bits."""
+    if values.size and values.dtype.kind in "iu":
+        _check_bounds(int(values.min()), int(values.max()), dtype)
     if values.dtype.kind not in "mM" or not np.can_cast(values.dtype, dtype, "safe"):
         return
     known = values[~np.isnat(values)]
@@ -207,5 +211,7 @@ def _range(dtype: DType) -> tuple[int, int]:
     if is_extension(dtype):
         bits = int(dtype.name.lstrip("uint"))
         return (0, 2**bits - 1) if dtype.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if dtype.kind == "m":
+        return 1 - 2**63, 2**63 - 1  # one less is NaT
     limits = np.iinfo(dtype)
     return int(limits.min), int(limits.max)
