@@ -52,6 +52,31 @@ def test_an_array_is_made_written_resized_and_appended_to(group: RemoteGroup) ->
     assert array.attrs == {"unit": "mm"}
 
 
+@pytest.mark.parametrize("key", [..., ([5, 0], [0, 1]), 5], ids=["box", "points", "item"])
+def test_writing_to_an_array_that_has_shrunk_is_an_error_and_then_known(group: RemoteGroup, key: Any) -> None:
+    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))
+    group.open_array("a").resize((4, 8))
+
+    with pytest.raises(errors.ArrayChanged, match=r"expected \[6, 8\], found \[4, 8\]"):
+        array[key] = np.ones_like(np.zeros((6, 8), "<i4")[key])
+
+    assert array.shape == (4, 8)
+    array[...] = 1
+    assert np.array_equal(array[...], np.ones((4, 8)))
+
+
+@pytest.mark.parametrize("key", [..., ([3, 0], [0, 1])], ids=["box", "points"])
+def test_writing_to_an_array_of_another_dtype_is_an_error_and_then_known(group: RemoteGroup, key: Any) -> None:
+    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))
+    group.create_array("a", (6, 8), "<f4", mode="replace")
+
+    with pytest.raises(errors.ArrayChanged, match="dtype"):
+        array[key] = np.ones_like(np.zeros((6, 8), "<i4")[key])
+
+    assert array.dtype == "<f4"
+    assert not array[...].any()
+
+
 @pytest.mark.parametrize(("axis", "data"), [(0, (4, 0)), (1, (2, 3))])
 def test_an_array_without_items_can_be_appended_to(group: RemoteGroup, axis: int, data: tuple[int, int]) -> None:
     array = group.create_array("a", (2, 0), "<i4", chunks=(4, 4))

@@ -33,7 +33,7 @@ from hyperslab.client.shapes import read_lengths
 from hyperslab.client.source import Source
 from hyperslab.client.transport import Transport
 from hyperslab.client.write import read_tag, write_selection, write_tagged
-from hyperslab.errors import ArrayChanged, IndexOutOfRange
+from hyperslab.errors import ArrayChanged, BadBody, IndexOutOfRange
 
 _ITERATED = 16 << 20  # bytes that iteration fetches at once
 
@@ -211,7 +211,8 @@ class RemoteArray(RemoteNode):
     def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
         """``self[selection] = value``: broadcast as numpy does, cut on chunk edges, sent over several connections.
 
-        Raises `TypeError` or `OverflowError` for values that would become others on the way, before anything is sent.
+        Raises `TypeError` or `OverflowError` for values that would become others on the way, before anything is sent,
+        and `ArrayChanged` where the array has another shape or dtype by now.
         """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
@@ -281,8 +282,20 @@ class RemoteArray(RemoteNode):
 
     def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
         values = self._values(selection, value)
-        with self._report(selection, progress) as on_bytes:
-            write_selection(self._source, selection, values, on_bytes=on_bytes)
+        try:
+            with self._report(selection, progress) as on_bytes:
+                write_selection(self._source, selection, values, on_bytes=on_bytes)
+        except (BadBody, IndexOutOfRange) as error:  # though what was sent fits the array as it is known here
+            self._check_unchanged(error)
+            raise
+
+    def _check_unchanged(self, cause: Exception) -> None:
+        """Read the node document anew; raises `ArrayChanged` where values have to have another form now."""
+        known, found = self.info, self.refresh().info
+        for member in ("shape", "dtype"):
+            if known[member] != found[member]:
+                changed = {"path": self.path, "member": member, "expected": known[member], "found": found[member]}
+                raise ArrayChanged(**changed) from cause
 
     def _values(self, selection: Selection, value: Any) -> AnyArray:
         single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
