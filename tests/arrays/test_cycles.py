@@ -54,6 +54,10 @@ def fail(_: object = None) -> None:
     raise Broken
 
 
+def ignore(_: object) -> None:
+    """Goes well."""
+
+
 def settled(pool: WorkerPool, work: Callable[[], object]) -> None:
     """Let ``work`` raise once all threads have forgotten what they were asked for."""
     meet = Barrier(pool.width)
@@ -69,6 +73,14 @@ def _wait(barrier: Barrier) -> None:
 
 def test_work_on_many_threads(pool: WorkerPool) -> None:
     assert frames_left_by(lambda: settled(pool, lambda: pool.each(range(50), 50, fail))) == []
+
+
+@pytest.mark.parametrize("fails", ["fetch", "use", "both"])
+def test_gathering(pool: WorkerPool, fails: str) -> None:
+    fetch = ignore if fails == "use" else fail
+    use = ignore if fails == "fetch" else fail
+
+    assert frames_left_by(lambda: settled(pool, lambda: pool.gather(range(50), 50, fetch, use, waiting=8))) == []
 
 
 def test_a_relay(pool: WorkerPool) -> None:

@@ -29,7 +29,9 @@ from hyperslab.engine.indexing import normalise
 from hyperslab.engine.partial_blosc import BloscPartial
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage import StoreConfig
+from hyperslab.storage.base import Capabilities, Store, Stored
 from hyperslab.storage.local import LocalStore
+from tests.arrays.counting import CountingStore
 from tests.arrays.support import MIB, age, open_array, service_on, zarr_array
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +61,7 @@ def asked(tmp_path: Path) -> AskedStore:
     return AskedStore(tmp_path)
 
 
-def service_of(store: AskedStore, cache_bytes: int) -> Service:
+def service_of(store: Store, cache_bytes: int) -> Service:
     return build([MountedStore("data", store)], cache_bytes=cache_bytes)
 
 
@@ -332,6 +334,67 @@ class TestBatchesThroughTheCache:
                 plan = service.reader.plan_items(array, (), resolve_field(array, name))
                 np.testing.assert_array_equal(service.reader.read(plan, cost=cost), values[name])
                 assert cost.cached == cached
+
+
+class FarStore(CountingStore):
+    """A folder as if behind a network: notes who fetches chunks, and the chunks whose versions are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(LocalStore(StoreConfig("data", str(root)), str(root)))
+        self.fetchers: set[int] = set()
+        self.versions_asked: list[str] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, cheap_stat=False, width=4)
+
+    def get(self, key: str) -> Stored | None:
+        if "/.z" not in key:
+            self.fetchers.add(threading.get_ident())
+        return super().get(key)
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.versions_asked += [key for key in keys if "/.z" not in key]
+        return super().versions(prefix, keys)
+
+
+class TestSmallChunksFromFar:
+    """Others fetch, the caller places."""
+
+    @pytest.fixture
+    def values(self) -> Array:
+        return np.random.default_rng(3).integers(1, 999, (50, 60), dtype="<i4")
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, values: Array) -> FarStore:
+        zarr_array(tmp_path, values, (5, 5))
+        (tmp_path / "a" / "1.1").unlink()
+        values[5:10, 5:10] = 0
+        return FarStore(tmp_path)
+
+    def read(self, store: FarStore, items: Any, cache_bytes: int = 0) -> Array:
+        service = service_of(store, cache_bytes)
+        found = service.reader.read(service.reader.plan_items(open_array(service), items))
+        service.close()
+        return found
+
+    @pytest.mark.parametrize("items", [(), (slice(7, None, 3), slice(None, 7)), (slice(3, 50, 9), 8), (8,)])
+    @pytest.mark.parametrize("cache_bytes", [0, 4 * MIB])
+    def test_values_are_numpys(self, store: FarStore, values: Array, items: Any, cache_bytes: int) -> None:
+        np.testing.assert_array_equal(self.read(store, items, cache_bytes), values[items])
+
+    def test_nobody_asks_for_versions_without_cache_and_tag(self, store: FarStore) -> None:
+        self.read(store, ())
+
+        assert store.versions_asked == []
+        assert sum("/.z" not in key for key in store.gets) == 120
+        assert store.fetchers != {threading.get_ident()}
+
+    def test_a_broken_chunk_is_named(self, store: FarStore, tmp_path: Path) -> None:
+        (tmp_path / "a" / "9.11").write_bytes(b"nonsense")
+
+        with pytest.raises(ChunkCorrupt, match=r"a/9\.11"):
+            self.read(store, ())
 
 
 class TestLargeChunks:

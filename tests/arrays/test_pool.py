@@ -59,6 +59,125 @@ def test_a_cancelled_run_ends() -> None:
     assert len(seen) <= 3
 
 
+def fail(_: object) -> None:
+    raise AssertionError
+
+
+class TestGathering:
+    """Others fetch what the caller uses."""
+
+    @pytest.fixture
+    def pool(self) -> Iterator[WorkerPool]:
+        pool = WorkerPool(4, "test")
+        yield pool
+        pool.close()
+
+    @pytest.mark.parametrize("waiting", [1, 1000])
+    def test_every_item_is_fetched_and_used_once_and_by_the_caller(self, pool: WorkerPool, waiting: int) -> None:
+        fetched: list[int] = []
+        used: list[int] = []
+        users = set()
+
+        def fetch(item: int) -> int:
+            fetched.append(item)
+            return -item
+
+        def use(result: int) -> None:
+            used.append(result)
+            users.add(threading.get_ident())
+
+        pool.gather(iter(range(1000)), 1000, fetch, use, waiting=waiting)
+
+        assert sorted(fetched) == list(range(1000))
+        assert sorted(used) == list(range(-999, 1))
+        assert users == {threading.get_ident()}
+
+    def test_nothing_is_fetched_where_there_is_nothing(self, pool: WorkerPool) -> None:
+        pool.gather(iter(()), 0, fail, fail, waiting=1)
+
+    def test_what_takes_long_is_fetched_by_all_threads_at_once(self, pool: WorkerPool) -> None:
+        all_of_them = threading.Barrier(4, timeout=30)
+
+        pool.gather(iter(range(4)), 4, lambda _: all_of_them.wait(), lambda _: None, waiting=1)
+
+    def test_the_caller_fetches_where_all_others_are_busy(self, pool: WorkerPool) -> None:
+        begun, done = threading.Barrier(5, timeout=30), threading.Event()
+
+        def block(_: int) -> None:
+            begun.wait()
+            assert done.wait(30)
+
+        other = threading.Thread(target=pool.each, args=(range(4), 4, block))
+        other.start()
+        begun.wait()
+        fetchers: list[int] = []
+        pool.gather(iter(range(100)), 100, lambda _: threading.get_ident(), fetchers.append, waiting=8)
+        done.set()
+        other.join()
+
+        assert fetchers == 100 * [threading.get_ident()]
+
+    def test_no_more_is_fetched_than_may_wait(self, pool: WorkerPool) -> None:
+        fetched = [0]
+        most = [0]
+
+        def fetch(_: int) -> None:
+            fetched[0] += 1
+
+        def use(_: None) -> None:
+            time.sleep(0.001)
+            fetched[0] -= 1
+            most[0] = max(most[0], fetched[0])
+
+        pool.gather(iter(range(200)), 200, fetch, use, waiting=5)
+
+        assert most[0] <= 5 + pool.width
+
+    @pytest.mark.parametrize("fails", ["fetch", "use"])
+    def test_an_error_is_raised_when_nobody_works_any_more(self, pool: WorkerPool, fails: str) -> None:
+        begun: list[int] = []
+        ended: list[int] = []
+
+        def fetch(item: int) -> int:
+            begun.append(item)
+            time.sleep(0.01)
+            ended.append(item)
+            if fails == "fetch" and item == 5:
+                raise ValueError(item)
+            return item
+
+        def use(item: int) -> None:
+            if fails == "use" and item == 5:
+                raise ValueError(item)
+
+        with pytest.raises(ValueError, match="5"):
+            pool.gather(iter(range(10_000)), 10_000, fetch, use, waiting=8)
+
+        assert sorted(begun) == sorted(ended)
+        assert len(begun) < 10_000
+
+    def test_a_cancelled_one_ends(self, pool: WorkerPool) -> None:
+        cancel, used = Cancel(), []
+
+        def use(item: int) -> None:
+            used.append(item)
+            cancel.set()
+
+        with pytest.raises(Cancelled):
+            pool.gather(iter(range(10_000)), 10_000, lambda item: item, use, waiting=8, cancel=cancel)
+
+        assert len(used) == 1
+
+    def test_a_pool_of_one_thread_does_everything_itself(self) -> None:
+        pool = WorkerPool(1, "test")
+        fetchers: list[int] = []
+
+        pool.gather(iter(range(10)), 10, lambda _: threading.get_ident(), fetchers.append, waiting=8)
+        pool.close()
+
+        assert fetchers == 10 * [threading.get_ident()]
+
+
 class TestRelay:
     """One thread makes what the others work on."""
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
-from hyperslab.arrays.scratch import Bytes, Scratch
+from hyperslab.arrays.scratch import Block, Bytes, Scratch
 from hyperslab.arrays.sources import UNKNOWN, Fetched, NearSource, Pulled, make_source
 from hyperslab.cache import Recent, Vanished, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
@@ -128,8 +128,22 @@ class Piece:
         return nbytes * codec.effort
 
 
+class Pending(NamedTuple):
+    """A piece whose chunk was fetched in ``seconds``, perhaps into a block, and is to be decoded.
+
+    ``fetched``: None where it is absent.
+    """
+
+    piece: Piece
+    fetched: Fetched | None
+    runs: Sequence[Run] | None
+    block: Block | None
+    seconds: float
+
+
 class ChunkReader:
-    """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads."""
+    """Reads the chunks of one array, or of one field, one at a time: ``nbytes`` each, decoded. Safe to call from many
+    threads."""
 
     def __init__(self, array: ArrayNode, keeper: Keeper, field: Field | None) -> None:
         self._array = array
@@ -141,10 +155,15 @@ class ChunkReader:
         self._field = field.name if field is not None else None
         self._store = array.mount.store
         self._source = make_source(array)
-        nbytes = array.metadata.chunk_nbytes
+        self.nbytes = nbytes = array.metadata.chunk_nbytes
         self._room = nbytes + nbytes // _ROOM_SHARE + _ROOM
         fill = array.metadata.fill
         self._fill: NDArray = fill if field is None else fill[field.name]
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether parts of stored chunks are fetched, by requests that have to be of one version."""
+        return self._source.partial is not None
 
     def piece(self, projection: Projection) -> Piece:
         """What to ask `read` for."""
@@ -170,14 +189,48 @@ class ChunkReader:
 
         Raises `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
+        pending = self.fetch(piece, version, out, cost)
+        if pending is not None:
+            self.finish(pending, out, cost)
+
+    def fetch(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> Pending | None:
+        """The first half of `read`, which waits for the store; None where that was all."""
         if self.read_cached(piece, version, out, cost):
-            return
+            return None
         assert version is not None
         runs = piece.runs()
         if self._keeper.wants(piece.key, version, part=runs is not None):
             self._read_through_cache(piece, version, out, cost)
+            return None
+        block = self._scratch.take(self._room) if self._source.into_memory else None
+        memory = None if block is None else block.memory
+        if memory is not None and runs is not None and self._pull_items(piece, memory, out, cost):
+            self._give_back(block)
+            return None
+        start = perf_counter()
+        fetched = self._source.fetch(piece.key, version, runs, memory)
+        if fetched is None or (version != UNKNOWN and fetched.version not in (None, version)):
+            cost.moved = True
+        return Pending(piece, fetched, runs, block, perf_counter() - start)
+
+    def finish(self, pending: Pending, out: NDArray, cost: ReadCost) -> None:
+        """The second half of `read`: decode, and place."""
+        piece, fetched, runs, block, seconds = pending
+        if fetched is None:
+            self._absent(piece, out)
         else:
-            self._read_around(piece, version, out, runs=runs, cost=cost)
+            began, whole = perf_counter(), fetched.whole
+            if whole is None or not (
+                self._decode_items(piece, whole, out) or self._decode_into_place(piece, whole, out)
+            ):
+                memory = None if block is None else block.memory
+                self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
+            cost.chunk(fetched.nbytes, fetch=seconds, decode=perf_counter() - began)
+        self._give_back(block)
+
+    def _give_back(self, block: Block | None) -> None:
+        if block is not None:
+            self._scratch.give_back(block)
 
     def _read_through_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> None:
         key = piece.key
@@ -204,41 +257,6 @@ class ChunkReader:
         if was_there:
             cost.add(cached=1)
         self._place(piece.projection, chunk, out)
-
-    def _read_around(
-        self, piece: Piece, version: str, out: NDArray, *, runs: Sequence[Run] | None, cost: ReadCost
-    ) -> None:
-        block = self._scratch.take(self._room) if self._source.into_memory else None
-        memory = None if block is None else block.memory
-        if memory is None or runs is None or not self._pull_items(piece, memory, out, cost):
-            self._fetch(piece, version, out, runs=runs, memory=memory, cost=cost)
-        if block is not None:
-            self._scratch.give_back(block)
-
-    def _fetch(
-        self,
-        piece: Piece,
-        version: str,
-        out: NDArray,
-        *,
-        runs: Sequence[Run] | None,
-        memory: Bytes | None,
-        cost: ReadCost,
-    ) -> None:
-        """Fetch what is needed of a chunk, perhaps into ``memory``, then decode it."""
-        start = perf_counter()
-        fetched = self._source.fetch(piece.key, version, runs, memory)
-        began = perf_counter()
-        if fetched is None:
-            cost.moved = True
-            self._absent(piece, out)
-            return
-        if version != UNKNOWN and fetched.version not in (None, version):
-            cost.moved = True
-        whole = fetched.whole
-        if whole is None or not (self._decode_items(piece, whole, out) or self._decode_into_place(piece, whole, out)):
-            self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
-        cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
 
     def _pull_items(self, piece: Piece, memory: Bytes, out: NDArray, cost: ReadCost) -> bool:
         """Fetch and decode single items, what leads to one after the other; False where that is not the thing to do."""

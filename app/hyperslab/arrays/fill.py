@@ -126,8 +126,8 @@ class Filler:
     ) -> Strategy:
         array = plan.array
         far = not array.mount.store.capabilities.cheap_stat
-        versioned = far or caching is not Caching.NEVER
         reader = self._chunk_reader(plan, caching)
+        versioned = caching is not Caching.NEVER or (far and reader.takes_parts)
         return ByChunk(reader, parts, count, pool=self.pool(array), far=far, versioned=versioned)
 
     def _batch_reader(self, plan: ReadPlan, chunks: Chunks, caching: Caching) -> BatchReader | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
+from queue import Empty, SimpleQueue
 from threading import Lock, get_native_id
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.placement import run_anywhere, side_by_side
 
 T = TypeVar("T")
+R = TypeVar("R")
+
 
 _LARGEST_BATCH = 8
 _AHEAD = 3
@@ -21,6 +24,11 @@ _AHEAD = 3
 _PATIENCE = 0.5
 """Seconds to let other relays finish, each of which takes some 10 milliseconds for a slab: one that has to wait for a
 disk ends at once (see `BatchReader.read_in_turn`)."""
+
+_PAUSE = 0.001
+"""Seconds in which something is fetched from a store that takes no time to answer; `_MORE` threads are asked to help
+each time that nothing was."""
+_MORE = 16
 
 
 class WorkerPool:
@@ -71,6 +79,52 @@ class WorkerPool:
                 one_by_one(items, work, cancel)
             else:
                 self._relay(items, work, cancel)
+
+    def gather(
+        self,
+        items: Iterable[T],
+        count: int,
+        fetch: Callable[[T], R],
+        use: Callable[[R], None],
+        *,
+        waiting: int,
+        cancel: Cancel | None = None,
+    ) -> None:
+        """Call ``fetch`` with every item, of which there are ``count``, on other threads, and ``use`` with what comes
+        of it on this one, in whichever order; about ``waiting`` results wait for it at most.
+
+        Raises as `each` does, when nobody works on an item any more.
+
+        For what waits for a network, and is little work afterwards: many threads that all want the interpreter for a
+        moment wrest it from each other. Threads are added while nothing comes, and where none is free this one fetches.
+        """
+        run = _Gathering(iter(items), fetch, waiting)
+        helpers: list[Future[None]] = []
+        try:
+            while (results := self._next_results(run, helpers, min(self.width - 1, count))) is not None:
+                if cancel is not None:
+                    cancel.check()
+                for result in results:
+                    use(result)
+        finally:
+            run.let_go()
+            wait([helper for helper in helpers if not helper.cancel()])
+            errors, run.errors = run.errors, []
+        _raise_first(errors)
+
+    def _next_results(self, run: _Gathering[T, R], helpers: list[Future[None]], most: int) -> Sequence[R] | None:
+        """What was fetched, by one of at most so many ``helpers`` or, where all of them are busy, by this thread; None
+        where nothing comes any more."""
+        while not (run.ended or run.errors):
+            idle = most - run.helpers
+            if results := run.results(_PAUSE if helpers and idle else 0):
+                return results
+            if idle:
+                helpers[:] = [helper for helper in helpers if not helper.done()]
+                helpers += [self._threads.submit(run.drain) for _ in range(run.call(min(_MORE, idle)))]
+            else:
+                run.fetch_one()
+        return run.results(None) if run.expects_more() and not run.errors else None
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -165,6 +219,69 @@ class _Run(Generic[T]):
             batch = list(islice(self._items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
             self._left -= len(batch)
             return batch
+
+
+class _Gathering(Generic[T, R]):
+    """Items that threads fetch, and what came of them, which another one takes: about ``waiting`` wait for it.
+
+    ``ended``: no item is left to be fetched. ``helpers``: how many threads are at it, or will be.
+    """
+
+    def __init__(self, items: Iterator[T], fetch: Callable[[T], R], waiting: int) -> None:
+        self._items = items
+        self._fetch: Callable[[T], Any] = fetch
+        self._waiting = waiting
+        self._lock = Lock()
+        self._begun = self._taken = 0
+        self.ended = False
+        self.helpers = 0
+        self._results: SimpleQueue[Sequence[R]] = SimpleQueue()
+        self.errors: list[BaseException | None] = []
+
+    def results(self, patience: float | None) -> Sequence[R]:
+        """What was fetched first of what waits, or would be in ``patience`` seconds (None: whenever it is); else
+        nothing."""
+        try:
+            results = self._results.get(timeout=patience)
+        except Empty:
+            return ()
+        self._taken += 1
+        return results
+
+    def expects_more(self) -> bool:
+        """Whether somebody is still at work, or what he fetched waits."""
+        return self._taken < self._begun
+
+    def call(self, helpers: int) -> int:
+        """Expect so many more threads to `drain`."""
+        with self._lock:
+            self.helpers += helpers
+        return helpers
+
+    def drain(self) -> None:
+        """Fetch until the items end, or enough results wait."""
+        while self._results.qsize() < self._waiting and self.fetch_one():
+            pass
+        self.call(-1)
+
+    def fetch_one(self) -> bool:
+        """Fetch the next item; False where there is none."""
+        with self._lock:
+            items, fetch = list(islice(self._items, 1)), self._fetch
+            self._begun += len(items)
+            self.ended = not items
+        for item in items:
+            try:
+                self._results.put((fetch(item),))
+            except BaseException as error:  # handed to the thread that takes the results, which raises it
+                self.errors.append(error)
+                self._results.put(())
+        return bool(items)
+
+    def let_go(self) -> None:
+        """As `_Run.let_go`."""
+        with self._lock:
+            self._items, self._fetch = iter(()), _nothing
 
 
 class _Relay(Generic[T]):

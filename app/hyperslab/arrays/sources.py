@@ -46,9 +46,15 @@ class Fetched:
 
 
 class Source(Protocol):
-    """Fetches chunks of one array; ``into_memory``: to memory that is lent, which `fetch` cannot do without."""
+    """Fetches chunks of one array; ``into_memory``: to memory that is lent, which `fetch` cannot do without.
+
+    ``partial``: what finds the parts of them that are worth fetching alone; None where none are.
+    """
 
     into_memory: ClassVar[bool]
+
+    @property
+    def partial(self) -> PartialDecoder | None: ...
 
     def fetch(self, key: str, version: str, runs: Sequence[Run] | None, memory: Bytes | None) -> Fetched | None:
         """The chunk, or what of it holds ``runs``; None where it is absent. It may lie in ``memory``.

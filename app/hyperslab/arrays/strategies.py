@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from hyperslab.arrays.batches import Batch, BatchReader, Changed, Group
-from hyperslab.arrays.chunks import ChunkReader, NDArray, Piece
+from hyperslab.arrays.chunks import ChunkReader, NDArray, Pending, Piece
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.pool import WorkerPool, one_by_one
@@ -23,10 +23,13 @@ _SMALL_ITEM: Final = 256 << 10
 """Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
 LZ4 makes in the same time."""
 
+_WAITING: Final = 8 << 20
+"""Decoded bytes of chunks that were fetched and wait to be placed."""
+
 
 class ByChunk:
     """Reads chunk by chunk: on the caller's thread, and on those of ``pool`` where a network is waited for or much is
-    decoded in large pieces.
+    decoded in large pieces. Small chunks from a network are fetched there, and decoded and placed by the caller.
 
     ``parts`` makes the ``count`` projections, again for each answer where they are many. ``far``: the chunks are
     fetched over a network. ``versioned``: somebody needs the versions, the cache or requests for parts of objects.
@@ -57,7 +60,9 @@ class ByChunk:
         def read(piece: Piece) -> None:
             self._chunks.read(piece, _version(versions, piece), out, cost)
 
-        if self._count > 1 and (self._far or self._is_much()):
+        if self._count > 1 and self._far and self._is_little():
+            self._gather(versions, out, cost, cancel)
+        elif self._count > 1 and (self._far or self._is_much()):
             self._pool.each(self._pieces(), self._count, read, cancel)
         else:
             one_by_one(self._pieces(), read, cancel)
@@ -66,8 +71,25 @@ class ByChunk:
     def exact(self) -> None:
         """See `touched.Strategy`: parts of large files are read without a look at their versions."""
 
+    def _gather(self, versions: Versions, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
+        """Fetch on other threads, decode and place on this one."""
+
+        def fetch(piece: Piece) -> Pending | None:
+            return self._chunks.fetch(piece, _version(versions, piece), out, cost)
+
+        def finish(pending: Pending | None) -> None:
+            if pending is not None:
+                self._chunks.finish(pending, out, cost)
+
+        waiting = max(1, _WAITING // self._chunks.nbytes)
+        self._pool.gather(self._pieces(), self._count, fetch, finish, waiting=waiting, cancel=cancel)
+
     def _pieces(self) -> Iterable[Piece]:
         return map(self._chunks.piece, self._parts()) if self._kept is None else self._kept
+
+    def _is_little(self) -> bool:
+        """Whether decoding a chunk is so little work that one thread does it for all that fetch."""
+        return next(iter(self._pieces())).effort() < _SMALL_ITEM
 
     def _is_much(self) -> bool:
         """Whether one thread takes longer than it takes to wake another. Judged each time: how large the blocks of
