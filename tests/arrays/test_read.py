@@ -225,6 +225,19 @@ def test_an_answer_that_would_wash_out_the_cache_is_read_around_it(tmp_path: Pat
         assert service.cache.stats().entries == 1
 
 
+def test_a_chunk_too_large_for_the_cache_is_not_taken_for_one_that_was_written(tmp_path: Path) -> None:
+    """Objects count with all that they hold, so that no cache may have room for a chunk of few."""
+    array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=str, zarr_format=2)
+    array[...] = np.array([letter * 100 for letter in "abcd"], object)
+    with service_on(tmp_path, cache_bytes=200) as service:
+        plan = service.reader.plan(open_array(service), normalise((), (4,)))
+        cost = ReadCost()
+
+        service.reader.read(plan, cost=cost)
+
+        assert not service.reader.moved(plan, cost)
+
+
 def test_remembered_versions_spare_the_store_and_go_stale_as_the_operator_chose(tmp_path: Path) -> None:
     zarr_array(tmp_path, np.zeros(4, "<i2"), (2,))
     with service_on(tmp_path, mount={"recheck": "never"}) as service:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.cache import Vanished, VersionedCache
+from hyperslab.cache import Loaded, Vanished, VersionedCache
 from hyperslab.errors import Cancelled, StoreError
 
 
@@ -77,7 +77,7 @@ def test_many_threads_load_a_missing_value_once() -> None:
 
     def ask(_: int) -> str:
         barrier.wait()
-        return cache.load("key", "v", load)[0]
+        return cache.load("key", "v", load).value
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(8)))
@@ -95,7 +95,7 @@ def test_a_failed_load_fails_for_all_who_wait_and_is_tried_again_later() -> None
     with pytest.raises(StoreError):
         cache.load("key", "v", fail)
 
-    assert cache.load("key", "v", lambda: ("value", "v", 5)) == ("value", False)
+    assert cache.load("key", "v", lambda: ("value", "v", 5)) == ("value", "v", False)
 
 
 def test_a_cancelled_leader_hands_over_to_the_next() -> None:
@@ -115,10 +115,10 @@ def test_a_cancelled_leader_hands_over_to_the_next() -> None:
 
         with pytest.raises(Cancelled):
             leader.result(5)
-        assert follower.result(5) == ("value", False)
+        assert follower.result(5) == ("value", "v", False)
 
 
-def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[tuple[str, bool]], tuple[str, bool]]:
+def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[Loaded[str]], Loaded[str]]:
     """Two calls for version X: one whose loader does ``first``, and one that begins while that is under way and whose
     own loader would find X."""
     cache: VersionedCache[str] = VersionedCache(100)
@@ -143,8 +143,8 @@ def test_who_asked_after_another_version_was_loaded_does_not_get_it() -> None:
     """X was there, then Y, then X again: what was read in between is older than a call that begins at the end."""
     leader, answer = _ask_while_loading(lambda: ("y", "Y", 1))
 
-    assert leader.result() == ("y", False)
-    assert answer[0] == "x"
+    assert leader.result() == ("y", "Y", False)
+    assert answer == ("x", "X", False)
 
 
 def test_who_asked_after_a_value_had_vanished_looks_again() -> None:
@@ -154,11 +154,11 @@ def test_who_asked_after_a_value_had_vanished_looks_again() -> None:
     leader, answer = _ask_while_loading(find_nothing)
 
     assert isinstance(leader.exception(), Vanished)
-    assert answer[0] == "x"
+    assert answer.value == "x"
 
 
 def test_a_version_that_is_gone_is_answered_with_what_was_loaded_after_the_question() -> None:
     cache: VersionedCache[str] = VersionedCache(100)
 
-    assert cache.load("key", "X", lambda: ("y", "Y", 1)) == ("y", False)
-    assert cache.load("key", "Y", lambda: ("never", "Y", 1)) == ("y", True)
+    assert cache.load("key", "X", lambda: ("y", "Y", 1)) == ("y", "Y", False)
+    assert cache.load("key", "Y", lambda: ("never", "Y", 1)) == ("y", "Y", True)

@@ -247,16 +247,16 @@ class ChunkReader:
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
-            chunk, was_there = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
+            loaded = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
         except Vanished:
             cost.moved = True
             self._absent(piece, out)
             return
-        if not self._cache.holds(cache_key(self._array, key), version):
+        if loaded.version != version:
             cost.moved = True
-        if was_there:
+        if loaded.was_there:
             cost.add(cached=1)
-        self._place(piece.projection, chunk, out)
+        self._place(piece.projection, loaded.value, out)
 
     def _pull_items(self, piece: Piece, memory: Bytes, out: NDArray, cost: ReadCost) -> bool:
         """Fetch and decode single items, what leads to one after the other; False where that is not the thing to do."""

@@ -1,6 +1,6 @@
 """Byte-bounded caches of versioned values, with single flight."""
 
-from hyperslab.cache.lru import CacheStats, Vanished, VersionedCache
+from hyperslab.cache.lru import CacheStats, Loaded, Vanished, VersionedCache
 from hyperslab.cache.recent import Recent
 
-__all__ = ["CacheStats", "Recent", "Vanished", "VersionedCache"]
+__all__ = ["CacheStats", "Loaded", "Recent", "Vanished", "VersionedCache"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from hyperslab.errors import Cancelled
 
@@ -31,6 +31,14 @@ class _Entry(Generic[V]):
     version: str
     value: V
     nbytes: int
+
+
+class Loaded(NamedTuple, Generic[V]):
+    """What `VersionedCache.load` found: the ``version`` of the value, and whether it ``was_there`` already."""
+
+    value: V
+    version: str
+    was_there: bool
 
 
 class Vanished(Exception):
@@ -91,8 +99,8 @@ class VersionedCache(Generic[V]):
 
     def load(
         self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]], *, count_miss: bool = True
-    ) -> tuple[V, bool]:
-        """The value and whether it was there already; a miss is loaded once however many threads ask for it.
+    ) -> Loaded[V]:
+        """The value of a key; a miss is loaded once however many threads ask for it.
 
         ``loader`` returns (value, its version, its size in bytes). That may be another version than was asked for, then
         it is good for those only whose call began before it was loaded: it may be older than the version that others
@@ -104,14 +112,14 @@ class VersionedCache(Generic[V]):
         while True:
             value = self.get(key, version, count_miss=count_miss)
             if value is not None:
-                return value, True
+                return Loaded(value, version, True)
             flight, leads = self._join(key, version)
             try:
                 if leads:
-                    return self._lead(key, version, flight, loader), False
+                    return Loaded(*self._lead(key, version, flight, loader), False)
                 value, found = flight.result()
                 if began_before or found == version:
-                    return value, True
+                    return Loaded(value, found, True)
             except Cancelled:
                 if leads:
                     raise  # else the leader's client has left, ours has not
@@ -140,7 +148,7 @@ class VersionedCache(Generic[V]):
         version: str,
         flight: Future[tuple[V, str]],
         loader: Callable[[], tuple[V, str, int]],
-    ) -> V:
+    ) -> tuple[V, str]:
         try:
             value, found, nbytes = loader()
             self.put(key, found, value, nbytes)
@@ -151,7 +159,7 @@ class VersionedCache(Generic[V]):
             raise
         self._land(key, version)
         flight.set_result((value, found))
-        return value
+        return value, found
 
     def _land(self, key: Hashable, version: str) -> None:
         with self._lock:

@@ -189,7 +189,7 @@ class Tiles:
                 encoded = render(cancel, cost)
                 return encoded, tag, len(encoded.body) + 512
 
-            return self._cache.load(key, tag, load)[0]
+            return self._cache.load(key, tag, load).value
 
         memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1] + self.source.beside(plan)
         mount = plan.frame.picture.levels[0].array.mount

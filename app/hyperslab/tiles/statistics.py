@@ -120,7 +120,7 @@ class Statistics:
                 sample = self._looked_at(subject, plans, exact=exact, tag=tag)
             return sample, tag, sample.values.nbytes + 1024
 
-        sample, _ = self._samples.load(subject.key, tag, take)
+        sample = self._samples.load(subject.key, tag, take).value
         self._note_tag(subject, tag)
         return sample
 
