@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import subprocess
 import threading
@@ -10,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -259,7 +262,7 @@ def test_who_takes_its_time_gets_all(folder: Path) -> None:
     """Each piece in time, all of them together not."""
     with (
         running(folder, ApiOptions(idle_seconds=2), cache_bytes=0, slab_bytes=SLAB) as found,
-        open_request(found.url, TARGET, receive_buffer=4096) as connection,
+        open_request(found.url, TARGET, receive_buffer=1 << 16) as connection,
     ):
         began, received = time.monotonic(), bytearray()
         while not received.endswith(VALUES[-1].tobytes()) and (piece := connection.recv(1 << 16)):
@@ -269,6 +272,34 @@ def test_who_takes_its_time_gets_all(folder: Path) -> None:
 
     assert received.endswith(VALUES.tobytes())
     assert time.monotonic() - began > 2
+
+
+@pytest.mark.parametrize("query", ["", "?format=json", "?format=csv&select=:,0"])
+def test_an_answer_counts_as_memory_until_the_client_has_taken_it(tmp_path: Path, query: str) -> None:
+    """Also where it was made as a whole, and of the last piece of it."""
+    write_array(tmp_path, "a", np.full((6, 1, 1 << 20), 100, np.uint8), (1, 1, 1 << 20))
+    target = f"/v1/slice/data/a{query}"
+    with running_server({"data": tmp_path}, cache_bytes=0, bytes_in_flight=8 << 20, queue_seconds=0.2) as server:
+        with open_request(server.url, target, receive_buffer=4096) as connection:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            assert httpx.get(f"{server.url}{target}").status_code == 503
+        wait_until(lambda: httpx.get(f"{server.url}{target}").status_code == 200)
+
+
+def test_points_count_as_memory_until_the_client_has_taken_them(tmp_path: Path) -> None:
+    write_array(tmp_path, "a", np.full(10, 1.2345678901234567e-300), (10,))
+    body = json.dumps({"coordinates": [[1]] * 400_000}).encode()
+    request = f"POST /v1/points/data/a?format=json HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    sizes: dict[str, Any] = {"bytes_in_flight": 64 << 20, "queue_seconds": 0.2}
+    with running_server({"data": tmp_path}, **sizes) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(request.encode() + body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        held = re.search(r"hyperslab_in_flight_bytes ([0-9.e+]+)", httpx.get(f"{server.url}/metrics").text)
+
+    assert held is not None
+    assert float(held[1]) > 400_000 * 8
 
 
 def count_to_the_end(connection: socket.socket) -> int:

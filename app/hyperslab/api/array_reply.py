@@ -40,7 +40,7 @@ PARAMETERS: Final = ("field", "format", "dtype")
 """What the query may hold besides the selection."""
 
 _TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({"json": encode_json, "csv": encode_csv})
-_TEXT_IS_LARGER = 4
+TEXT_IS_LARGER: Final = 4
 """A number as text takes some times the memory that it takes as a number."""
 
 
@@ -198,4 +198,4 @@ def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, fl
 
 
 def _text_memory(reader: Reader, plan: ReadPlan) -> int:
-    return _TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan)
+    return TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.cost import Cancel
+
+_PIECE: Final = 1 << 20
 
 Timings = Mapping[str, float]
 """Seconds by phase."""
@@ -117,21 +119,25 @@ class Bytes:
 
     @property
     def effort(self) -> Effort:
-        return Effort.NONE
+        """More than a piece is better handed over as the client takes it."""
+        return Effort.NONE if len(self.data) <= _PIECE else Effort.LONG
 
     def head(self) -> Headers:
         return self.headers
 
-    def ready(self, part: ByteRange) -> Ready:
-        whole = part.start == 0 and part.stop == len(self.data)
-        return Ready(self.data if whole else memoryview(self.data)[part.start : part.stop], self.headers)
+    def ready(self, part: ByteRange) -> Ready | None:
+        return self.fetch(part) if len(part) <= _PIECE else None
 
     def fetch(self, part: ByteRange) -> Ready:
-        return self.ready(part)
+        return Ready(self._cut(part.start, part.stop), self.headers)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled
-        ready = self.ready(part)
-        return Opened(iter([ready.data]), lambda: ready.headers)
+        starts = range(part.start, part.stop, _PIECE)
+        pieces = (self._cut(start, min(start + _PIECE, part.stop)) for start in starts)
+        return Opened(pieces, lambda: self.headers)
+
+    def _cut(self, start: int, stop: int) -> Buffer:
+        return self.data if stop - start == len(self.data) else memoryview(self.data)[start:stop]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.types import Message, Send
+from starlette.types import Send
 
 from hyperslab.api.answers import Given, Identity, Kept, Sources, target_of, what_is_asked
-from hyperslab.api.bodies import Body, Bytes, Effort, Opened, Produced, Ready, fits_the_loop, open_parts
+from hyperslab.api.bodies import Body, Bytes, Effort, Produced, Ready, fits_the_loop, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
-from hyperslab.api.reply import Answer, Buffer, Headers
+from hyperslab.api.reply import Answer, Headers
 from hyperslab.api.request import Request
-from hyperslab.api.threads import HANG_UP, cancelled_when_gone
+from hyperslab.api.streaming import Stream, check_moved, held, send_stream
 from hyperslab.arrays.cost import Cancel
-from hyperslab.errors import Cancelled
-
-
-class Moved(Exception):
-    """What was read is not what the tag stands for, as somebody has written meanwhile, and nothing was sent yet: to be
-    planned anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ class Representation:
         elif request.method == "HEAD":
             await self._send_head(send)
         elif isinstance(self.body, Produced):
-            await self._send_part(request, conditions, await self._produce(request, self.body), send)
+            await self._send_produced(request, conditions, self.body, send)
         else:
             await self._send_part(request, conditions, self.body, send)
 
@@ -94,21 +87,28 @@ class Representation:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body"})
 
-    async def _produce(self, request: Request, body: Produced) -> Bytes:
-        async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(body.memory):
+    async def _send_produced(self, request: Request, conditions: Conditions, body: Produced, send: Send) -> None:
+        """What is made counts as memory until the client has taken it."""
+        async with self._held(request, body.memory) as cancel:
             ready = await self.context.threads.run(body.produce, cancel)
-        _check_moved(request, ready.moved)
-        return Bytes(ready.data, ready.headers)
+            check_moved(request, ready.moved)
+            await self._send_part(request, conditions, Bytes(ready.data, ready.headers), send, cancel)
 
-    async def _send_part(self, request: Request, conditions: Conditions, body: Body, send: Send) -> None:
+    def _held(self, request: Request, nbytes: int) -> AbstractAsyncContextManager[Cancel]:
+        return held(self.context.admission, request, nbytes)
+
+    async def _send_part(
+        self, request: Request, conditions: Conditions, body: Body, send: Send, cancel: Cancel | None = None
+    ) -> None:
+        """``cancel``: of a caller that holds the memory of the body."""
         ranges = None
         if conditions.range_applies(self._validators, time.time()):
             ranges = parse_range(request.header(b"range"), body.size)
         if ranges is not None and len(ranges) > 1:
             layout = Multipart(ranges, body.size, self.media_type)
             headers = self._describing(layout.content_type, layout.nbytes)
-            stream = _Stream(206, headers, layout.nbytes, partial(open_parts, body, layout))
-            await self._stream(stream, body.memory, request, send)
+            stream = Stream(206, headers, layout.nbytes, partial(open_parts, body, layout))
+            await self._stream(stream, body.memory, request, send, cancel)
             return
         part = ranges[0] if ranges else ByteRange(0, body.size)
         status, headers = 200, self._describing(self.media_type, len(part))
@@ -116,13 +116,13 @@ class Representation:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part) or await self._fetch(body, part)
         if ready is not None:
-            _check_moved(request, ready.moved)
+            check_moved(request, ready.moved)
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200:
                 self._keep(self.sources, request, headers, ready)
         else:
-            stream = _Stream(status, headers, len(part), partial(body.open, part))
-            await self._stream(stream, body.memory, request, send)
+            stream = Stream(status, headers, len(part), partial(body.open, part))
+            await self._stream(stream, body.memory, request, send, cancel)
 
     def _keep(self, sources: Sources, request: Request, headers: Headers, ready: Ready) -> None:
         scope = request.scope
@@ -152,64 +152,9 @@ class Representation:
             await threads.turn()
         return body.fetch(part)
 
-    async def _stream(self, stream: _Stream, memory: int, request: Request, send: Send) -> None:
-        """Send pieces as they are read.
-
-        The status line waits for the first one. A server's ``send`` returns when it has queued a piece, so that the
-        next one is read while the network takes this one; it waits before it queues another, so memory stays bounded.
-        """
-        run = self.context.threads.run
-        async with cancelled_when_gone(request.receive) as cancel, self.context.admission.hold(memory):
-            opened, piece, moved = await run(_open, stream.open, cancel)
-            cancel.check()
-            _check_moved(request, moved)
-            headers = (*stream.headers, *opened.headers())
-            start = {"type": "http.response.start", "status": stream.status, "headers": headers}
-            await self._hand_over(start, request, send)
-            left = stream.nbytes
-            while piece is not None:
-                left -= len(piece)
-                following = {"type": "http.response.body", "body": piece, "more_body": left > 0}
-                await self._hand_over(following, request, send)
-                if left <= 0:
-                    return
-                cancel.check()
-                piece = await run(next, opened.pieces, None)
-            raise RuntimeError(f"a body ended {left} bytes short of its size")
-
-    async def _hand_over(self, message: Message, request: Request, send: Send) -> None:
-        """Raises `Cancelled` where the client has not made room for it in time: then it is let go."""
-        try:
-            async with asyncio.timeout(self.context.options.idle_seconds):
-                await send(message)
-        except TimeoutError as error:
-            request.scope.get(HANG_UP, _nothing)()
-            raise Cancelled from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    status: int
-    headers: Headers
-    nbytes: int
-    open: Callable[[Cancel], Opened]
-
-
-def _check_moved(request: Request, moved: bool) -> None:
-    if moved and request.tries_left:
-        raise Moved
-
-
-def _open(open_: Callable[[Cancel], Opened], cancel: Cancel) -> tuple[Opened, Buffer | None, bool]:
-    """Open a body, read its first piece, and see whether that has `Moved`, in one trip to a thread."""
-    cancel.check()
-    opened = open_(cancel)
-    piece = next(opened.pieces, None)
-    return opened, piece, opened.moved()
-
-
-def _nothing() -> None:
-    """What a server can do that offers no way to hang up: it closes the connection once all is sent."""
+    async def _stream(self, stream: Stream, memory: int, request: Request, send: Send, cancel: Cancel | None) -> None:
+        async with self._held(request, memory) if cancel is None else nullcontext(cancel) as until:
+            await send_stream(self.context, stream, request, send, until)
 
 
 async def _send_ready(status: int, headers: Headers, ready: Ready, send: Send) -> None:

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path, split_front
 from hyperslab.api.reply import Reply
-from hyperslab.api.representation import Moved, Representation
+from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.streaming import Moved
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 
 Handler = Callable[[Request], Awaitable[Reply]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -13,9 +14,12 @@ from fastapi import APIRouter
 from numpy.typing import NDArray
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
+from starlette.types import Send
 
 from hyperslab.api import openapi
+from hyperslab.api.array_reply import TEXT_IS_LARGER
 from hyperslab.api.auth import check_may_write
+from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
 from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
 from hyperslab.api.headers import array_headers, cost_headers
@@ -24,11 +28,12 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_values import parse_objects
 from hyperslab.api.preconditions import points_check, points_etag
-from hyperslab.api.reply import Answer, Buffer, Delivered, encoded, request_at
+from hyperslab.api.ranges import ByteRange
+from hyperslab.api.reply import Answer, Buffer, Delivered, Headers, Reply, encoded, request_at
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
+from hyperslab.api.streaming import Stream, held, send_stream
 from hyperslab.api.tables import check_table, encode_csv
-from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, target
 from hyperslab.arrays.access import check_writable
@@ -92,8 +97,8 @@ def router(context: Context) -> APIRouter:
     return routes
 
 
-async def gather(context: Context, request: Request) -> Answer:
-    """Read the coordinates, then the points."""
+async def gather(context: Context, request: Request) -> Reply:
+    """Read the coordinates, then plan the points."""
     query = request.query
     query.only(("field", "format"))
     array = await context.open_array(request.tail)
@@ -104,15 +109,41 @@ async def gather(context: Context, request: Request) -> Answer:
     plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
     _check_form(plan, form)
     timings = {"plan": perf_counter() - began}
-    memory = plan.nbytes + context.service.reader.working_memory(plan)
-    async with cancelled_when_gone(request.receive) as cancel, context.admission.hold(memory):
-        cost, body = await context.threads.run(_read, context, plan, form, cancel)
-    etag = points_etag(plan.tag, form)
-    described = encoded(
-        [("Content-Type", media_types(plan.dtype)[form]), ("Cache-Control", "no-store"), ("ETag", etag)]
-    )
-    costs = cost_headers(plan.touched, cost.cached, cost, timings)
-    return Answer(200, (*described, *array_headers(plan.shape, plan.dtype), *costs), body)
+    return _Gathered(context, plan, form, timings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Planned points, read when they are sent; ``timings`` in seconds by phase."""
+
+    context: Context
+    plan: PointsPlan
+    form: str
+    timings: Mapping[str, float]
+
+    async def send(self, request: Request, send: Send) -> None:
+        """Hold the memory for them until the client has taken them."""
+        context, plan = self.context, self.plan
+        async with held(context.admission, request, self._memory) as cancel:
+            cost, data = await context.threads.run(_read, context, plan, self.form, cancel)
+            body = Bytes(data, cost_headers(plan.touched, cost.cached, cost, self.timings))
+            stream = Stream(200, self._headers(len(data)), len(data), partial(body.open, ByteRange(0, len(data))))
+            await send_stream(context, stream, request, send, cancel)
+
+    @property
+    def _memory(self) -> int:
+        growth = TEXT_IS_LARGER if self.form in ("json", "csv") else 1
+        return growth * self.plan.nbytes + self.context.service.reader.working_memory(self.plan)
+
+    def _headers(self, size: int) -> Headers:
+        plan = self.plan
+        described = [
+            ("Content-Type", media_types(plan.dtype)[self.form]),
+            ("Content-Length", str(size)),
+            ("Cache-Control", "no-store"),
+            ("ETag", points_etag(plan.tag, self.form)),
+        ]
+        return (*encoded(described), *array_headers(plan.shape, plan.dtype))
 
 
 async def scatter(context: Context, request: Request) -> Answer:
