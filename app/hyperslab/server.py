@@ -106,5 +106,6 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         server_header=False,
         http=PROTOCOL,
+        ws="none",
         lifespan="on",
     )
