@@ -9,6 +9,7 @@
     │   ├── DigestMismatch           the body is not what Content-Digest says
     │   ├── ClientStalled            nothing of a body came for too long
     │   ├── NotHttp                  not a request as HTTP/1.1 has them
+    │   ├── HeadTooLarge             a target and headers that are too long
     │   ├── CodingUnknown            a Transfer-Encoding that cannot be undone
     │   └── MethodNotAllowed         not a method of this resource
     ├── Impossible                 understood, but this node cannot do it
@@ -176,6 +177,16 @@ class NotHttp(BadRequest):
 
     def __str__(self) -> str:
         return self.reason
+
+
+@dataclass(eq=False)
+class HeadTooLarge(BadRequest):
+    code: ClassVar[str] = "head-too-large"
+    title: ClassVar[str] = "The head of a request is too long"
+    limit: int
+
+    def __str__(self) -> str:
+        return f"the target and the headers of a request may have {self.limit} bytes together"
 
 
 @dataclass(eq=False)

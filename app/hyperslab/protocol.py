@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
 
@@ -10,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from hyperslab.api.answers import header_lines
 from hyperslab.api.shortcut import ASKED, LATER, STATE, Head, Shortcut, WireAnswer
 from hyperslab.api.threads import HANG_UP
-from hyperslab.errors import CodingUnknown, HyperslabError, NotHttp
+from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
 _GET: Final = b"GET"
 _VERSION: Final = "1.1"
@@ -18,6 +19,10 @@ _FRAMES: Final = frozenset((b"content-length", b"transfer-encoding"))
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
 """How long a client that was refused may send nothing, and go on sending, before its connection is closed."""
+_HEAD_SECONDS: Final = 60.0
+"""How long a client may take for the head of a request, at most."""
+_LONGEST_HEAD: Final = 64 << 10
+"""In bytes; also of what may stand between two pieces of a body, and behind the last one. Nobody has counted it."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -27,7 +32,8 @@ class Protocol(HttpToolsProtocol):
     Everything else goes the way of its parent: what takes longer, other methods and versions, the last request of a
     connection, requests that wait for an earlier answer, clients that are slow to take theirs.
 
-    What is no request gets a problem document, and who is refused while it is still sending gets to read why.
+    What is no request gets a problem document, and who is refused while it is still sending gets to read why. Who does
+    not come to an end with its request, or takes nothing of its answer, is let go.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,6 +47,16 @@ class Protocol(HttpToolsProtocol):
         self._usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
         self._is_deaf = False
         self._heard = 0.0
+        self._unread = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._let_go_after(self._head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._keep()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
@@ -51,10 +67,16 @@ class Protocol(HttpToolsProtocol):
         if shortcut is not None and head is not None:
             found = shortcut.answer(head, shared=True)
             if found is not None:
+                self._keep()
                 self._write(found, head)
                 return
         self._completed, self._recalled = 0, head
+        self._unread += len(data)
         super().data_received(data)
+        if self._deadline is None and not self._is_between and not self._is_answering:
+            self._let_go_after(self._head_seconds)
+        if self._unread > _LONGEST_HEAD and not self._is_deaf:
+            self._refuse(HeadTooLarge(_LONGEST_HEAD))
         if shortcut is not None and self._kept is not None and begins_here and self._was_one_request():
             shortcut.remember(data, self._kept)
 
@@ -68,7 +90,10 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._is_deaf:
             return
-        fault = fault_of(self.parser.get_http_version(), self.headers)
+        self._unread = 0
+        if not self.flow.write_paused:
+            self._keep()
+        fault = fault_of(self.parser.get_http_version(), self.url, self.headers)
         if fault is not None:
             self._refuse(fault)
             return
@@ -79,13 +104,16 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
             if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
                 self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
+        self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
+        self._unread = 0
         if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_between = True
+        self._unread = 0
         self._completed += 1
         if not self._answered:
             super().on_message_complete()
@@ -95,6 +123,21 @@ class Protocol(HttpToolsProtocol):
             self.server_state.total_requests += 1
         else:
             super().on_response_complete()
+        if self.transport.is_closing():  # as soon as the client has taken all
+            self._let_go_after(self._patience)
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._let_go_after(self._patience)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._let_go_after(self._patience)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._keep()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser does not understand."""
@@ -102,7 +145,7 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, error: HyperslabError) -> None:
         """Answer what is no request, and nothing that follows."""
-        answering = self.cycle is not None and not self.cycle.response_complete
+        answering = self._is_answering and not self._gives_up_body()
         self._answered = self._is_deaf = True
         if answering:  # the answer under way ends as it should, and is the last one
             self.cycle.keep_alive = False
@@ -110,10 +153,20 @@ class Protocol(HttpToolsProtocol):
         if self._shortcut is None:
             super().send_400_response(str(error))
             return
-        found = self._shortcut.refuse(error, self.url or b"", self.headers or ())
+        found = self._shortcut.refuse(error, self.url or b"", self.scope["headers"] if self.scope else ())
         head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"connection: close\r\n\r\n"))
         self.transport.writelines((head, found.body))
         self._close_when_quiet()
+
+    def _gives_up_body(self) -> bool:
+        """Whether the body that is broken is that of the request whose turn it is, and nothing was said to it yet: then
+        who waits for that body is told that the client has left."""
+        cycle = self.cycle
+        if not cycle.more_body or self.pipeline or cycle.response_started:
+            return False
+        cycle.disconnected = True
+        cycle.message_event.set()
+        return True
 
     def _close_gently(self) -> None:
         """Close after an answer: at once, where all of the request was received."""
@@ -121,6 +174,24 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self._close_when_quiet()
+
+    def _let_go_after(self, seconds: float) -> None:
+        """End the connection then, whatever of it is not done yet, unless it is `_keep` before."""
+        self._keep()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _keep(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    @property
+    def _patience(self) -> float:
+        return self._shortcut.patience if self._shortcut is not None else _LONGEST_SECONDS
+
+    @property
+    def _head_seconds(self) -> float:
+        return min(_HEAD_SECONDS, self._patience)
 
     def _close_when_quiet(self) -> None:
         """Say that no more will come, and listen without hearing until the client has closed too.
@@ -130,6 +201,7 @@ class Protocol(HttpToolsProtocol):
         """
         self._is_deaf = True
         self._unset_keepalive_if_required()
+        self._let_go_after(_LONGEST_SECONDS + self._patience)
         self.flow.resume_reading()
         self.transport.write_eof()
         self._heard = self.loop.time()
@@ -183,8 +255,11 @@ class Protocol(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """Whether an answer is under way, or the client has not yet taken what was written."""
-        answering = self.cycle is not None and not self.cycle.response_complete
-        return answering or self.flow.write_paused or self.transport.is_closing()
+        return self._is_answering or self.flow.write_paused or self.transport.is_closing()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _was_one_request(self) -> bool:
         """Whether the data received were one whole request, and no part of another."""
@@ -221,14 +296,17 @@ class _ClosedGently:
         return getattr(self._transport, name)
 
 
-def fault_of(version: str, headers: Iterable[tuple[bytes, bytes]]) -> HyperslabError | None:
+def fault_of(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> HyperslabError | None:
     """What is wrong with the head of a request that a parser lets pass (RFC 9112 §3.2, §6.1); names in lower case."""
-    hosts = 0
+    hosts, size = 0, len(target)
     for name, value in headers:
+        size += len(name) + len(value)
         if name == b"host":
             hosts += 1
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             return CodingUnknown(value.decode("latin-1"), "chunked")
+    if size > _LONGEST_HEAD:
+        return HeadTooLarge(_LONGEST_HEAD)
     if version == _VERSION and hosts != 1:
         return NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
     return None

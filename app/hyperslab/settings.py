@@ -245,7 +245,8 @@ class Settings(BaseSettings):
     idle_seconds: PositiveFloat = Field(
         default=300.0,
         description="How long a client may send nothing of its body, or take to make room for the next `slab_bytes` of "
-        "its answer, before its connection is closed: until then it holds its share of the memory.",
+        "its answer, before its connection is closed: until then it holds its share of the memory. For the head of a "
+        "request it has a minute, or this where it is less.",
     )
     immutable_seconds: int = Field(
         default=86_400,

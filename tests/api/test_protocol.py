@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -158,3 +159,94 @@ def test_a_body_that_was_taken_does_not_delay_the_end(url: str) -> None:
 
     assert (status, headers["connection"]) == (204, "close")
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * (64 << 10) + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * (400 << 10),
+        b"GET /healthz?" + b"a" * (2 << 20),
+        b"PUT /v1/chunk/free/a/0.0 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        + b"A: b\r\n" * (400 << 10),
+    ],
+)
+def test_no_head_and_no_trailer_grows_without_end(url: str, sent: bytes) -> None:
+    with connect(url) as connection:
+        with suppress(OSError):  # the answer may come before all is sent
+            connection.sendall(sent)
+        status, headers, body = taken_apart(rest_of(connection))
+
+    assert status == 431
+    assert headers["connection"] == "close"
+    assert json.loads(body)["code"] == "head-too-large"
+
+
+def test_trailers_are_no_headers(url: str) -> None:
+    chunked = b"%x\r\n%s\r\n0\r\n" % (VALUES.nbytes, VALUES.tobytes())
+    head = b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    trailers = b'If-Match: "no such tag"\r\nContent-Type: application/json\r\n\r\n'
+
+    assert taken_apart(exchange(url, head + chunked + trailers))[0] == 204
+
+
+def test_a_body_that_breaks_is_refused_at_once(url: str) -> None:
+    head = b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(url) as connection:
+        connection.sendall(head + b"4\r\nsome\r\n")
+        time.sleep(0.1)
+        connection.sendall(b"nonsense\r\n")
+        status, _, body = taken_apart(rest_of(connection))
+
+    assert status == 400
+    assert json.loads(body)["code"] == "not-http"
+
+
+def test_an_upgrade_that_is_not_offered_is_ignored(url: str) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    with connect(url) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\n")
+
+        assert taken_apart(connection.recv(1 << 16))[0] == 200
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[str]:
+    """With 64 chunks of 1 MiB that are stored as they are."""
+    write_array(tmp_path, "large", np.ones((64, 1 << 20), np.uint8), (1, 1 << 20), compressors=None)
+    with running_server({"data": tmp_path}, idle_seconds=0.5) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /heal"])
+def test_who_does_not_end_its_request_is_let_go(impatient: str, sent: bytes) -> None:
+    """Though it goes on sending, a byte at a time."""
+    deadline = time.monotonic() + 30
+    with connect(impatient) as connection, suppress(OSError):
+        connection.sendall(sent)
+        while time.monotonic() < deadline:
+            time.sleep(0.1)
+            connection.sendall(b"x" if sent else b"")
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                if not connection.recv(1 << 16):
+                    break
+            connection.setblocking(True)
+
+    assert time.monotonic() < deadline
+
+
+def test_who_takes_none_of_its_small_answers_is_let_go(impatient: str) -> None:
+    asked = b"".join(b"GET /zarr/data/large/%d.0 HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(64))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", urlsplit(impatient).port or 0))
+        connection.sendall(asked)
+        time.sleep(3)
+        received = 0
+        with suppress(ConnectionResetError):
+            while piece := connection.recv(1 << 20):
+                received += len(piece)
+
+    assert received < 64 << 20

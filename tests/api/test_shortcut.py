@@ -336,7 +336,9 @@ def test_known_bytes_take_a_bounded_room(answers: Answers, monkeypatch: pytest.M
     monkeypatch.setattr("hyperslab.api.shortcut._MOST_HEADS", 3)
     metrics: Any = None
     app: Any = None
-    shortcut = Shortcut(app, answers, metrics, may_read=lambda _: True, cors=lambda _: (), prepare=lambda _: None)
+    shortcut = Shortcut(
+        app, answers, metrics, may_read=lambda _: True, cors=lambda _: (), prepare=lambda _: None, patience=1
+    )
     head = shortcut.read(b"/x", [])
     assert head is not None
     for i in range(10):

@@ -113,7 +113,13 @@ def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> A
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
     return Shortcut(
-        cors, context.answers, context.metrics, may_read=tokens.may_read, cors=cors.headers, prepare=served.prepare
+        cors,
+        context.answers,
+        context.metrics,
+        may_read=tokens.may_read,
+        cors=cors.headers,
+        prepare=served.prepare,
+        patience=options.idle_seconds,
     )
 
 

@@ -70,7 +70,10 @@ class Shortcut:
         may_read: Callable[[Pairs], bool],
         cors: Callable[[Pairs], Sequence[tuple[bytes, bytes]]],
         prepare: Callable[[Scope], Representation | None],
+        patience: float,
     ) -> None:
+        """``patience``: seconds after which a server may let a client go that does nothing."""
+        self.patience = patience
         self._app = app
         self._answers = answers
         self._metrics = metrics
