@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
 
@@ -48,9 +47,9 @@ class Protocol(HttpToolsProtocol):
         self._is_deaf = False
         self._heard = 0.0
         self._unread = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: Any = None  # what the loop's `call_later` gives
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._let_go_after(self._head_seconds)
 
