@@ -208,3 +208,40 @@ def test_every_setting_has_a_sentence(model: Any) -> None:
     ]
 
     assert unexplained == []
+
+
+def test_a_url_alone_in_the_environment_hides_no_other_variable_of_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "s3://lab/scans")
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS__WRITABLE", "true")
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS__OPTIONS__REGION", "eu-north-1")
+
+    scans = load().stores["scans"]
+
+    assert (scans.url, scans.writable) == ("s3://lab/scans", True)
+    assert scans.revealed_options() == {"region": "eu-north-1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("read_tokens", '[""]'),
+        ("write_tokens", '["two words"]'),
+        ("write_tokens", '["line\\n"]'),
+        ("read_tokens", "secret"),
+        ("cors_origins", '["https://viewer.example/"]'),
+        ("cors_origins", '["viewer.example"]'),
+        ("cors_origins", '["https://żółw.example"]'),
+        ("idle_seconds", "inf"),
+        ("shutdown_seconds", "inf"),
+    ],
+)
+def test_what_could_never_work_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"HYPERSLAB_{name.upper()}", value)
+
+    with pytest.raises(BadSettings, match=rf"(?i){name}"):
+        load()
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "https://viewer.example", "http://localhost:3000", "http://[::1]:80"])
+def test_origins_as_browsers_send_them_are_taken(origin: str) -> None:
+    assert Settings(cors_origins=[origin]).cors_origins == [origin]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
@@ -62,6 +63,11 @@ _OPEN_OPTIONS: Final = {
 """Store options that hold no secret: all others are masked wherever settings are shown."""
 
 
+_TOKEN: Final = re.compile(r"[!-~]+")
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[!-.0-~]+")
+"""As browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)."""
+
+
 class BadSettings(Exception):
     """The settings cannot be used: one sentence for each thing that is wrong."""
 
@@ -69,7 +75,7 @@ class BadSettings(Exception):
 class StoreSettings(BaseModel):
     """One store: a folder, a bucket or any other place that holds Zarr v2 nodes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     url: str = Field(description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens.")
     writable: bool = Field(default=False, description="Whether clients may write.")
@@ -165,6 +171,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         env_nested_delimiter=DELIMITER,
         hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
     stores: dict[str, StoreSettings] = Field(
@@ -286,6 +293,21 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name!r} cannot name a store: it has to be one segment of a URL's path")
         return stores
 
+    @field_validator("read_tokens", "write_tokens")
+    @classmethod
+    def _tokens_fit_a_header(cls, tokens: list[SecretStr]) -> list[SecretStr]:
+        if not all(_TOKEN.fullmatch(token.get_secret_value()) for token in tokens):
+            raise ValueError("a token is one or more visible ASCII characters, without spaces")
+        return tokens
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins_are_what_browsers_send(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin!r} is no origin such as 'https://viewer.example': nothing follows the host")
+        return origins
+
     @classmethod
     @override
     def settings_customise_sources(
@@ -363,10 +385,32 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
+    source = EnvSettingsSource(Settings)
+    source.env_vars = _with_urls_spelt_out(source.env_vars)
     try:
-        return EnvSettingsSource(Settings)()
+        return source()
     except SettingsError as error:
-        raise BadSettings(f"the environment has a value that is not JSON: {error}") from error
+        named = _FIELD.search(str(error))
+        what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
+        raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
+
+
+_FIELD: Final = re.compile(r'field "(\w+)"')
+
+
+def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """``HYPERSLAB_STORES__NAME`` may be a URL alone; as ``…__URL`` it does not hide other variables of the store.
+
+    Names are in lower case.
+    """
+    before = f"{PREFIX}STORES{DELIMITER}".lower()
+    alone = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(before) and DELIMITER not in name[len(before) :] and not (value or "").startswith("{")
+    }
+    others = {name: value for name, value in variables.items() if name not in alone}
+    return {f"{name}{DELIMITER}url": value for name, value in alone.items()} | others
 
 
 def _refuse_unknown_variables(environ: Iterable[str]) -> None:
