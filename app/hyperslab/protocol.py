@@ -118,10 +118,12 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self._is_deaf:
-            self.server_state.total_requests += 1
-        else:
+        if not self._is_deaf:
             super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            if self.pipeline:  # what came before the nonsense is answered
+                self._start_asgi_task(*self.pipeline.pop())
         if self.transport.is_closing():  # as soon as the client has taken all
             self._let_go_after(self._patience)
 

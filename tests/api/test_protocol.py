@@ -101,6 +101,14 @@ def test_the_answer_under_way_is_whole_though_nonsense_follows(url: str) -> None
     assert body == LARGE.tobytes()
 
 
+def test_what_waits_for_an_earlier_answer_is_answered_though_nonsense_follows(url: str) -> None:
+    large, small = b"GET /v1/slice/data/large HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    answers = exchange(url, large + small + small + b"nonsense\r\n\r\n")
+
+    assert answers.count(b"HTTP/1.1 200 OK") == 3
+    assert answers.count(b"connection: close") == 1
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [("/v1/slice/data/a", 403), ("/v1/slice/free/nothing", 404), ("/v1/slice/free/a?select=99", 422)],
