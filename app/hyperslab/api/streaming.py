@@ -50,9 +50,9 @@ def check_moved(request: Request, moved: bool) -> None:
 async def send_stream(context: Context, stream: Stream, request: Request, send: Send, cancel: Cancel) -> None:
     """Send pieces as they are read; returns when the client has made room for the last one.
 
-    The status line waits for the first piece, and where that is not what was planned, `Moved` is raised instead. A server's ``send`` returns when it has queued a piece, so that the next
-    one is read while the network takes this one; it waits before it queues another, so memory stays bounded. The empty
-    piece at the end waits for the last one.
+    The status line waits for the first piece, and where that is not what was planned `Moved` is raised instead. A
+    server's ``send`` returns when it has queued a piece, so that the next one is read while the network takes this one;
+    it waits before it queues another, so memory stays bounded. The empty piece at the end waits for the last one.
     """
     run = context.threads.run
     opened, piece, moved = await run(_open, stream.open, cancel)
