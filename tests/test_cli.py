@@ -206,14 +206,20 @@ def test_one_request_that_nobody_reads_to_its_end_fails(tmp_path: Path, unbuffer
     assert b"Traceback" not in log
 
 
-def test_one_request_whose_body_has_no_room_is_one_sentence(store: Path) -> None:
-    command = [*COMMAND, "serve", f"data={store}", "--get", "/v1/slice/data/ramp"]
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("command", ["get", "version"])
+def test_what_has_no_room_is_one_sentence(store: Path, command: str, buffered: bool) -> None:
+    arguments = ["--version"] if command == "version" else ["serve", f"data={store}", "--get", "/v1/slice/data/ramp"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
+        )
 
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("hyperslab: [Errno 28]")
     assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
 
 
 def pack(store: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Final
 
@@ -17,7 +18,7 @@ def main() -> int:
     try:
         from hyperslab.cli import run
 
-        return run(sys.argv[1:])
+        return _ended(run(sys.argv[1:]))
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module == "hyperslab":
@@ -28,6 +29,20 @@ def main() -> int:
         extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
+
+
+def _ended(code: int) -> int:
+    """The exit code, once all that was printed is out: what a full disk does not take is told here, and not by the
+    interpreter on its way out."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code:
+            print(f"hyperslab: {error}", file=sys.stderr)
+        return code or 1
+    return code
 
 
 if __name__ == "__main__":
