@@ -508,9 +508,9 @@ class TestThreads:
     ) -> None:
         sizes, fetch = [], BatchReader.fetch
 
-        def fetch_noted(self: BatchReader, group: Group) -> Batch:
+        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
             sizes.append(len(group.keys))
-            return fetch(self, group)
+            return fetch(self, group, **planned)
 
         monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
         self.read(tmp_path, None, (slice(None), slice(None), slice(100, 900)), (1, 512, 512))
@@ -524,9 +524,9 @@ class TestThreads:
         fetched_by, batches = set(), []
         fetch, place = BatchReader.fetch, BatchReader.place
 
-        def fetch_noted(self: BatchReader, group: Group) -> Batch:
+        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
             fetched_by.add(threading.get_ident())
-            return fetch(self, group)
+            return fetch(self, group, **planned)
 
         def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
             batches.append(batch)
@@ -547,9 +547,9 @@ class TestThreads:
         fetched_by, placed_by, both = [], [], threading.Barrier(2, timeout=30)
         fetch, place = BatchReader.fetch, BatchReader.place
 
-        def fetch_noted(self: BatchReader, group: Group) -> Batch:
+        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
             fetched_by.append(threading.get_ident())
-            return fetch(self, group)
+            return fetch(self, group, **planned)
 
         def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
             placed_by.append(threading.get_ident())

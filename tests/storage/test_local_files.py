@@ -12,7 +12,7 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import Pull, file_store
+from hyperslab.storage.base import Pull, Taken, file_store
 from hyperslab.storage.local import LocalStore
 
 HOUR_AGO = 1_000_000_000
@@ -62,8 +62,15 @@ def read_parts(
         return ranges
 
     buffer = bytearray(room)
-    size = store.files().read_parts(key, memoryview(buffer), head, choose)
+    size = nbytes_of(store, key, store.files().read_parts(key, memoryview(buffer), head, choose))
     return heads[-1] if heads else b"", bytes(buffer), size
+
+
+def nbytes_of(store: LocalStore, key: str, taken: Taken | None) -> int | None:
+    """The number of bytes, once the version is seen to be that of the store."""
+    found = store.get(key)
+    assert (taken and taken.version) == (found and found.version)
+    return taken and taken.nbytes
 
 
 def test_a_folder_can_read_many_files() -> None:
@@ -210,7 +217,7 @@ def pull(
         if next(failures, None) is not None:
             raise errors.ChunkCorrupt(key, None, "torn")
 
-    nbytes = store.files().pull(key, memoryview(buffer), take)
+    nbytes = nbytes_of(store, key, store.files().pull(key, memoryview(buffer), take))
     return counts, bytes(buffer), nbytes
 
 

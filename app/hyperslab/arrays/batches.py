@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -38,13 +38,14 @@ class Group(NamedTuple):
 class Batch(NamedTuple):
     """A group that was fetched into a block, in ``seconds``; ``joined``: what is stored of its chunks.
 
-    ``versions``: of those that are there, where somebody wants them.
+    ``versions``: of those that are there, where somebody wants them. ``moved``: see `ReadCost`.
     """
 
     group: Group
     block: Block
     joined: Joined
     versions: Sequence[str | None]
+    moved: bool
     seconds: float
 
 
@@ -93,28 +94,32 @@ class BatchReader:
         if batch:
             yield self.group(batch)
 
-    def read(self, group: Group, out: NDArray, cost: ReadCost) -> None:
-        """Place what is selected of a group into ``out``; raises as `ChunkReader.read` does."""
-        self.place(self.fetch(group), out, cost)
-
     def read_in_turn(
-        self, groups: Iterator[Group], out: NDArray, cost: ReadCost, *, pool: WorkerPool, cancel: Cancel | None
+        self,
+        groups: Iterator[Group],
+        fetch: Callable[[Group], Batch],
+        out: NDArray,
+        cost: ReadCost,
+        *,
+        pool: WorkerPool,
+        cancel: Cancel | None,
     ) -> None:
-        """`read` for many groups, on the threads of ``pool`` too; raises `Cancelled` as well.
+        """`fetch` and `place` many groups, on the threads of ``pool`` too; raises as `ChunkReader.read` does, and
+        `Cancelled`.
 
         Opening and closing files takes the interpreter, which two threads would wrest from each other again and again.
         So one thread fetches and the others decode; until it turns out that files are not in the page cache: those are
         waited for side by side.
         """
-        pool.relay(self._fetched_quickly(groups), lambda batch: self.place(batch, out, cost), cancel)
+        pool.relay(_fetched_quickly(groups, fetch), lambda batch: self.place(batch, out, cost), cancel)
         if rest := list(groups):
-            pool.each(rest, len(rest), lambda group: self.read(group, out, cost), cancel)
+            pool.each(rest, len(rest), lambda group: self.place(fetch(group), out, cost), cancel)
 
     def fetched_exactly(self, groups: Iterable[Group], versions: Mapping[str, str | None]) -> Iterator[Batch]:
         """Batches, as long as all chunks still have these versions (by key; None: absent); raises `Changed` then."""
         for group in groups:
-            batch = self.fetch(group, versioned=True)
-            if batch.versions != [versions[key] for key in group.keys]:
+            batch = self.fetch(group, planned=versions)
+            if batch.moved:
                 self._scratch.give_back(batch.block)
                 raise Changed
             yield batch
@@ -128,21 +133,14 @@ class BatchReader:
             keys += row.keys(self._array.prefix, self._array.metadata.grid)
         return Group(tuple(keys), tuple(moves))
 
-    def _fetched_quickly(self, groups: Iterator[Group]) -> Iterator[Batch]:
-        """Batches as long as they are fetched in no time."""
-        for group in groups:
-            batch = self.fetch(group)
-            yield batch
-            if batch.seconds > _PATIENCE * len(group.keys):
-                return
-
-    def fetch(self, group: Group, *, versioned: bool = False) -> Batch:
-        """Read what is stored of some chunks; the versions too where they are kept, or ``versioned``."""
+    def fetch(self, group: Group, *, planned: Mapping[str, str | None] | None = None) -> Batch:
+        """Read what is stored of some chunks; the versions too where they are kept, or to be compared with those that
+        were ``planned`` with."""
         decoder, keys = self._decoder, group.keys
         count, room = len(keys), decoder.room
         block = self._scratch.take(count * decoder.nbytes + decoder.room_for(count))
         stored = self._layout(block, count).stored
-        versions: list[str | None] | None = [] if self.keeps or versioned else None
+        versions: list[str | None] | None = [] if self.keeps or planned is not None else None
         began = perf_counter()
         extents = self._files.read_each(
             keys, stored.data, decoder.head_room(count), room, packed=not decoder.in_place, versions=versions
@@ -151,7 +149,8 @@ class BatchReader:
         for key, extent in zip(keys, extents, strict=True):
             if extent is not None and extent[1] - extent[0] > room:
                 raise ChunkCorrupt(key, None, f"{extent[1] - extent[0]} bytes are more than a chunk can have")
-        return Batch(group, block, decoder.join(stored, extents), versions or (), seconds)
+        moved = planned is not None and versions != [planned[key] for key in keys]
+        return Batch(group, block, decoder.join(stored, extents), versions or (), moved, seconds)
 
     def place(self, batch: Batch, out: NDArray, cost: ReadCost) -> None:
         """Decode a batch, and place what is wanted of it."""
@@ -164,6 +163,7 @@ class BatchReader:
         if None in extents:
             chunks = self._filled(chunks, extents, keys)
         self._move(batch.group.moves, chunks if self._field is None else chunks[self._field], out)
+        cost.moved |= batch.moved
         nbytes = sum([extent[1] - extent[0] for extent in extents if extent is not None])
         cost.chunk(nbytes, fetch=batch.seconds, decode=perf_counter() - began)
         self._scratch.give_back(batch.block)
@@ -203,3 +203,12 @@ class BatchReader:
             with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
                 for move in moves:
                     move(chunks, out)
+
+
+def _fetched_quickly(groups: Iterator[Group], fetch: Callable[[Group], Batch]) -> Iterator[Batch]:
+    """Batches as long as they are fetched in no time."""
+    for group in groups:
+        batch = fetch(group)
+        yield batch
+        if batch.seconds > _PATIENCE * len(group.keys):
+            return

@@ -204,7 +204,7 @@ class ChunkReader:
             return None
         block = self._scratch.take(self._room) if self._source.into_memory else None
         memory = None if block is None else block.memory
-        if memory is not None and runs is not None and self._pull_items(piece, memory, out, cost):
+        if memory is not None and runs is not None and self._pull_items(piece, version, memory, out, cost=cost):
             self._give_back(block)
             return None
         start = perf_counter()
@@ -258,7 +258,7 @@ class ChunkReader:
             cost.add(cached=1)
         self._place(piece.projection, loaded.value, out)
 
-    def _pull_items(self, piece: Piece, memory: Bytes, out: NDArray, cost: ReadCost) -> bool:
+    def _pull_items(self, piece: Piece, version: str, memory: Bytes, out: NDArray, *, cost: ReadCost) -> bool:
         """Fetch and decode single items, what leads to one after the other; False where that is not the thing to do."""
         partial = piece.by_item()
         if partial is None or not partial.takes_items or not isinstance(self._source, NearSource):
@@ -270,11 +270,13 @@ class ChunkReader:
             done = self._place_items(piece, partial, pulled, out)
             fetch = pulled.seconds
 
-        nbytes = self._source.pull(piece.key, memory, take)
-        if nbytes is None:
+        taken = self._source.pull(piece.key, memory, take)
+        if taken is None or version not in (UNKNOWN, taken.version):
+            cost.moved = True
+        if taken is None:
             self._absent(piece, out)
         elif done:
-            cost.chunk(nbytes, fetch=fetch, decode=perf_counter() - start - fetch)
+            cost.chunk(taken.nbytes, fetch=fetch, decode=perf_counter() - start - fetch)
         return done
 
     def _decode_items(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:

@@ -66,12 +66,12 @@ class ReadPlan:
     @property
     def versions(self) -> Mapping[Coords, str | None] | None:
         """Versions by chunk coordinates (None: absent); None where there are too many chunks."""
-        return self.lookup()[0]
+        return self.lookup().versions
 
     @property
     def tag(self) -> str:
         """A digest of the metadata's version, the versions of all chunks touched, the selection and the field."""
-        return self.lookup()[1]
+        return self.lookup().tag
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer."""
@@ -106,12 +106,12 @@ class PointsPlan:
     @property
     def versions(self) -> Mapping[Coords, str | None]:
         """As in `ReadPlan`; there are never too many."""
-        return self.lookup()[0] or {}
+        return self.lookup().versions or {}
 
     @property
     def tag(self) -> str:
         """As in `ReadPlan`, of the coordinates."""
-        return self.lookup()[1]
+        return self.lookup().tag
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer, whose points lie along one axis."""
@@ -163,8 +163,7 @@ def make_plan(
 
     def find() -> Found:
         digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
-        kept = _look_up(versions, array, chunks.coords(), digest, keep=chunks.count <= MOST_KEPT, cancel=cancel)
-        return kept, digest.hexdigest()
+        return _look_up(versions, array, chunks.coords(), digest, keep=chunks.count <= MOST_KEPT, cancel=cancel)
 
     nbytes = prod(shape) * out_dtype.itemsize
     return ReadPlan(array, selection, field, shape, out_dtype, nbytes, chunks, Lookup(find))
@@ -180,8 +179,7 @@ def make_points_plan(
 
     def find() -> Found:
         digest = _points_digest(array, points, field)
-        kept = _look_up(versions, array, (part.coords for part in parts), digest)
-        return kept, digest.hexdigest()
+        return _look_up(versions, array, (part.coords for part in parts), digest)
 
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
@@ -215,17 +213,20 @@ def _look_up(
     *,
     keep: bool = True,
     cancel: Cancel | None = None,
-) -> dict[Coords, str | None] | None:
+) -> Found:
     """Feed the versions of all chunks to ``digest`` and ``keep`` them or not."""
-    kept: dict[Coords, str | None] | None = {} if keep else None
+    kept: dict[Coords, str | None] = {}
+    by_key: dict[str, str | None] = {}
     while batch := list(islice(coords, _BATCH)):
         if cancel is not None:
             cancel.check()
-        found = versions.versions(array.mount, array.prefix, [array.chunk_key(c) for c in batch])
+        keys = [array.chunk_key(c) for c in batch]
+        found = versions.versions(array.mount, array.prefix, keys)
         _feed(digest, found)
-        if kept is not None:
+        if keep:
             kept.update(zip(batch, found, strict=True))
-    return kept
+            by_key.update(zip(keys, found, strict=True))
+    return Found(kept if keep else None, by_key if keep else None, digest.hexdigest())
 
 
 def selection_tag(array: ArrayNode, selection: Selection, field: Field | None, versions: Iterable[str | None]) -> str:

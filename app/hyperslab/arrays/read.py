@@ -17,7 +17,6 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import UNSHARED, Bytes, Slabs
-from hyperslab.arrays.touched import FEW
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
@@ -161,13 +160,10 @@ class Reader:
     def moved(self, plan: ReadPlan, cost: ReadCost) -> bool:
         """Whether a chunk was written while it was read, so that the tag of the plan may be that of other bytes.
 
-        A store that is near is asked once more, others give versions along with the data. False where nobody looks:
-        for very many chunks, and where the operator does not want versions to be looked up every time.
+        Versions come along with the data. False where the operator does not want them to be looked up every time, and
+        where nobody has.
         """
-        if plan.array.mount.recheck != "always" or plan.lookup.forgone:
-            return False
-        near = plan.array.mount.store.capabilities.cheap_stat and plan.touched <= FEW
-        return cost.moved or (near and plan.again().tag != plan.tag)
+        return cost.moved and plan.array.mount.recheck == "always" and not plan.lookup.forgone
 
     def effort(self, plan: ReadPlan) -> float:
         """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""

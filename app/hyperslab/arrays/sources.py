@@ -13,7 +13,7 @@ from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage.base import Files, Pull, Store, VersionConflict, file_store
+from hyperslab.storage.base import Files, Pull, Store, Taken, VersionConflict, file_store
 
 _RANGES_WORTH_NEAR = 256 << 10
 """Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
@@ -129,19 +129,21 @@ class NearSource:
 
         partial = self.partial if runs is not None else None
         head = partial.head_bytes if partial is not None else 0
-        size = self.files.read_parts(key, buffer, head, choose)
-        if size is None:
+        taken = self.files.read_parts(key, buffer, head, choose)
+        if taken is None:
             return None
+        size, found_version = taken
         if size > len(buffer):
             found = self.store.get(key)
-            return None if found is None else Fetched(found.data)
+            return None if found is None else Fetched(found.data, version=found.version)
         stored = buffer[:size]  # behind it lies what somebody else has left there
         if ranges is None:
-            return Fetched(stored)
+            return Fetched(stored, version=found_version)
         parts = [(start, stored[start:stop]) for start, stop in ranges]
-        return Fetched(None, stored[:head], parts, in_memory=all(stop <= size for _, stop in ranges))
+        in_memory = all(stop <= size for _, stop in ranges)
+        return Fetched(None, stored[:head], parts, in_memory=in_memory, version=found_version)
 
-    def pull(self, key: str, memory: Bytes, take: Callable[[Pulled], None]) -> int | None:
+    def pull(self, key: str, memory: Bytes, take: Callable[[Pulled], None]) -> Taken | None:
         """Let ``take`` read a chunk into ``memory``, what it needs of it; see `storage.base.Files`."""
         buffer = memory.data
         return self.files.pull(key, buffer, lambda read: take(Pulled(buffer, read)))

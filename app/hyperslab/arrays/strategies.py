@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from hyperslab.arrays.batches import Batch, BatchReader, Changed, Group
@@ -135,13 +136,14 @@ class InBatches:
             cached = self._cached
             rows = self._rows() if cached is None else self._missing(cached, versions, out, cost)
             groups = batches.groups(rows, self._most)
+        fetch = partial(batches.fetch, planned=lookup.by_key)
         if self._sharing is Sharing.EACH:
             count = -(-self._chunks.count // self._most)
-            pool.each(groups, count, lambda group: batches.read(group, out, cost), cancel)
+            pool.each(groups, count, lambda group: batches.place(fetch(group), out, cost), cancel)
         elif self._sharing is Sharing.RELAY:
-            batches.read_in_turn(iter(groups), out, cost, pool=pool, cancel=cancel)
+            batches.read_in_turn(iter(groups), fetch, out, cost, pool=pool, cancel=cancel)
         else:
-            self._place(map(batches.fetch, groups), out, cost, cancel)
+            self._place(map(fetch, groups), out, cost, cancel)
 
     @property
     def exact(self) -> ExactFill | None:
@@ -187,7 +189,7 @@ def _versions(lookup: Lookup, *, needed: bool) -> Versions:
     """The versions of the chunks, where they are ``needed`` or known anyway; None also where there are too many."""
     if not needed and not lookup.done:
         lookup.forgo()
-    return None if lookup.forgone else lookup()[0]
+    return None if lookup.forgone else lookup().versions
 
 
 def _version(versions: Versions, piece: Piece) -> str | None:

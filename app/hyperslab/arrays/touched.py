@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -12,8 +12,15 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, project, touched, touched_coords
 
-Found = tuple[Mapping[Coords, str | None] | None, str]
-"""Versions by chunk, and the tag."""
+
+class Found(NamedTuple):
+    """The versions of chunks (None: absent) by coordinates and by key, neither of which is there where there are too
+    many; and the tag."""
+
+    versions: Mapping[Coords, str | None] | None
+    by_key: Mapping[str, str | None] | None
+    tag: str
+
 
 FEW: Final = 1_024
 
@@ -41,6 +48,11 @@ class Lookup:
     def done(self) -> bool:
         """Whether the store was asked already."""
         return self._found is not None
+
+    @property
+    def by_key(self) -> Mapping[str, str | None] | None:
+        """What was found, see `Found`; None where nobody has looked, or there are too many."""
+        return None if self._found is None else self._found.by_key
 
     def forgo(self) -> None:
         """Do without: data are about to be read."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 
 class Absent(Enum):
@@ -184,6 +184,13 @@ Pull: TypeAlias = Callable[[int, int], int]
 """Reads the bytes ``[start, stop)`` of one value, and returns how many: fewer where it ends before."""
 
 
+class Taken(NamedTuple):
+    """How many bytes of a value there are, or were read, and the version that they are of."""
+
+    nbytes: int
+    version: str
+
+
 class Files(Protocol):
     """Values of a store that is near, read into the caller's memory, each in one version. Safe to call from many
     threads."""
@@ -208,21 +215,21 @@ class Files(Protocol):
 
     def read_parts(
         self, key: str, buffer: memoryview, head: int, choose: Callable[[memoryview], Sequence[tuple[int, int]] | None]
-    ) -> int | None:
+    ) -> Taken | None:
         """Read the first ``head`` bytes, then the ranges that ``choose`` names when it sees them, or all for None.
 
         What is read is put into ``buffer`` where it lies in the value, as far as there is room. Returns the size of the
-        value, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the value ends
-        before a range does, the rest is left as it was. Raises `errors.StoreError`.
+        value and its version, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the
+        value ends before a range does, the rest is left as it was. Raises `errors.StoreError`.
         """
         ...
 
-    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> Taken | None:
         """Let ``take`` ask for one piece of a value after the other.
 
         Each is put into ``buffer`` where it lies in the value, as far as there is room. Returns how many bytes were
-        read in all, None where the value is absent. ``take`` may be called twice; the second time counts, and what it
-        raised the first time does not. Raises what it raises, and `errors.StoreError`.
+        read in all, and the version of the value; None where it is absent. ``take`` may be called twice; the second
+        time counts, and what it raised the first time does not. Raises what it raises, and `errors.StoreError`.
         """
         ...
 

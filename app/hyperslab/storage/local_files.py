@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage.base import Pull, Stored
+from hyperslab.storage.base import Pull, Stored, Taken
 from hyperslab.storage.files import Fence, version_of
 
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -52,7 +52,7 @@ class LocalFiles:
                     versions.append(version)
         return extents
 
-    def read_parts(self, key: str, buffer: memoryview, head: int, choose: Choose) -> int | None:
+    def read_parts(self, key: str, buffer: memoryview, head: int, choose: Choose) -> Taken | None:
         """See `base.Files`."""
         settled = time.time_ns() - _SETTLED_NS
         try:
@@ -67,10 +67,10 @@ class LocalFiles:
         finally:
             os.close(descriptor)
         if complete(stat.st_size) and _is_settled(stat, settled):
-            return stat.st_size
+            return Taken(stat.st_size, version_of(stat))
         return self._read_all(key, buffer, head, choose)
 
-    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> Taken | None:
         """See `base.Files`."""
         settled = time.time_ns() - _SETTLED_NS
         try:
@@ -85,7 +85,9 @@ class LocalFiles:
             return self._pull_from_all(key, buffer, take)
         finally:
             os.close(descriptor)
-        return reading.nbytes if _is_settled(stat, settled) else self._pull_from_all(key, buffer, take)
+        if _is_settled(stat, settled):
+            return Taken(reading.nbytes, version_of(stat))
+        return self._pull_from_all(key, buffer, take)
 
     def _read(self, folder: _Folder, key: str, piece: memoryview, *, versioned: bool) -> tuple[int | None, str | None]:
         """The size of one value, and its version if that is wanted."""
@@ -107,20 +109,20 @@ class LocalFiles:
         self._fence.enter(path[: path.rindex("/")] or "/")
         return os.open(path, _OPEN)
 
-    def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> int | None:
+    def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> Taken | None:
         stored = self._read_slowly(key, buffer)
         if stored is None:
             return None
         choose(buffer[: min(head, len(stored.data))])
-        return len(stored.data)
+        return Taken(len(stored.data), stored.version)
 
-    def _pull_from_all(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> int | None:
+    def _pull_from_all(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> Taken | None:
         stored = self._read_slowly(key, buffer)
         if stored is None:
             return None
         size = min(len(stored.data), len(buffer))
         take(lambda start, stop: min(stop, size) - start)
-        return len(stored.data)
+        return Taken(len(stored.data), stored.version)
 
     def _read_slowly(self, key: str, buffer: memoryview) -> Stored | None:
         """Read a value with `get`, as much of which as there is room for goes into ``buffer``."""
