@@ -301,6 +301,26 @@ def test_what_a_late_write_puts_outside_does_not_come_back(
     assert np.frombuffer(first.client.get(SLICE).content, "<i4").tolist() == expected
 
 
+def test_what_a_write_that_fails_has_put_outside_does_not_come_back(pair: tuple[Replica, Replica]) -> None:
+    """Its first chunk fails while the second, which a shrink cuts off meanwhile, is on its way."""
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    holds = [second.hold("HEAD", "/a/0"), second.hold("PUT", "/a/1")]
+    second.proxy.inject(Status(403), method="PUT", path="/a/0", times=math.inf)
+    answers: list[httpx.Response] = []
+    late = in_background(answers, second, "PUT", SLICE, content="7", headers=JSON)
+    for came, _ in holds:
+        assert came.wait(20)
+    first.client.patch(A, json={"shape": [4]}).raise_for_status()
+    for _, go_on in holds:
+        go_on.set()
+    late.join()
+    first.client.patch(A, json={"shape": [8]}).raise_for_status()
+
+    assert answers[0].status_code == 502
+    assert not np.frombuffer(first.client.get(SLICE).content, "<i4")[4:].any()
+
+
 @pytest.mark.parametrize(("shape", "request_"), [([4], ("POST", "delete")), ([6], ("GET", "/a/1"))])
 def test_tidying_up_after_a_late_write_takes_away_nothing_of_others(
     pair: tuple[Replica, Replica], shape: list[int], request_: tuple[str, str]

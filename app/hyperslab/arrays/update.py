@@ -28,7 +28,7 @@ Change = Callable[[NDArray], None]
 
 
 class ChunkWriter:
-    """Writes chunks of one array. Called from many threads, each with another chunk.
+    """Writes chunks of one ``array``. Called from many threads, each with another chunk.
 
     ``expected`` holds the versions that a precondition was checked against: then a chunk is changed on top of exactly
     that version or not at all. ``written`` holds the versions that chunks have got (None: removed, or not stored).
@@ -41,7 +41,7 @@ class ChunkWriter:
         versions: VersionBook,
         expected: Mapping[Coords, str | None] | None = None,
     ) -> None:
-        self._array = array
+        self.array = array
         self._metadata = array.metadata
         self._store = array.mount.store
         self._cache = cache
@@ -54,7 +54,7 @@ class ChunkWriter:
 
         ``fills``: ``change`` sets every cell of it; else those that it leaves are fill values.
         """
-        key = self._array.chunk_key(coords)
+        key = self.array.chunk_key(coords)
         chunk = empty_chunk(self._metadata) if fills else fresh_chunk(self._metadata)
         change(chunk)
         with _conflicts(), self._store.lock(key):
@@ -67,7 +67,7 @@ class ChunkWriter:
         211); then what is stored need not decode. Raises `WriteConflict` after many tries, `ChunkCorrupt` where what is
         stored does not decode.
         """
-        key = self._array.chunk_key(coords)
+        key = self.array.chunk_key(coords)
         for attempt in range(_MOST_TRIES):
             try:
                 return self._update_once(coords, key, change, covers=covers)
@@ -79,7 +79,7 @@ class ChunkWriter:
 
     def put_stored(self, coords: Coords, data: bytes | memoryview) -> str:
         """Store a chunk that is encoded already, after decoding it once: raises `BadBody` where that fails."""
-        key = self._array.chunk_key(coords)
+        key = self.array.chunk_key(coords)
         try:
             self._metadata.codec.decode(data, key)
         except ChunkCorrupt as error:  # what was sent is broken, nothing that is stored
@@ -87,11 +87,12 @@ class ChunkWriter:
         with _conflicts(), self._store.lock(key):
             version = self._store.put(key, data, if_version=self._condition(coords))
             self._forget(key, version)
+        self.written[coords] = version
         return version
 
     def delete(self, coords: Coords) -> bool:
         """Remove a chunk: it reads as fill again. False where it was not there."""
-        key = self._array.chunk_key(coords)
+        key = self.array.chunk_key(coords)
         condition = self._condition(coords)
         if condition is ABSENT:
             return False
@@ -130,7 +131,7 @@ class ChunkWriter:
         chunk = self._metadata.dtype.clean(
             chunk
         )  # int4 and bool have several spellings of a value, a fill value has one
-        sparse = not self._array.mount.store_data_equal_to_fill_value
+        sparse = not self.array.mount.store_data_equal_to_fill_value
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
         data, readable = self._metadata.codec.encode_readably(chunk, key)
@@ -138,7 +139,7 @@ class ChunkWriter:
         self._forget(key, version)
         if keep:
             readable.setflags(write=False)
-            self._cache.put(cache_key(self._array, key), version, readable, chunk_nbytes(readable))
+            self._cache.put(cache_key(self.array, key), version, readable, chunk_nbytes(readable))
         return version
 
     def _drop(self, key: str, condition: str | Absent | None) -> bool:
@@ -147,7 +148,7 @@ class ChunkWriter:
         Deletes are not conditional on every object store, so there an existing chunk is overwritten.
         """
         if condition is None:
-            (version,) = self._store.versions(self._array.prefix, [key])
+            (version,) = self._store.versions(self.array.prefix, [key])
             condition = ABSENT if version is None else version
         if condition is ABSENT:
             return True
@@ -165,13 +166,13 @@ class ChunkWriter:
         return ABSENT if version is None else version
 
     def _decoded(self, stored: Stored, key: str) -> NDArray:
-        cached = self._cache.get(cache_key(self._array, key), stored.version)
+        cached = self._cache.get(cache_key(self.array, key), stored.version)
         chunk = self._metadata.codec.decode(stored.data, key) if cached is None else cached
         return np.array(chunk, order="K", copy=True)
 
     def _forget(self, key: str, version: str | None) -> None:
-        self._cache.drop(cache_key(self._array, key))
-        self._versions.note(self._array.mount, key, version)
+        self._cache.drop(cache_key(self.array, key))
+        self._versions.note(self.array.mount, key, version)
 
 
 @contextmanager

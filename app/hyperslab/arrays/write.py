@@ -91,7 +91,8 @@ class Writer:
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
         undivided = self._undivided(mount, path, items, check)
-        with node_lock(mount, prefix, shared=check is None), undivided as (array, turn):
+        lock = node_lock(mount, prefix, shared=check is None)
+        with self._settling(path) as settled, lock, undivided as (array, turn):
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
@@ -100,10 +101,9 @@ class Writer:
             check_written(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
-            writer = self._chunk_writer(array, plan)
+            writer = settled(self._chunk_writer(array, plan))
             projections = list(project(selection, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), turn, cancel)
-        self._settle(path, array, writer.written)
         tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
@@ -121,17 +121,16 @@ class Writer:
         mount, rest = self._writable(path)
         prefix = f"{rest}/" if rest else ""
         undivided = nullcontext(Turn()) if check is None else alone(mount, prefix)
-        with node_lock(mount, prefix, shared=check is None), undivided as turn:
+        with self._settling(path) as settled, node_lock(mount, prefix, shared=check is None), undivided as turn:
             array = self._catalog.open_array(path, fresh=True)
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
-            writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
+            writer = settled(self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check)))
             projections = list(project_points(coordinates, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), turn)
-        self._settle(path, array, writer.written)
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
@@ -142,14 +141,12 @@ class Writer:
         try, `WriteConflict` where the array has no such chunk any more.
         """
         mount, rest = self._writable(path)
-        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+        with self._settling(path) as settled, node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
             if coords not in array.metadata.grid:  # it would show when the array grows
                 raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array)
-            version = self._stored_writer(array, coords, check).put_stored(coords, data)
-        self._settle(path, array, {coords: version})
-        return version
+            return settled(self._stored_writer(array, coords, check)).put_stored(coords, data)
 
     def delete_chunk(self, path: str, coords: Coords, check: KeyCheck | None = None) -> bool:
         """Remove one chunk, so that it reads as fill; False where it was not there."""
@@ -224,21 +221,40 @@ class Writer:
 
         return write_chunks(self._reader, array, [(p.coords, p) for p in projections], one, cancel)
 
-    def _settle(self, path: str, array: ArrayNode, written: Mapping[Coords, str | None]) -> None:
+    @contextmanager
+    def _settling(self, path: str) -> Iterator[Callable[[ChunkWriter], ChunkWriter]]:
+        """`_settle` what the writer has written that is handed in, also where the write fails half way: then its error
+        is the one to raise."""
+        writers: list[ChunkWriter] = []
+
+        def settled(writer: ChunkWriter) -> ChunkWriter:
+            writers.append(writer)
+            return writer
+
+        try:
+            yield settled
+        except BaseException:
+            with suppress(HyperslabError):
+                self._settle(path, writers)
+            raise
+        self._settle(path, writers)
+
+    def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
         """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
         again. Where the array is gone or another one, so is what was written into it."""
-        if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-            return
-        now = self._same_array(path, array)
-        if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
-            return
-        # else it may have grown back, and what is removed be somebody else's
-        with alone(array.mount, array.prefix) as turn:
+        for array, written in ((writer.array, writer.written) for writer in writers if writer.written):
+            if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+                continue
             now = self._same_array(path, array)
-            if now is None:
-                _take_back(array, written, turn.check)
-            else:
-                clear_late(self._reader, now, array.metadata.shape, written, turn.check)
+            if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
+                continue
+            # else it may have grown back, and what is removed be somebody else's
+            with alone(array.mount, array.prefix) as turn:
+                now = self._same_array(path, array)
+                if now is None:
+                    _take_back(array, written, turn.check)
+                else:
+                    clear_late(self._reader, now, array.metadata.shape, written, turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None where it is gone, or another one is in its place."""
