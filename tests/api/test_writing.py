@@ -411,13 +411,14 @@ def test_a_refused_patch_changes_neither_shape_nor_attributes(client: httpx.Clie
     assert snapshot(tmp_path) == before
 
 
-def _half_way(client: httpx.Client, request: str, body: bytes, meanwhile: Callable[[], object]) -> int:
+def _half_way(client: httpx.Client, request: str, body: bytes, meanwhile: Callable[[], object], *headers: str) -> int:
     """Send the head of a write, let something happen when the service asks for the body, then send that; the status."""
     address = urlsplit(str(client.base_url))
     head = (
         f"{request} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n"
     )
+    head += "".join(f"{line}\r\n" for line in (*headers, ""))
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
         connection.sendall(head.encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
@@ -496,6 +497,20 @@ def test_a_stored_chunk_that_was_cut_off_meanwhile_does_not_come_back(client: ht
 
     assert _half_way(client, "PUT /v1/chunk/data/a/1.0?format=stored", stored, shrink) == 409
     client.patch(A, json={"shape": [2, 2]}).raise_for_status()
+    assert not read(client).any()
+
+
+def test_the_tag_of_a_chunk_holds_no_more_where_the_edge_of_the_array_has_moved(client: httpx.Client) -> None:
+    """While its encoded bytes were sent."""
+    make(client, shape=[1, 2], chunks=[2, 2], compressor=None)
+    chunk = "/v1/chunk/data/a/0.0"
+    tag = client.get(chunk).headers["etag"]
+    stored = np.full((2, 2), 7, "<i4").tobytes()
+
+    def grow() -> None:
+        client.patch(A, json={"shape": [2, 2]}).raise_for_status()
+
+    assert _half_way(client, f"PUT {chunk}?format=stored", stored, grow, f"If-Match: {tag}") == 412
     assert not read(client).any()
 
 

@@ -15,7 +15,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.create import NodeCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import selection_tag
-from hyperslab.arrays.write import Current, KeyCheck, Precondition
+from hyperslab.arrays.write import ChunkCheck, Current, KeyCheck, Precondition
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, normalise
@@ -59,14 +59,15 @@ def points_etag(tag: str, form: str) -> str:
     return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
 
 
-def chunk_check(request: Request, array: ArrayNode, coords: Coords) -> KeyCheck | None:
-    """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches."""
+def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
+    """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches, which a
+    resize changes where it moves the edge of the array."""
     conditions = request.conditions
     if not _is_conditional_for_keys(conditions):
         return None
-    selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
 
-    def check(entry: Entry | None) -> None:
+    def check(array: ArrayNode, entry: Entry | None) -> None:
+        selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
         version = None if entry is None else entry.version
         decoded = box_etags(array, selection, None, selection_tag(array, selection, None, [version]))
         stored = [] if version is None else [strong_etag(version)]

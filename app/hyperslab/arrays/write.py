@@ -47,6 +47,9 @@ Precondition = Callable[[Current], None]
 KeyCheck = Callable[[Entry | None], None]
 """Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
 
+ChunkCheck = Callable[[ArrayNode, Entry | None], None]
+"""Given a chunk as it is now, and the array that it is one of; raises `errors.PreconditionFailed`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -134,7 +137,7 @@ class Writer:
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
         return Written(array, len(projections), tag)
 
-    def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: KeyCheck | None = None) -> str:
+    def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: ChunkCheck | None = None) -> str:
         """Store one encoded chunk; returns its version.
 
         Raises `BadBody` where the data does not decode to a chunk of this array, `TooLarge` where one is too large to
@@ -148,12 +151,13 @@ class Writer:
             self._reader.check_chunk(array)
             return settled(self._stored_writer(array, coords, check)).put_stored(coords, data)
 
-    def delete_chunk(self, path: str, coords: Coords, check: KeyCheck | None = None) -> bool:
-        """Remove one chunk, so that it reads as fill; False where it was not there."""
+    def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
+        """Remove one chunk, so that it reads as fill; False where it was not there, or the array has no such chunk any
+        more."""
         mount, rest = self._writable(path)
         with node_lock(mount, f"{rest}/" if rest else "", shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            return self._stored_writer(array, coords, check).delete(coords)
+            return coords in array.metadata.grid and self._stored_writer(array, coords, check).delete(coords)
 
     @contextmanager
     def _undivided(
@@ -195,11 +199,11 @@ class Writer:
         check(Current(plan.tag, any(version is not None for version in plan.versions.values())))
         return plan
 
-    def _stored_writer(self, array: ArrayNode, coords: Coords, check: KeyCheck | None) -> ChunkWriter:
+    def _stored_writer(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         if check is None:
             return self._chunk_writer(array, None)
         entry = array.mount.store.stat(array.chunk_key(coords))
-        check(entry)
+        check(array, entry)
         seen = {coords: None if entry is None else entry.version}
         return ChunkWriter(array, self._reader.cache, self._reader.versions, seen)
 

@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
 from hyperslab.arrays.orphans import check_free
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
-from hyperslab.arrays.write import KeyCheck, Writer, node_lock
+from hyperslab.arrays.write import ChunkCheck, KeyCheck, Writer, node_lock
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import (
     ArrayMetadata,
@@ -71,7 +71,7 @@ class KeyWriter:
             return self._put_document(mount, prefix, name, data, check)
         array, coords = self._chunk(mount, key) or _no_chunk(key)
         (before,) = mount.store.versions(array.prefix, [key])
-        version = self._writer.write_stored(array.path, coords, data, check)
+        version = self._writer.write_stored(array.path, coords, data, _of_chunk(check))
         return PutKey(version, created=before is None)
 
     def delete(self, path: str, check: KeyCheck | None = None) -> bool:
@@ -82,7 +82,7 @@ class KeyWriter:
         if name in self._documents(mount):
             return self._delete_document(mount, prefix, key, check)
         found = self._chunk(mount, key)
-        return found is not None and self._writer.delete_chunk(found[0].path, found[1], check)
+        return found is not None and self._writer.delete_chunk(found[0].path, found[1], _of_chunk(check))
 
     def _locate(self, path: str) -> tuple[MountedStore, str]:
         mount, key = self._catalog.locate(path)
@@ -222,6 +222,11 @@ def _no_chunk(key: str) -> NoReturn:
     if key.rpartition("/")[2] == "zarr.json":
         raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
     raise BadPath(key, "neither a metadata document nor a chunk of an array that is there")
+
+
+def _of_chunk(check: KeyCheck | None) -> ChunkCheck | None:
+    """To plain clients a chunk is a key as any other."""
+    return None if check is None else lambda _, entry: check(entry)
 
 
 def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:

@@ -88,7 +88,7 @@ async def put_chunk(context: Context, request: Request) -> Answer:
     coords = parse_coords(array, text)
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
         check_writable(array.mount)
-        check = chunk_check(request, array, coords)
+        check = chunk_check(request, coords)
         async with received_body(context, request) as body:
             writer = context.service.writer
             version = await context.writes.run(array.path, writer.write_stored, array.path, coords, bytes(body), check)
@@ -103,7 +103,7 @@ async def delete_chunk(context: Context, request: Request) -> Answer:
     path, _, text = request.tail.rpartition("/")
     array = await context.open_array(path)
     coords = parse_coords(array, text)
-    check = chunk_check(request, array, coords)
+    check = chunk_check(request, coords)
     if not await context.writes.run(array.path, context.service.writer.delete_chunk, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
     return Answer(204, ())
