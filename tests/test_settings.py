@@ -242,6 +242,17 @@ def test_what_could_never_work_is_refused_at_the_start(monkeypatch: pytest.Monke
         load()
 
 
+@pytest.mark.parametrize("url", ["memory://x", "simplecache::memory://x"])
+def test_several_workers_write_to_no_store_of_which_each_has_its_own(url: str) -> None:
+    """What one has stored the others would not find."""
+    with pytest.raises(BadSettings, match="workers: the writable store 'm' is in memory"):
+        load(overrides={"workers": 2, "stores": {"m": {"url": url, "writable": True}}})
+
+    for settings in ({"workers": 1, "writable": True}, {"workers": 2, "writable": False}):
+        store = {"url": url, "writable": settings["writable"]}
+        assert load(overrides={"workers": settings["workers"], "stores": {"m": store}}).workers == settings["workers"]
+
+
 @pytest.mark.parametrize("origin", ["*", "null", "https://viewer.example", "http://localhost:3000", "http://[::1]:80"])
 def test_origins_as_browsers_send_them_are_taken(origin: str) -> None:
     assert Settings(cors_origins=[origin]).cors_origins == [origin]

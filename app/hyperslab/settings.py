@@ -25,6 +25,7 @@ from pydantic import (
     PositiveFloat,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
 )
@@ -142,6 +143,11 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
+
+
+def _is_in_memory(url: str) -> bool:
+    """Whether a URL, or a part of a chained one, is ``memory://…``."""
+    return "memory" in [part.partition("://")[0].lower() for part in url.split("::")]
 
 
 def memory_bytes() -> int:
@@ -292,6 +298,14 @@ class Settings(BaseSettings):
             if not name or name in (".", "..") or any(c in name for c in "/\\?#%") or not name.isprintable():
                 raise ValueError(f"{name!r} cannot name a store: it has to be one segment of a URL's path")
         return stores
+
+    @field_validator("workers")
+    @classmethod
+    def _workers_write_to_what_they_share(cls, workers: int, info: ValidationInfo) -> int:
+        for name, store in info.data.get("stores", {}).items():
+            if workers > 1 and store.writable and _is_in_memory(store.url):
+                raise ValueError(f"the writable store {name!r} is in memory, of which each worker would have its own")
+        return workers
 
     @field_validator("read_tokens", "write_tokens")
     @classmethod
