@@ -201,6 +201,15 @@ LASTING = [
 ]
 
 
+DELETIONS = [
+    ("<Error><Key>a/0</Key><Code>AccessDenied</Code><Message>no</Message></Error>", errors.StoreDenied, "AccessDenied"),
+    ("<Error><Key>a/0</Key><Code>StorageFull</Code><Message>no</Message></Error>", errors.StoreFull, "StorageFull"),
+    ("<Error><Key>a/0</Key><Code>NotNow</Code><Message>no</Message></Error>", errors.StoreError, "NotNow"),
+    ("<Error><Key>a/0</Key></Error>", errors.StoreError, "cannot be understood"),
+    ("<Error><Key>other</Key><Code>X</Code><Message>no</Message></Error>", errors.StoreError, "cannot be understood"),
+]
+
+
 class TestFaults:
     """What goes wrong on the way is never taken for absence, and never for success."""
 
@@ -229,6 +238,20 @@ class TestFaults:
                 read()
             assert failed.value.store == "bucket"
         assert reason in failed.value.reason
+
+    @pytest.mark.parametrize(("error", "kind", "reason"), DELETIONS)
+    def test_a_key_that_is_not_deleted_with_the_others_says_why(
+        self, store: Store, proxy: FaultProxy, error: str, kind: type[errors.StoreError], reason: str
+    ) -> None:
+        """The answer is 200 then; one that names a key nobody asked for makes the library panic."""
+        for key in ("a/0", "a/1"):
+            store.put(key, b"1")
+        proxy.inject(Status(200, f"<DeleteResult>{error}</DeleteResult>".encode()), method="POST", times=math.inf)
+
+        for delete in (lambda: store.delete("a/0"), lambda: store.delete_prefix("a/")):
+            with pytest.raises(kind) as failed:
+                delete()
+            assert reason in failed.value.reason
 
     @pytest.mark.parametrize("fault", TRANSIENT, ids=str)
     def test_a_passing_fault_does_not_keep_a_write_from_being_stored(

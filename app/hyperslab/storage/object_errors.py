@@ -29,6 +29,10 @@ CONFLICTS: Final = (AlreadyExistsError, PreconditionError)
 _STATUS = re.compile(r"status code: (\d{3})")
 _NETWORK_KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CODE = re.compile(r"<Code>\s*(\w{1,64})\s*</Code>")
+_CODE_OF_KEY = re.compile(r"\(code: (\w{1,64})\)$", re.MULTILINE)
+"""Where one of the keys in a bulk delete was refused."""
+_DENIED: Final = frozenset({"AccessDenied", "AuthorizationFailure", "AuthorizationPermissionMismatch"})
+_PANIC: Final = "PanicException"
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "AccountNotFound"})
 _NO_KEY: Final = frozenset({"NoSuchKey", "BlobNotFound"})
 _EXISTS: Final = "BlobAlreadyExists"
@@ -53,7 +57,8 @@ def status_of(error: Exception) -> int:
 
 def code_of(error: Exception) -> str:
     """The store's own error code, such as ``SlowDown``; "" where it sent none."""
-    found = _CODE.search(str(error))
+    text = str(error)
+    found = _CODE.search(text) or _CODE_OF_KEY.search(text)
     return found.group(1) if found else ""
 
 
@@ -97,6 +102,11 @@ def was_surely_not_applied(error: Exception) -> bool:
     )
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether obstore's Rust code gave up over an answer. Its class is made at run time, and is no `Exception`."""
+    return type(error).__name__ == _PANIC
+
+
 def translate(store: str, key: str, error: Exception) -> HyperslabError:
     """The error that stands for what obstore raised; a 404 is a bucket that is not there."""
     if isinstance(error, InvalidPathError) or (isinstance(error, ValueError) and "parse path" in str(error)):
@@ -105,13 +115,13 @@ def translate(store: str, key: str, error: Exception) -> HyperslabError:
 
 
 def _kind_of(error: Exception) -> type[StoreError]:
-    status, text = status_of(error), str(error)
+    status, code, text = status_of(error), code_of(error), str(error)
     if any(service in text for service in _METADATA_SERVICES):
         return StoreDenied
-    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
-        return StoreFull if code_of(error) in _FULL else StoreDenied
-    if status == HTTPStatus.INSUFFICIENT_STORAGE or code_of(error) in _FULL:
+    if status == HTTPStatus.INSUFFICIENT_STORAGE or code in _FULL:
         return StoreFull
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403) or code in _DENIED:
+        return StoreDenied
     return StoreTimeout if network_kind_of(error) == "Timeout" or status in (408, 504) else StoreError
 
 
@@ -122,8 +132,10 @@ def _reason(error: Exception) -> str:
         return "no credentials were configured and none were found"
     if means_no_bucket(error) or isinstance(error, FileNotFoundError):
         return "the bucket does not exist"
-    if status:
-        return f"the object store answered {status} {code_of(error)}".rstrip()
+    if answered := f"{status or ''} {code_of(error)}".strip():
+        return f"the object store answered {answered}"
+    if "Got invalid" in text:
+        return "the object store's answer cannot be understood"
     if "builder error" in text:
         return "plain HTTP is not allowed: set allow_http"
     kind = network_kind_of(error)

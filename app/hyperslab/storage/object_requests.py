@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 
 import obstore
 
+from hyperslab.errors import StoreError
 from hyperslab.storage.object_client import Connection
-from hyperslab.storage.object_errors import OBSTORE_ERRORS, means_no_bucket, means_no_key, translate
+from hyperslab.storage.object_errors import OBSTORE_ERRORS, is_panic, means_no_bucket, means_no_key, translate
 
 _TRUSTED_FOR: Final = 10.0
 """Seconds for which a bucket that answered is taken to be there."""
@@ -36,6 +37,10 @@ class Requests:
             return request()
         except OBSTORE_ERRORS as error:
             raise translate(self._store, key, error) from error
+        except BaseException as error:
+            if is_panic(error):
+                raise StoreError(self._store, key, "the object store's answer cannot be understood") from error
+            raise
         finally:
             self._slots.put(None)
 

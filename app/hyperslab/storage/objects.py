@@ -270,7 +270,8 @@ class ObjectStore:
         """Whether puts with a condition are honoured; asked once."""
         with self._probing:
             if self._conditional is None:
-                self._conditional = honours_conditions(self._connection, self.name)
+                probe = partial(honours_conditions, self._connection, self.name)
+                self._conditional = self._requests.call(f"{HIDDEN}/", probe)
             return self._conditional
 
     def _require_writable(self) -> None:
