@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -195,3 +196,27 @@ def test_a_store_that_is_read_only_keeps_its_broken_nodes(tmp_path: Path) -> Non
         assert problem(httpx.delete(url + A)) == (403, "read-only")
         assert problem(httpx.put(url + A, params={"mode": "replace"}, json=DEFINITION)) == (403, "read-only")
     assert (tmp_path / "a" / ".zarray").exists()
+
+
+def test_a_folder_or_a_pipe_in_the_place_of_a_value_is_a_fault_of_the_store(tmp_path: Path) -> None:
+    """No mistake in the request, nor fill values where it is no folder; other nodes do not suffer from it."""
+    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+        for name in ("a", "b", "c"):
+            data.http.put(f"/v1/metadata/data/{name}", json=DEFINITION).raise_for_status()
+        (tmp_path / "a" / "1").mkdir()
+        os.mkfifo(tmp_path / "a" / "0")
+        os.mkfifo(tmp_path / "b" / ".zattrs")
+
+        answers = [
+            data.http.get("/v1/slice/data/a"),
+            data.http.get("/v1/chunk/data/a/0"),
+            data.http.put("/v1/slice/data/a?select=1:3", content=bytes(8)),
+            data.http.put("/v1/chunk/data/a/1", content=b"12345678"),
+            data.http.get("/v1/metadata/data/b"),
+        ]
+        group = data.http.get("/v1/metadata/data").json()
+
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (502, "store-failed")
+        assert "stands where the value of this key should be" in answer.json()["detail"]
+    assert [child["name"] for child in group["children"]] == ["a", "b", "c"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 
 import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store, WritersSafe
+from hyperslab.storage.base import ABSENT, Store, WritersSafe, file_store
 from tests.storage.contract import (
     AtomicContract,
     ListContract,
@@ -221,7 +222,7 @@ class TestLinks:
         (root / "self").symlink_to(root / "self")
 
         assert "a/to_b/l" in {entry.key for entry in local(root).list_prefix("")}
-        with pytest.raises(errors.BadPath):
+        with pytest.raises(errors.StoreError, match="in a circle"):
             local(root).get("self")
 
     def test_what_leads_back_to_where_one_comes_from_is_not_listed(self, root: Path) -> None:
@@ -273,14 +274,38 @@ class TestLinks:
 class TestNames:
     """What a disk cannot hold."""
 
-    def test_folders_and_special_files_are_absent(self, root: Path) -> None:
-        fill(root, {"a/k": b"1"})
+    @pytest.mark.parametrize("key", ["pipe", "socket", "device", "link"])
+    def test_what_is_no_file_is_a_fault_of_the_store_and_no_absence(self, root: Path, key: str) -> None:
+        """It would read as fill values; and nobody waits for what comes out of a pipe."""
         os.mkfifo(root / "pipe")
+        (root / "device").symlink_to("/dev/zero")  # led out of the store, which is refused as such
+        (root / "link").symlink_to(root / "pipe")
+        with socket.socket(socket.AF_UNIX) as listener, chdir(root):  # the names of sockets are short
+            listener.bind("socket")
+        store = local(root)
+        near = file_store(store)
+        assert near is not None
+        buffer = memoryview(bytearray(8))
 
-        for key in ("a", "pipe"):
-            assert local(root).get(key) is None
-            assert local(root).stat(key) is None
-            assert local(root).versions("", [key]) == [None]
+        for read in (
+            lambda: store.get(key),
+            lambda: store.get_ranges(key, [(0, 1)]),
+            lambda: store.versions("", [key]),
+            lambda: store.put(key, b"1", if_version=ABSENT),
+            lambda: near.files().read_each([key], buffer, 0, 8, packed=False),
+        ):
+            with pytest.raises(errors.BadPath if key == "device" else errors.StoreError) as failed:
+                read()
+            assert key == "device" or "stands where" in str(failed.value)
+
+    def test_a_folder_is_absent_as_a_prefix_is_and_stands_in_the_way_of_a_value(self, root: Path) -> None:
+        fill(root, {"a/k": b"1"})
+
+        assert local(root).get("a") is local(root).stat("a") is None
+        assert not local(root).delete("a")
+        for condition in (None, ABSENT):
+            with pytest.raises(errors.StoreError, match="a folder stands where"):
+                local(root).put("a", b"1", if_version=condition)
 
     def test_a_name_too_long_for_the_disk_is_absent_and_cannot_be_written(self, root: Path) -> None:
         key = "a/" + "x" * 300
@@ -290,12 +315,16 @@ class TestNames:
         with pytest.raises(errors.BadPath):
             local(root).put(key, b"1")
 
-    @pytest.mark.parametrize("key", ["a", "a/k/below", "a/k/b/c"])
-    def test_a_key_that_clashes_with_a_folder_or_a_file_is_refused(self, root: Path, key: str) -> None:
+    @pytest.mark.parametrize(
+        ("key", "kind"), [("a", errors.StoreError), ("a/k/below", errors.BadPath), ("a/k/b/c", errors.BadPath)]
+    )
+    def test_a_key_that_clashes_with_a_folder_or_a_file_is_refused(
+        self, root: Path, key: str, kind: type[Exception]
+    ) -> None:
         fill(root, {"a/k": b"1"})
         store = local(root)
 
-        with pytest.raises(errors.BadPath):
+        with pytest.raises(kind):
             store.put(key, b"2")
 
         assert [path.name for path in (root / "a").iterdir()] == ["k"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat as modes
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,10 +33,19 @@ _FAILURES: Final[dict[int, type[StoreError]]] = {
 _CLASH: Final = "on a disk a name cannot be both a key and a prefix of other keys"
 _BAD_PATHS: Final = {
     errno.ENAMETOOLONG: "a name in it is longer than this file system allows",
-    errno.EISDIR: _CLASH,
     errno.ENOTDIR: _CLASH,
     errno.EEXIST: _CLASH,
-    errno.ELOOP: "symbolic links lead in a circle",
+}
+_REASONS: Final = {
+    errno.EISDIR: "a folder stands where the value of this key should be (EISDIR)",
+    errno.ELOOP: "symbolic links lead in a circle (ELOOP)",
+    errno.ENXIO: "a socket or a device stands where the value of this key should be (ENXIO)",
+}
+_OBSTACLES: Final = {
+    modes.S_IFIFO: "a pipe",
+    modes.S_IFSOCK: "a socket",
+    modes.S_IFCHR: "a device",
+    modes.S_IFBLK: "a device",
 }
 
 _READ_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
@@ -57,7 +67,13 @@ def failure(store: str, key: str, error: OSError) -> HyperslabError:
     if number in _BAD_PATHS:
         return BadPath(key, _BAD_PATHS[number])
     reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
-    return _FAILURES.get(number, StoreError)(store, key, reason)
+    return _FAILURES.get(number, StoreError)(store, key, _REASONS.get(number, reason))
+
+
+def obstructed(store: str, key: str, stat: os.stat_result) -> StoreError:
+    """The error for what is no file and has the name of a key."""
+    found = _OBSTACLES.get(modes.S_IFMT(stat.st_mode), "no file, but something else")
+    return StoreError(store, key, f"{found} stands where the value of this key should be")
 
 
 class Clock:
@@ -114,12 +130,7 @@ class Fence:
 
     def follow(self, path: str) -> str:
         """The real path behind ``path``, checked."""
-        try:
-            real = os.path.realpath(path, strict=True)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            raise BadPath(os.path.relpath(path, self.root), _BAD_PATHS[errno.ELOOP]) from error
+        real = os.path.realpath(path, strict=True)
         if real != self.root and not real.startswith(self._inside):
             raise BadPath(os.path.relpath(path, self.root), "a symbolic link leads out of the store")
         return real

@@ -24,7 +24,7 @@ from hyperslab.storage.base import (
     WritersSafe,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, version_of
+from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, obstructed, version_of
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.local_files import LocalFiles
 from hyperslab.storage.locks import FileLocks, KeyedLocks
@@ -198,7 +198,7 @@ class LocalStore:
                 return None
             try:
                 before = os.fstat(descriptor)
-                if not modes.S_ISREG(before.st_mode):
+                if not self._is_file(key, before):
                     return None
                 result = read(descriptor, before)
                 after = os.fstat(descriptor)
@@ -220,7 +220,13 @@ class LocalStore:
         except OSError as error:
             self._absent(key, error)
             return None
-        return stat if modes.S_ISREG(stat.st_mode) else None
+        return stat if self._is_file(key, stat) else None
+
+    def _is_file(self, key: str, stat: os.stat_result) -> bool:
+        """False for a folder, which is what prefixes are. Anything else is no absence: it would read as fill values."""
+        if not modes.S_ISREG(stat.st_mode) and not modes.S_ISDIR(stat.st_mode):
+            raise obstructed(self.name, key, stat)
+        return modes.S_ISREG(stat.st_mode)
 
     def _versions_in(self, directory: str, names: Sequence[tuple[int, str]], found: list[str | None]) -> bool:
         """Put the versions of the files of one directory into ``found``, at the given places; False if that is not
@@ -237,12 +243,12 @@ class LocalStore:
                 except FileNotFoundError:  # but its directory is there, and so the root is
                     continue
                 except OSError as error:
-                    self._absent(name, error)
+                    self._absent(_joined(directory, name), error)
                     continue
                 if modes.S_ISREG(stat.st_mode):
                     found[i] = version_of(stat)
-                elif modes.S_ISLNK(stat.st_mode):
-                    found[i] = self._version(f"{directory}/{name}" if directory else name)
+                else:
+                    found[i] = self._version(_joined(directory, name))
         finally:
             os.close(descriptor)
         return True
@@ -283,7 +289,7 @@ class LocalStore:
         except FileExistsError:
             discard(written.path)
             if (current := self._version(key)) is None:
-                raise  # a folder
+                raise IsADirectoryError(errno.EISDIR, path) from None
             raise VersionConflict(key, current) from None
         except BaseException:
             discard(written.path)
@@ -334,6 +340,10 @@ def _read(descriptor: int, start: int, stop: int) -> bytes:
     if len(data) == stop - start or not data:
         return data
     return data + _read(descriptor, start + len(data), stop)
+
+
+def _joined(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
 
 
 def _processors() -> int:

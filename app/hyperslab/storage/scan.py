@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as modes
 import time
@@ -104,13 +105,19 @@ class Scanner:
                 elif _is_text(item.name):
                     with suppress(FileNotFoundError, BadPath):  # gone by now, or a link that leads nowhere we go
                         stat = self._stat(item)
-                        if modes.S_ISREG(stat.st_mode) or modes.S_ISDIR(stat.st_mode):
+                        if stat is not None and (modes.S_ISREG(stat.st_mode) or modes.S_ISDIR(stat.st_mode)):
                             yield item.name, stat
 
-    def _stat(self, item: os.DirEntry[str]) -> os.stat_result:
-        if item.is_symlink():
+    def _stat(self, item: os.DirEntry[str]) -> os.stat_result | None:
+        """None for links in a circle."""
+        if not item.is_symlink():
+            return item.stat(follow_symlinks=False)
+        try:
             return os.stat(self._fence.follow(item.path))
-        return item.stat(follow_symlinks=False)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return None
 
     def _tidy_up(self, item: os.DirEntry[str]) -> None:
         if not self._tidy or not item.name.startswith(TEMPORARY):
