@@ -571,6 +571,15 @@ def test_times_whose_units_are_too_far_apart_are_refused(
     problem(answer, 400, "bad-body")
 
 
+@pytest.mark.parametrize("dtype", ["<M8[s]", "<f4", "|u1"])
+@pytest.mark.parametrize("sent", ["U", "S"])
+def test_a_text_that_means_nothing_in_the_dtype_is_refused(client: httpx.Client, dtype: str, sent: str) -> None:
+    make(client, dtype=dtype)
+    words = npy(np.full((6, 8), "word").astype(sent))
+
+    problem(client.put(SLICE, params={"casting": "unsafe"}, content=words, headers=NPY), 400, "bad-body")
+
+
 def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp_path: Path) -> None:
     make(client)
     body = np.ones((6, 8), "<i4").tobytes()

@@ -78,15 +78,15 @@ def parse_raw(body: bytes | memoryview, dtype: np.dtype[Any], shape: tuple[int, 
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[Any]:
-    """Values as ``dtype``; raises `BadBody` where numpy's rule ``casting`` forbids it, NaN would become an integer, or
-    units of time are too far apart."""
+    """Values as ``dtype``; raises `BadBody` where numpy's rule ``casting`` forbids it, NaN would become an integer,
+    units of time are too far apart, or a text means nothing in ``dtype``."""
     if values.dtype == dtype:
         return values
     if values.dtype == npy_dtype(dtype):
         return np.ascontiguousarray(values).view(dtype)
     try:
         return _converted(values, dtype, casting)
-    except OverflowError as error:
+    except (OverflowError, ValueError, TypeError) as error:
         raise BadBody(f"dtype of the body: {error}", dtype_to_json(dtype), dtype_to_json(values.dtype)) from error
 
 
