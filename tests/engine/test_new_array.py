@@ -235,6 +235,10 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
         ("filters[0]", {"filters": [{"id": "pickle"}]}),
         ("filters", {"filters": {"id": "delta"}}),
         ("filters", {"dtype": "|O"}),
+        ("filters", {"dtype": "<M8[s]", "filters": [{"id": "delta", "dtype": "<M8[s]"}]}),
+        ("filters", {"dtype": "<M8[s]", "filters": [{"id": "bitround", "keepbits": 4}]}),
+        ("filters", {"dtype": "<i4", "filters": [{"id": "vlen-utf8"}]}),
+        ("filters", {"dtype": "|u1", "chunks": [7, 1], "filters": [{"id": "delta", "dtype": "<i4"}]}),
         ("fill_value", {"fill_value": "x"}),
         ("fill_value", {"fill_value": 2**31}),
         ("fill_value", {"dtype": "<f4", "fill_value": "0x7fc00001"}),
@@ -249,6 +253,20 @@ def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str
 
     assert caught.value.member == member
     assert caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chunks", "filters"),
+    [
+        ("|u1", [9999], [{"id": "shuffle", "elementsize": 3}]),  # a few items would be no multiple of three
+        ("|O", [], [{"id": "vlen-bytes"}]),
+        ("<f4", [1 << 24], [{"id": "quantize", "digits": 2, "dtype": "<f4"}]),
+    ],
+)
+def test_filters_that_fit_are_taken(dtype: str, chunks: list[int], filters: list[Any]) -> None:
+    made = new_document({"shape": chunks, "chunks": chunks, "dtype": dtype, "filters": filters})
+
+    assert [config["id"] for config in made["filters"]] == [config["id"] for config in filters]
 
 
 @pytest.mark.parametrize("name", ["shape", "dtype"])

@@ -32,7 +32,7 @@ from hyperslab.engine.members import (
     parse_shape,
 )
 from hyperslab.engine.metadata import ArrayMetadata, check_codecs
-from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused
+from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ _NULL_MEANS_NONE = frozenset({"compressor", "filters", "fill_value"})
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
 _MAX_DEFAULT_CHUNK_BYTES = 16 << 20
 _DEFAULT_OBJECTS = 1 << 16
+_MOST_TRIED_BYTES = 1 << 12
+_MOST_REFUSED_BYTES = 16 << 20
 _NO_ZERO = ("float8_e8m0fnu", "float4_e2m1fn")
 
 
@@ -86,6 +88,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "dimension_separator": ask("dimension_separator", lambda value: parse_separator(value, "."), "."),
     }
     metadata = _checked(document)
+    _check_round_trip(metadata)
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
     document["compressor"] = ask("compressor", lambda _: _complete_compressor(metadata), compressors.DEFAULT)
     if ask.leaves_open("fill_value"):
@@ -210,6 +213,37 @@ def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
     except CodecRefused as error:
         raise BadDefinition(error.member or "document", f"codec {error.codec!r}: {error.reason}") from None
     return metadata
+
+
+def _check_round_trip(metadata: ArrayMetadata) -> None:
+    """Raise `BadDefinition` where the codecs cannot hold zeros of this dtype, and so surely nothing.
+
+    A few of them are tried, and a whole chunk before anything is refused: some codecs want a multiple of bytes.
+    """
+    if metadata.filters is None and metadata.codec.lossless:
+        return
+    few = list(metadata.chunks)
+    for axis, size in enumerate(few):
+        few[axis] = max(1, min(size, _MOST_TRIED_BYTES * size // (math.prod(few) * metadata.itemsize)))
+    for chunks in (tuple(few), metadata.chunks):
+        if math.prod(chunks) * metadata.itemsize > _MOST_REFUSED_BYTES:
+            return
+        refusal = _refusal(metadata, chunks)
+        if refusal is None:
+            return
+    raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
+
+
+def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
+    """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None where they can."""
+    tried = ArrayMetadata.from_document({**metadata.document, "chunks": list(chunks)}, ".zarray")
+    zeros = np.empty(chunks, tried.dtype.numpy, order=tried.order)
+    zeros[...] = tried.fill
+    try:
+        tried.codec.encode_readably(zeros, ".zarray")
+    except NotRepresentable as error:
+        return error
+    return None
 
 
 def _complete_compressor(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
