@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import random
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typing_extensions import override
@@ -213,6 +216,63 @@ def test_a_port_where_nobody_listens_is_a_failure_and_no_time_out() -> None:
         web(url).get("k")
 
     assert not isinstance(caught.value, errors.StoreTimeout)
+
+
+class _Odd(_Quiet):
+    """One value of 1,000 bytes, in answers that are not what was asked for; the key says which."""
+
+    VALUE: ClassVar = random.Random(0).randbytes(1000)
+
+    @override
+    def do_GET(self) -> None:
+        packed = gzip.compress(self.VALUE)
+        first, last = (int(text) for text in self.headers.get("Range", "bytes=0-999")[6:].split("-"))
+        part = {"Content-Range": f"bytes {first}-{last}/1000"}
+        status, headers, body = {
+            "/packed": (200, {"Content-Encoding": "gzip"}, packed),
+            "/packed-part": (206, {**part, "Content-Encoding": "gzip"}, gzip.compress(self.VALUE[first : last + 1])),
+            "/short": (206, {"Content-Range": f"bytes {first}-{first + 9}/1000"}, self.VALUE[first : first + 10]),
+            "/nothing": (416, {"Content-Range": "bytes */0"}, b"no such range"),
+            "/length": (200, {}, self.VALUE),
+        }[self.path]
+        self.send_response(status)
+        for name, value in {**headers, "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}.items():
+            self.send_header(name, value)
+        odd = self.command == "HEAD" and self.path == "/length"
+        self.send_header("Content-Length", "many" if odd else str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Store]:
+    for url in serve(_Odd, tmp_path / "root"):
+        yield web(url, retries=0)
+
+
+@pytest.mark.parametrize("key", ["packed-part", "short", "nothing"])
+def test_a_part_or_a_refusal_is_never_taken_for_the_value(odd: Store, key: str) -> None:
+    with pytest.raises(errors.StoreError):
+        odd.get(key)
+
+
+@pytest.mark.parametrize("key", ["packed-part", "short"])
+def test_other_bytes_than_those_of_the_range_are_a_failure(odd: Store, key: str) -> None:
+    with pytest.raises(errors.StoreError, match="another range"):
+        odd.get_ranges(key, [(0, 100)])
+
+
+@pytest.mark.parametrize("key", ["packed", "length"])
+def test_what_was_compressed_on_the_way_or_has_an_odd_length_has_the_size_of_the_value(odd: Store, key: str) -> None:
+    entry, stored = odd.stat(key), odd.get(key)
+
+    assert entry is not None
+    assert stored is not None
+    assert (entry.size, bytes(stored.data)) == (1000, _Odd.VALUE)
+    assert odd.get_ranges(key, [(5, 10)]) == [_Odd.VALUE[5:10]]
 
 
 def test_an_unknown_option_is_refused() -> None:

@@ -42,6 +42,7 @@ WIDTH: Final = 16
 OPTIONS: Final = frozenset({"authorization", "listable"})
 
 _SAFE: Final = "/!$&'()*+,;=:@~"
+_RANGE = re.compile(r"bytes (\d+)-")
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
 _FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
 _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
@@ -122,8 +123,8 @@ class HttpStore(Store):
         answer = self._ask("HEAD", key)
         if answer is None:
             return None
-        size, version = answer.headers.get("Content-Length"), _version(answer)
-        if size is None or version is None:
+        size, version = answer.headers.get("Content-Length", ""), _version(answer)
+        if not size.isdecimal() or version is None or _is_encoded(answer):
             return self._stat_by_reading(key)
         return Entry(key, int(size), version, _modified(answer))
 
@@ -193,7 +194,7 @@ class HttpStore(Store):
         if answer.status == 416:
             entry = self.stat(key)
             return None if entry is None else Span(start, memoryview(b""), entry.version)
-        if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+        if answer.status == 206 and not _is_range(answer, start, stop):
             raise StoreError(self.name, key, "the server answered another range than it was asked for")
         data = memoryview(answer.data) if answer.status == 206 else memoryview(answer.data)[start:stop]
         version = _version(answer)
@@ -212,7 +213,7 @@ class HttpStore(Store):
         return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
 
     def _ask(self, method: str, key: str, headers: dict[str, str] | None = None) -> urllib3.BaseHTTPResponse | None:
-        """The whole answer; None for 404, an error of ours for all but success and 416."""
+        """The whole answer; None for 404, an error of ours for all but success, and 416 where a range was asked for."""
         try:
             answer = self._http.request(
                 method, self._target(key), headers=dict(self._http.headers) | headers if headers else None
@@ -223,7 +224,7 @@ class HttpStore(Store):
             return self._ask("GET", key, headers)
         if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
             return None
-        if answer.status in (200, 206, 416):
+        if answer.status == 200 or (headers is not None and answer.status in (206, 416)):
             return answer
         raise _FAILURES.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
@@ -284,8 +285,21 @@ def _version(answer: urllib3.BaseHTTPResponse) -> str | None:
 def _size(answer: urllib3.BaseHTTPResponse) -> str | None:
     """The size of the whole value, of which a partial answer names it behind the slash."""
     if answer.status == 206:
-        return str(answer.headers.get("Content-Range", "")).rpartition("/")[2]
+        return str(answer.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
     return answer.headers.get("Content-Length")
+
+
+def _is_range(answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> bool:
+    """Whether a partial answer holds the bytes from ``start`` to ``stop`` as they are stored, or to the value's end."""
+    size = _size(answer) or ""
+    found = _RANGE.match(answer.headers.get("Content-Range", ""))
+    ends = min(stop, int(size)) if size.isdecimal() else stop
+    return found is not None and int(found[1]) == start and len(answer.data) == ends - start and not _is_encoded(answer)
+
+
+def _is_encoded(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Whether it was compressed on the way, though we asked for it as it is: its sizes are not those of the value."""
+    return answer.headers.get("Content-Encoding", "identity").lower() != "identity"
 
 
 def _led_to_a_directory(answer: urllib3.BaseHTTPResponse, url: str) -> bool:
