@@ -220,3 +220,38 @@ def test_a_folder_or_a_pipe_in_the_place_of_a_value_is_a_fault_of_the_store(tmp_
         assert (answer.status_code, answer.json()["code"]) == (502, "store-failed")
         assert "stands where the value of this key should be" in answer.json()["detail"]
     assert [child["name"] for child in group["children"]] == ["a", "b", "c"]
+
+
+def test_what_is_wrong_with_one_document_does_not_hide_its_siblings(tmp_path: Path) -> None:
+    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+        for name in ("a", "b"):
+            data.http.put(f"/v1/metadata/data/{name}", json=DEFINITION).raise_for_status()
+        for name in ("circle", "pipe"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "circle" / ".zarray").symlink_to(tmp_path / "circle" / ".zarray")
+        os.mkfifo(tmp_path / "pipe" / ".zgroup")
+
+        children = data.http.get("/v1/metadata/data").json()["children"]
+        consolidated = data.http.get("/zarr/data/.zmetadata").json()["metadata"]
+        alone = [data.http.get(f"/v1/metadata/data/{name}") for name in ("circle", "pipe")]
+
+    assert [child["name"] for child in children] == ["a", "b"]
+    assert sorted(consolidated) == [".zgroup", "a/.zarray", "b/.zarray"]
+    assert [(answer.status_code, answer.json()["code"]) for answer in alone] == [(502, "store-failed")] * 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_a_folder_that_may_not_be_entered_does_not_hide_its_siblings(tmp_path: Path) -> None:
+    """As ``lost+found`` may not, on a disk of its own."""
+    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+        data.http.put(A, json=DEFINITION).raise_for_status()
+        (tmp_path / "lost+found").mkdir(mode=0)
+
+        children = data.http.get("/v1/metadata/data").json()["children"]
+        alone = data.http.get("/v1/metadata/data/lost+found")
+        removed = data.http.delete("/v1/metadata/data?recursive=true")
+        (tmp_path / "lost+found").chmod(0o755)
+
+    assert [child["name"] for child in children] == ["a"]
+    assert [(answer.status_code, answer.json()["code"]) for answer in (alone, removed)] == [(502, "store-denied")] * 2
+    assert (tmp_path / "a" / ".zarray").exists()

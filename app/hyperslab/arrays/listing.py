@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hyperslab.arrays.nodes import ChildInfo, Children, MountedStore
-from hyperslab.errors import BadPath
+from hyperslab.errors import BadPath, StoreDenied, StoreError
 from hyperslab.storage.base import Listing
 
 Kind = Literal["array", "group"]
@@ -28,15 +28,24 @@ def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Childr
 
 
 def children(
-    mount: MountedStore, prefix: str, consolidated: Mapping[str, Any], *, limit: int, cursor: str | None
+    mount: MountedStore,
+    prefix: str,
+    consolidated: Mapping[str, Any],
+    *,
+    limit: int,
+    cursor: str | None,
+    strict: bool = False,
 ) -> Children:
-    """A page of children below ``prefix``: from a listing, or from ``.zmetadata`` where the store cannot list."""
+    """A page of children below ``prefix``: from a listing, or from ``.zmetadata`` where the store cannot list.
+
+    ``strict``: raises `errors.StoreDenied` for a folder that may not be entered, which else is left out.
+    """
     known = consolidated_kinds(consolidated, prefix)
     if not mount.store.capabilities.listable:
         return page(known, limit=limit, cursor=cursor)
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
     start = 0 if cursor is None else bisect_right(names, cursor)
-    return _listed_page(mount, prefix, names[start:], known, limit)
+    return _listed_page(mount, prefix, names[start:], known, limit=limit, strict=strict)
 
 
 def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
@@ -46,7 +55,8 @@ def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
         return
     found: Children | None = None
     while found is None or found.next_cursor is not None:
-        found = children(mount, prefix, {}, limit=_PAGE, cursor=None if found is None else found.next_cursor)
+        cursor = None if found is None else found.next_cursor
+        found = children(mount, prefix, {}, limit=_PAGE, cursor=cursor, strict=True)
         for child in found.nodes:
             inner = f"{prefix}{child.name}/"
             if mount.store.is_link(inner):
@@ -84,39 +94,67 @@ def is_implicit_group(mount: MountedStore, prefix: str, depth: int = 0) -> bool:
     return any(is_implicit_group(mount, f"{prefix}{name}/", depth + 1) for name in listed.prefixes[:_WIDEST_IMPLICIT])
 
 
-def _listed_page(mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], limit: int) -> Children:
+def _listed_page(
+    mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], *, limit: int, strict: bool
+) -> Children:
     """Look at candidates a batch at a time until the page is full: names that are not nodes do not count."""
     found: list[ChildInfo] = []
     while names and len(found) <= limit:
         batch, names = names[: limit + 1], names[limit + 1 :]
-        found += _nodes_among(mount, prefix, batch, known)
+        found += _nodes_among(mount, prefix, batch, known, strict)
     if len(found) <= limit:
         return Children(tuple(found), None)
     return Children(tuple(found[:limit]), found[limit - 1].name)
 
 
-def _nodes_among(mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind]) -> list[ChildInfo]:
+def _nodes_among(
+    mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], strict: bool
+) -> list[ChildInfo]:
     keys = [f"{prefix}{name}/{document}" for name in names for document in (mount.metadata_key, ".zgroup")]
-    versions = _versions(mount, prefix, keys)
+    versions = _versions(mount, prefix, keys, strict)
     nodes = []
     for i, name in enumerate(names):
         array, group = versions[2 * i], versions[2 * i + 1]
         kind = "array" if array is not None else "group" if group is not None else known.get(name)
-        if kind is None and is_implicit_group(mount, f"{prefix}{name}/"):
+        if kind is None and _shows_nodes(mount, f"{prefix}{name}/", strict):
             kind = "group"
         if kind is not None:
             nodes.append(ChildInfo(name, kind))
     return nodes
 
 
-def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:
-    """The version of each key; a document behind a link that leads out of the store is none, and its siblings are."""
+def _versions(mount: MountedStore, prefix: str, keys: list[str], strict: bool) -> list[str | None]:
+    """The version of each key; a document that nobody can get at (see `_concerns_one`) is none, and its siblings are
+    what they are."""
     try:
         return mount.store.versions(prefix, keys)
-    except BadPath:
+    except (BadPath, StoreError) as error:
+        if not _concerns_one(mount, error, strict):
+            raise
         if len(keys) == 1:
             return [None]
-        return [version for key in keys for version in _versions(mount, prefix, [key])]
+        return [version for key in keys for version in _versions(mount, prefix, [key], strict)]
+
+
+def _shows_nodes(mount: MountedStore, prefix: str, strict: bool) -> bool:
+    """`is_implicit_group`; False for a folder that nobody can get at."""
+    try:
+        return is_implicit_group(mount, prefix)
+    except StoreError as error:
+        if not _concerns_one(mount, error, strict):
+            raise
+        return False
+
+
+def _concerns_one(mount: MountedStore, error: BadPath | StoreError, strict: bool) -> bool:
+    """Whether an error says nothing of other keys, and is told when this one is asked for itself: of a link that leads
+    out of the store, and in a folder that is there of whatever may not be entered (``lost+found``) or is no file."""
+    if isinstance(error, StoreError) and mount.store.capabilities.cheap_stat:
+        if strict and isinstance(error, StoreDenied):
+            return False
+        mount.store.check()
+        return True
+    return isinstance(error, BadPath)
 
 
 def _documented(mount: MountedStore, listed: Listing) -> bool:
