@@ -10,7 +10,7 @@ import pytest
 
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
 from hyperslab.client.definition import define_array
-from tests.client.oracle_server import Answer, Fault, Oracle
+from tests.client.oracle_server import Answer, Fault, Oracle, problem
 from tests.server import running_server
 
 PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
@@ -275,6 +275,23 @@ def test_nodes_are_deleted(oracle: Oracle, group: RemoteGroup) -> None:
     assert [call.query.get("recursive") for call in oracle.calls_of("metadata", "DELETE")] == [None, "true"]
     with pytest.raises(KeyError):
         del group["a"]
+
+
+def test_a_deletion_whose_answer_is_lost_has_deleted(oracle: Oracle, group: RemoteGroup) -> None:
+    oracle.faults.append(Fault(lose_answer=True, route="metadata", method="DELETE"))
+
+    del group["a"]
+
+    assert "store/a" not in oracle.arrays
+    assert len(oracle.calls_of("metadata", "DELETE")) == 2
+
+
+def test_what_a_busy_server_has_not_deleted_is_a_missing_key(oracle: Oracle, group: RemoteGroup) -> None:
+    busy = problem(503, errors.Overloaded(reason="many at once"), {"Retry-After": "0"})
+    oracle.faults.append(Fault(answer=busy, route="metadata", method="DELETE"))
+
+    with pytest.raises(KeyError):
+        del group["none"]
 
 
 def test_a_readers_token_that_writes_is_forbidden(tmp_path: Path) -> None:

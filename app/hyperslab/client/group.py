@@ -176,7 +176,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """
         try:
             url = self._address.child(name).url("metadata", recursive="true" if recursive else None)
-            self._session.open(Request("DELETE", url)).close()
+            self._session.open(Request("DELETE", url, removes=True)).close()
         except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
 

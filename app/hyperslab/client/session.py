@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
+from urllib3.exceptions import ConnectTimeoutError
+
 from hyperslab import __version__, wire
 from hyperslab.client.problems import read_problem
 from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
 """Answers that a later attempt may turn into a good one."""
+_UNCLEAR_STATUSES: Final = frozenset({502, 504})
+"""Of those, what a proxy says that has lost the answer."""
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 200
@@ -56,7 +60,10 @@ NEVER: Final = Cancel()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` what may not, whatever it is."""
+    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` what may not, whatever it is.
+
+    ``removes``: where an answer was lost, a 404 to the next attempt says that the first one was carried out.
+    """
 
     method: str
     url: str
@@ -64,6 +71,7 @@ class Request:
     body: Body | None = None
     safe: bool = False
     once: bool = False
+    removes: bool = False
 
     @property
     def repeatable(self) -> bool:
@@ -173,16 +181,19 @@ class Session:
 
     def _attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
         """What ``take`` makes of the first good answer; a connection that breaks under it is one more attempt."""
+        lost = False
         for attempt in range(1, self.retry.attempts + 1):
             last = attempt == self.retry.attempts or not request.repeatable
             try:
                 response = self._exchange(request)
-                if response.status < 300 or response.status == 304:
+                if response.status < 300 or response.status == 304 or (lost and response.status == 404):
                     return take(response)
+                lost |= request.removes and response.status in _UNCLEAR_STATUSES
                 pause = self._pause_after(response, attempt, last=last)
-            except BROKEN_CONNECTION:
+            except BROKEN_CONNECTION as error:
                 if last:
                     raise
+                lost |= request.removes and not isinstance(error, ConnectTimeoutError)
                 pause = self.retry.backoff(attempt)
             cancel.pause(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
