@@ -65,6 +65,18 @@ def test_writing_to_an_array_that_has_shrunk_is_an_error_and_then_known(group: R
     assert np.array_equal(array[...], np.ones((4, 8)))
 
 
+@pytest.mark.parametrize("key", [slice(None), slice(4, None), (slice(5, None, -1), [7, 0, 2])])
+def test_one_value_for_an_array_that_has_shrunk_is_an_error_and_not_stored(group: RemoteGroup, key: Any) -> None:
+    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))
+    group.open_array("a").resize((4, 8))
+
+    with pytest.raises(errors.ArrayChanged, match=r"expected \[6, 8\], found \[4, 8\]"):
+        array[key] = 7
+
+    assert array.shape == (4, 8)
+    assert not array[...].any()
+
+
 @pytest.mark.parametrize("key", [..., ([3, 0], [0, 1])], ids=["box", "points"])
 def test_writing_to_an_array_of_another_dtype_is_an_error_and_then_known(group: RemoteGroup, key: Any) -> None:
     array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))

@@ -102,13 +102,14 @@ def _cells(source: Source, selection: Selection) -> tuple[Axis, ...]:
 def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_bytes: OnBytes) -> None:
     """One value for every cell: it alone travels."""
     body, media_type = _encode_scalar(value, source)
-    headers = {"Content-Type": media_type}
     document = source.document
     distinct = whole_box(_distinct(axes)[0])
     boxes = Cutter(document.grid_chunks, document.item_nbytes, _SCALAR_BOX).cut(distinct)
 
     def put(box: Box, cancel: Cancel) -> None:
         cancel.check()
+        shape = json.dumps(box.shape, separators=(",", ":"))  # of an array that has shrunk, slices would be cut
+        headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: shape}
         source.session.read(Request("PUT", source.slice_url(box.text), headers, body), cancel)
         on_bytes(prod(box.shape) * document.item_nbytes)
 
