@@ -96,6 +96,14 @@ def test_fill_values_of_new_arrays_become_json(value: Any, expected: Any) -> Non
         ("<i2", np.float64(3)),
         ("<i2", np.array([3])),
         ("|S3", np.bytes_(b"ab")),
+        ("|S4", "abcd"),
+        ("|S4", b"abcd"),
+        ("|S4", np.str_("ab")),
+        ("<U3", "abc"),
+        ("<U3", b"abc"),
+        (">U3", np.str_("ü")),
+        ("<M8[s]", "2020-01-01"),
+        ("<M8[s]", "NaT"),
         ("<c8", np.complex128(1 + 2j)),
     ],
 )
@@ -110,9 +118,19 @@ def test_fill_values_of_numpy_become_those_of_the_array(dtype: Any, value: Any) 
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
-    [("<i4", np.float64(1.5)), ("<i4", np.int64(2**40)), ("|S3", np.bytes_(b"abcd")), (STRUCTURED, (1.5, b"ab"))],
+    [
+        ("<i4", np.float64(1.5)),
+        ("<i4", np.int64(2**40)),
+        ("<i4", b"\0\0\0\1"),
+        ("<c8", b"\0\0\0\0\0\0\0\1"),
+        ("|S3", np.bytes_(b"abcd")),
+        ("|S3", b"abcd"),
+        ("|S3", "abcd"),
+        ("<U3", "abcd"),
+        (STRUCTURED, (1.5, b"ab")),
+    ],
 )
-def test_fill_values_of_numpy_that_the_array_cannot_hold_are_refused(dtype: Any, value: Any) -> None:
+def test_fill_values_that_the_array_cannot_hold_are_refused(dtype: Any, value: Any) -> None:
     with pytest.raises((TypeError, OverflowError), match="fit"):
         define_array(None, 3, dtype, {"fill_value": value})
 

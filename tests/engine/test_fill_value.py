@@ -476,6 +476,15 @@ def test_a_new_number_that_does_not_fit_is_refused_and_a_stored_one_is_read(dtyp
     assert parse_fill_value(value, parse_dtype(dtype)) is not None
 
 
+def test_new_text_that_would_be_cut_is_refused_and_stored_text_is_cut() -> None:
+    with pytest.raises(ValueError, match="longer than 3"):
+        parse_new_item("abcd", parse_dtype("<U3"))
+
+    stored = parse_fill_value("abcd", parse_dtype("<U3"))
+    assert stored is not None
+    assert stored[()] == "abc"
+
+
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [
@@ -491,6 +500,7 @@ def test_a_new_number_that_does_not_fit_is_refused_and_a_stored_one_is_read(dtyp
         ("float4_e2m1fn", 6),
         ("<i4", 5),
         ("<M8[s]", "NaT"),
+        ("<U3", "abc"),
     ],
 )
 def test_any_other_new_value_is_taken_as_if_it_were_stored(dtype: str, value: Any) -> None:

@@ -21,9 +21,9 @@ def define_array(
 ) -> dict[str, Any]:
     """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
 
-    A fill value becomes JSON after it has become an item of the array's dtype. Raises
-    `ValueError` where there is no shape or no dtype, and `TypeError` or `OverflowError` for a fill value that the dtype
-    cannot hold.
+    A fill value becomes JSON after it has become an item of the array's dtype: text for ``S`` is text, as it is to
+    numpy, and not base64. Raises `ValueError` where there is no shape or no dtype, and `TypeError`, `ValueError` or
+    `OverflowError` for a fill value that the dtype cannot hold.
     """
     if values is not None:
         shape = values.shape if shape is None else shape
@@ -53,11 +53,11 @@ def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
 
 
 def _as_item(value: Any, stored: Any) -> Any:
-    """``value`` as an item of the dtype, where its bytes would else be taken for those of another."""
-    if isinstance(value, str) or not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta):
+    """``value`` as an item of the dtype, where its bytes would else be taken for those of another, or be cut."""
+    if not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta | str | bytes):
         return value  # is JSON, or becomes JSON, whatever the dtype
     dtype = wire.dtype_from_json(stored)
-    if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None):
+    if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None) or _is_spelled(value, dtype):
         return value
     if isinstance(value, np.ndarray):
         value = value.reshape(())[()]  # raises where it is more than one value
@@ -65,6 +65,13 @@ def _as_item(value: Any, stored: Any) -> Any:
     item = np.zeros((), dtype)  # between the fields of records there are zeros
     item[...] = as_values(int(value) if whole else value, dtype)
     return item[()]
+
+
+def _is_spelled(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether text or bytes stand for an item as Zarr spells it: "NaN", or the bytes of a record, also in base64."""
+    if type(value) is bytes:
+        return dtype.kind == "V" and not is_extension(dtype)
+    return isinstance(value, str) and dtype.kind not in "SUmM"
 
 
 def format_fill_value(value: Any) -> Any:

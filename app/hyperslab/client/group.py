@@ -139,15 +139,16 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     ) -> RemoteArray:
         """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
 
-        ``dtype`` is anything that numpy takes, or Zarr's JSON. Data that do not fit raise `ValueError`, `TypeError` or
-        `OverflowError` before anything is created or replaced.
+        ``dtype`` is anything that numpy takes, or Zarr's JSON. Data and a ``fill_value`` that do not fit raise
+        `ValueError`, `TypeError` or `OverflowError` before anything is created or replaced.
 
         ``mode`` says what to do where something is there: ``create`` refuses, ``open`` takes an array that has all
         that is asked for, ``replace`` deletes it first.
 
         ``members`` are those of the node document: ``chunks``, ``compressor``, ``filters``, ``fill_value``, ``order``,
-        ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. Raises
-        `NodeExists`, `BadPath` for what can be no name, and `BadDefinition` with the member that is wrong.
+        ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. A
+        ``fill_value`` is a value of the dtype, or Zarr's JSON of it; text for ``S`` is the text itself, not base64.
+        Raises `NodeExists`, `BadPath` for what can be no name, and `BadDefinition` with the member that is wrong.
         """
         values = None if data is None else read_data(data, dtype)
         definition = define_array(values, shape, dtype, members)

@@ -52,9 +52,12 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
     """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is none in
-    this dtype. What is stored already is read as other libraries read it, where such a number is infinite."""
+    this dtype, and for text that would be cut. What is stored already is read as other libraries read it, where such a
+    number is infinite."""
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.is_object:
+        if dtype.numpy.kind == "U" and len(_text(value).rstrip("\0")) > dtype.itemsize // 4:
+            raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
         for part, found in _numbers(value, item):
             if not _holds(part, found):
                 raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
