@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -137,6 +138,11 @@ def test_writable_is_said_of_the_stores_that_are_named() -> None:
         (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "."], 1, "folder"),
         (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", ""], 1, "folder"),
         (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "/"], 1, "folder"),
+        (
+            ["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "/no/such/x.npy"],
+            1,
+            "'/no/such/x.npy': expected a file in",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence_and_never_a_traceback(
@@ -359,6 +365,26 @@ def test_get_writes_a_file_of_the_selection(store: Path, tmp_path: Path, capsys:
     assert np.load(tmp_path / "part.npy").tolist() == [10, 13, 16, 19]
     assert (tmp_path / "part.csv").read_text().split() == ["0", "1"]
     assert capsys.readouterr().out == ""
+
+
+def test_get_writes_to_stdout_what_a_pipe_wants(store: Path, tmp_path: Path) -> None:
+    with serving(str(store)) as (_, base):
+        command = [*COMMAND, "get", f"{base}/v1/metadata/scans/ramp", "-o", "-"]
+        whole = subprocess.run(command, capture_output=True, timeout=60, check=True, cwd=tmp_path)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as left:
+            assert left.stdout
+            left.stdout.close()
+            assert left.stderr
+            said = left.stderr.read()
+        with open(os.devnull) as unwritable:
+            failed = subprocess.run(command, stdout=unwritable, stderr=subprocess.PIPE, timeout=60, check=False)
+
+    assert np.load(io.BytesIO(whole.stdout)).tolist() == list(range(100))
+    assert whole.stderr == b""
+    assert said == b""
+    assert left.returncode == 1
+    assert only_line(failed.stderr.decode()).startswith("hyperslab: ")
+    assert not (tmp_path / "-").exists()
 
 
 def test_put_writes_a_file_into_the_selection(store: Path, tmp_path: Path) -> None:

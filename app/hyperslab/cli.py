@@ -131,7 +131,8 @@ def info(url: Url, token: Token = None) -> int:
 def get(
     url: Url,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file: .npy, .raw, .csv or .json.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The file: .npy, .raw, .csv, .json; -: stdout (npy)."),
     ],
     select: Select = "",
     *,
@@ -139,8 +140,8 @@ def get(
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
-    """Download a selection of an array into a file; run it again to resume. A pipe or a device gets the bytes as they
-    come."""
+    """Download a selection of an array into a file; run it again to resume. A pipe, a device or stdout gets the bytes
+    as they come."""
     from hyperslab.client.transfer import download
 
     download(url, output, select=select, field=field, token=token, progress=_progress(quiet))

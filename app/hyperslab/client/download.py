@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from hyperslab import wire
 from hyperslab.client.body import Body, BodyChanged
@@ -22,6 +24,9 @@ _RESTARTS = 5
 
 FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
 """The form that a file holds, by its suffix; npy for any other."""
+
+STDOUT: Final = Path("-")
+"""The output that is no file of that name, as with other tools."""
 
 _OPEN_FILES = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
 """Folders whose links stand for files that somebody has open: ``/dev/stdout`` and its like."""
@@ -64,17 +69,21 @@ class Partial:
 
 
 def check_output(output: Path) -> None:
-    """Raises `BadParameter` for a folder, which no body can be written into."""
+    """Raises `BadParameter` for a folder, which no body can be written into, and where no file can be made."""
     if output.is_dir():
         raise BadParameter(name="output", value=str(output), expected="a file, and this is a folder")
+    folder = Path(os.path.realpath(output)).parent
+    if not (_takes_bytes_as_they_come(output) or os.access(folder, os.W_OK | os.X_OK)):
+        expected = f"a file in a folder that is there and can be written to, which {folder} is not"
+        raise BadParameter(name="output", value=str(output), expected=expected)
 
 
 def download_file(session: Session, request: Request, output: Path, *, progress: Progress) -> None:
     """GET a body into ``output``; what an earlier attempt left beside it is resumed where the body is still the same.
 
     Behind a link to a file it is the file that is replaced. A device or a pipe is no file that could be: it gets the
-    bytes as they come, and nothing is resumed later. Raises `BadParameter` for a folder, `ArrayChanged` where the body
-    changes again and again or can no longer be continued, and what the server or the transport raised.
+    bytes as they come, and nothing is resumed later; so does `STDOUT`. Raises what `check_output` does, `ArrayChanged`
+    where the body changes again and again or can no longer be continued, and what the server or the transport raised.
     """
     check_output(output)
     if _takes_bytes_as_they_come(output):
@@ -94,23 +103,32 @@ def download_file(session: Session, request: Request, output: Path, *, progress:
 
 
 def _takes_bytes_as_they_come(output: Path) -> bool:
+    if output == STDOUT:
+        return True
     if output.exists() and not output.is_file():
         return True
     return output.is_symlink() and bool(_OPEN_FILES.fullmatch(os.path.realpath(output.parent)))
 
 
 def _write_straight(session: Session, request: Request, output: Path, progress: Progress) -> None:
-    mode = "ab" if output.is_file() else "wb"  # behind what stdout has got already, where that leads to a file
     advance = _Advance()
     body = Body(session, request, check=_check_values, cancel=Cancel(), on_bytes=advance)
     try:
         remaining = body.open()  # first: where the request is refused, nobody has to wait for a pipe's reader
-        with output.open(mode) as file, report(progress, remaining, output.name) as advance.told:
+        with _open_as_it_is(output) as file, report(progress, remaining, output.name) as advance.told:
             _copy(body, remaining, cast("Callable[[memoryview], int]", file.write))
     except BodyChanged as error:
         raise _changed(request, "others") from error
     finally:
         body.close()
+
+
+def _open_as_it_is(output: Path) -> BinaryIO:
+    if output == STDOUT:
+        if sys.stdout is None:  # closed by who started this; its number may be that of our socket by now
+            raise OSError(errno.EBADF, "stdout is closed")
+        return open(sys.stdout.fileno(), "wb", closefd=False)
+    return output.open("ab" if output.is_file() else "wb")  # behind what is there, where a link leads to a file
 
 
 def _check_values(response: Response) -> None:
