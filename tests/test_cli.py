@@ -376,7 +376,7 @@ def test_get_writes_to_stdout_what_a_pipe_wants(store: Path, tmp_path: Path) -> 
             left.stdout.close()
             assert left.stderr
             said = left.stderr.read()
-        with open(os.devnull) as unwritable:
+        with Path(os.devnull).open() as unwritable:
             failed = subprocess.run(command, stdout=unwritable, stderr=subprocess.PIPE, timeout=60, check=False)
 
     assert np.load(io.BytesIO(whole.stdout)).tolist() == list(range(100))
