@@ -18,8 +18,10 @@ import urllib3
 
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client import HTTPTransport
+from hyperslab.client.cancel import Cancel
 from hyperslab.client.over_urllib3 import Urllib3Transport
-from hyperslab.client.session import RetryPolicy, parse_retry_after
+from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
+from hyperslab.client.transport import Transport
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 
@@ -299,6 +301,34 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(oracle: Oracle, monkeypatch:
         array[...]
 
     assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("transport", [HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\nsome"], ids=["head", "body"])
+def test_an_interrupt_does_not_wait_for_stalled_connections(transport: type[Transport], sent: bytes) -> None:
+    meeting = threading.Barrier(3)
+
+    def stall(peer: Peer, _: RawServer) -> None:
+        assert peer.receive()
+        peer.send(sent)
+        if meeting.wait(20) == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        peer.socket.settimeout(60)
+        while peer.socket.recv(1 << 16):  # until the client leaves
+            pass
+
+    with raw_server(stall) as server:
+        session = Session(transport(connections=3), headers={}, connections=3)  # type: ignore[call-arg]
+        begun = time.monotonic()
+
+        with pytest.raises(KeyboardInterrupt):
+            session.for_each(lambda url, cancel: read_all(session, url, cancel), [server.url + "/x"] * 3)
+
+        assert time.monotonic() - begun < 30
+
+
+def read_all(session: Session, url: str, cancel: Cancel) -> None:
+    session.read(Request("GET", url), cancel)
 
 
 def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hyperslab.client.session import Cancel, Request, Session
+from hyperslab.client.cancel import Cancel
+from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import BROKEN_CONNECTION, Response
 from hyperslab.errors import RemoteProblem
 

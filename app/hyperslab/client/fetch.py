@@ -15,9 +15,10 @@ from hyperslab import wire
 from hyperslab.client import objects
 from hyperslab.client.body import Body, BodyChanged, OnBytes
 from hyperslab.client.boxes import Box, relative
+from hyperslab.client.cancel import Cancel
 from hyperslab.client.indexing import AnyArray, Axis, IntArray
 from hyperslab.client.npy import encode_npy
-from hyperslab.client.session import Cancel, Request
+from hyperslab.client.session import Request
 from hyperslab.client.source import Source
 from hyperslab.client.transport import BROKEN_CONNECTION, Response
 from hyperslab.errors import ArrayChanged, TooLarge

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import urllib3
-from urllib3.response import BaseHTTPResponse
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.response import BaseHTTPResponse, HTTPResponse
 
+from hyperslab.client.cancel import watch
 from hyperslab.client.transport import Body, Response
 
 _PIECE: Final = 1 << 20  # urllib3 reads through a temporary of this size; larger ones leave the CPU's cache
@@ -62,9 +64,34 @@ class Urllib3Transport:
         return self._pools
 
     def _make_pools(self) -> urllib3.PoolManager:
-        if self._proxy:
-            return urllib3.ProxyManager(self._proxy, **self._options)
-        return urllib3.PoolManager(**self._options)
+        options, proxy = self._options, self._proxy
+        pools = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        pools.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+        return pools
+
+
+class _Watched(HTTPConnection):
+    """Says what it is about to wait for."""
+
+    def send(self, data: Any) -> None:
+        watch(self.sock)
+        super().send(data)
+
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as in urllib3
+        watch(self.sock)
+        return super().getresponse()
+
+
+class _WatchedTLS(_Watched, HTTPSConnection):
+    """The same over TLS."""
+
+
+class _HTTPPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Watched
+
+
+class _HTTPSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _WatchedTLS
 
 
 class _Answer:

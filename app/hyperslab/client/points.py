@@ -15,9 +15,9 @@ import numpy as np
 
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Box, Cutter, whole_box
+from hyperslab.client.cancel import Cancel
 from hyperslab.client.fetch import Fetch
 from hyperslab.client.indexing import AnyArray, Axis, IntArray
-from hyperslab.client.session import Cancel
 from hyperslab.client.source import Source
 
 _CELLS = 1 << 16  # of one part: coordinates of at most a few MiB

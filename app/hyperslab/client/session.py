@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib3.exceptions import ConnectTimeoutError
 
 from hyperslab import __version__, wire
+from hyperslab.client.cancel import NEVER, Cancel
 from hyperslab.client.problems import read_problem
 from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
 from hyperslab.errors import BrokenData, Cancelled, RemoteProblem, StoreDenied
@@ -30,32 +30,6 @@ _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every at
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 200
 """Bytes that are shown of an answer that cannot be understood."""
-
-
-class Cancel:
-    """Tells the threads of one read or write that nobody wants the rest."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    def check(self) -> None:
-        """Raises `Cancelled` once `set` was called."""
-        if self._event.is_set():
-            raise Cancelled
-
-    def pause(self, seconds: float) -> None:
-        """Wait; raises `Cancelled` as soon as `set` is called."""
-        if self._event.wait(seconds):
-            raise Cancelled
-
-
-NEVER: Final = Cancel()
-"""For what nobody cancels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +221,12 @@ def _read_whole(response: Response) -> Whole:
 
 def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel) -> None:
     cancel.check()
-    work(item, cancel)
+    try:
+        with cancel.at_work():
+            work(item, cancel)
+    except BROKEN_CONNECTION:
+        cancel.check()  # then it is broken because it was cut
+        raise
 
 
 def _restore(transport: Transport, headers: Mapping[str, str], connections: int, retry: RetryPolicy) -> Session:

@@ -17,12 +17,13 @@ from hyperslab import wire
 from hyperslab.client import objects
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Box, Cutter, relative, whole_box
+from hyperslab.client.cancel import Cancel
 from hyperslab.client.casting import broadcast, is_extension
 from hyperslab.client.definition import format_fill_value
 from hyperslab.client.indexing import AnyArray, Axis, Selection
 from hyperslab.client.npy import encode_npy
 from hyperslab.client.points import coordinates
-from hyperslab.client.session import Cancel, Request
+from hyperslab.client.session import Request
 from hyperslab.client.source import Source
 from hyperslab.client.subarray import takes_whole
 from hyperslab.client.transport import Response

@@ -9,6 +9,7 @@ from typing import Final
 from urllib3 import exceptions
 from urllib3.exceptions import ProtocolError
 
+from hyperslab.client.cancel import watch
 from hyperslab.client.lean.head import Head, parse_head
 from hyperslab.client.lean.request import Origin
 
@@ -63,6 +64,7 @@ class Connection:
         `TimeoutError`.
         """
         self._begin = self._end = 0
+        watch(self._socket)
         rest = self._send_beginning(head, body)
         while True:
             if rest:
