@@ -389,6 +389,8 @@ class NodeExists(Conflict):
     def __str__(self) -> str:
         if self.member is None:
             return f"there is already a node ({self.kind}) at {self.path!r}"
+        if self.member == "children":
+            return f"{self.path!r} has children, such as {self.found!r}: only a recursive deletion takes them too"
         return f"{self.path!r} exists with {self.member}={self.found!r}, not {self.wanted!r}"
 
 

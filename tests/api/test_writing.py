@@ -546,7 +546,7 @@ def test_a_body_tells_that_it_was_written_since_its_tag_was_made(
 def test_groups_are_made_and_removed(client: httpx.Client) -> None:
     assert client.put("/v1/metadata/data/g/h", json={"kind": "group", "attributes": {"x": 1}}).status_code == 201
     assert client.get("/v1/metadata/data/g").json()["children"] == [{"name": "h", "kind": "group"}]
-    problem(client.delete("/v1/metadata/data/g"), 409, "node-exists")
+    assert "recursive" in problem(client.delete("/v1/metadata/data/g"), 409, "node-exists")["detail"]
     assert client.delete("/v1/metadata/data/g", params={"recursive": "true"}).status_code == 204
     problem(client.get("/v1/metadata/data/g"), 404, "node-not-found")
 

@@ -252,6 +252,13 @@ def test_an_array_without_shape_or_dtype_is_refused(group: RemoteGroup) -> None:
         group.create_array("new", 5)
 
 
+@pytest.mark.parametrize("dtype", [str, "S", [("x", str)]])
+def test_text_without_a_length_is_refused_with_what_can_be_done(oracle: Oracle, group: RemoteGroup, dtype: Any) -> None:
+    with pytest.raises(ValueError, match="vlen-utf8"):
+        group.create_array("new", 3, dtype)
+    assert not oracle.calls_of("metadata", "PUT")
+
+
 def test_creating_what_exists_is_the_servers_exception(group: RemoteGroup) -> None:
     with pytest.raises(errors.NodeExists) as caught:
         group.create_group("deep")

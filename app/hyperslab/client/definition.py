@@ -22,8 +22,8 @@ def define_array(
     """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
 
     A fill value becomes JSON after it has become an item of the array's dtype: text for ``S`` is text, as it is to
-    numpy, and not base64. Raises `ValueError` where there is no shape or no dtype, and `TypeError`, `ValueError` or
-    `OverflowError` for a fill value that the dtype cannot hold.
+    numpy, and not base64. Raises `ValueError` where there is no shape or no dtype, or text has no length, and
+    `TypeError`, `ValueError` or `OverflowError` for a fill value that the dtype cannot hold.
     """
     if values is not None:
         shape = values.shape if shape is None else shape
@@ -117,6 +117,11 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]
     found: np.dtype[Any] = np.dtype(dtype)
+    if found.kind in "SU" and not found.itemsize:
+        raise ValueError(
+            f"dtype {found} does not say how long a text may be: 'U10' does, and for any length there is dtype=object "
+            'with filters=[{"id": "vlen-utf8"}]'
+        )
     return found
 
 
