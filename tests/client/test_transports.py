@@ -55,6 +55,26 @@ def get(transport: Transport, url: str, method: str = "GET") -> bytes:
         response.close()
 
 
+@pytest.mark.parametrize("through_a_proxy", [False, True])
+def test_who_leaves_a_handshake_or_a_proxy_has_broken_a_connection(through_a_proxy: bool) -> None:
+    def leave(peer: Peer, _: RawServer) -> None:
+        peer.socket.recv(1 << 16)
+
+    with raw_server(leave) as server:
+        transport = Urllib3Transport(proxy=server.url if through_a_proxy else None)
+        with pytest.raises(BROKEN_CONNECTION, match=r"proxy" if through_a_proxy else r"(?i)eof"):
+            ask(transport, "http://example.org/" if through_a_proxy else server.url.replace("http:", "https:"))
+
+
+def test_what_is_no_tls_is_not_asked_again() -> None:
+    def answer(peer: Peer, _: RawServer) -> None:
+        peer.socket.recv(1 << 16)
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with raw_server(answer) as server, pytest.raises(urllib3.exceptions.SSLError):
+        ask(HTTPTransport(), server.url.replace("http:", "https:"))
+
+
 def read_pieces(response: Response, size: int = 3) -> bytes:
     whole, buffer = b"", memoryview(bytearray(size))
     while count := response.readinto(buffer):

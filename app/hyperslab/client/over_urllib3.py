@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3 import connection
+from urllib3.exceptions import ProtocolError, ProxyError, SSLError
 from urllib3.response import BaseHTTPResponse, HTTPResponse
 
 from hyperslab.client.cancel import watch
-from hyperslab.client.transport import Body, Response
+from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response
 
+_TLS_ENDS: Final = {6, 8}
+"""``SSL_ERROR_ZERO_RETURN`` and ``SSL_ERROR_EOF``: the module ``ssl`` is not there in a browser."""
 _PIECE: Final = 1 << 20  # urllib3 reads through a temporary of this size; larger ones leave the CPU's cache
 
 
@@ -39,16 +42,23 @@ class Urllib3Transport:
         self._pid = 0
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Body | None) -> Response:
-        """Send one request; raises what urllib3 raises."""
-        answer = self._open_pools().request(
-            method,
-            url,
-            headers=headers,
-            body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer, its annotations say otherwise
-            preload_content=False,
-            retries=False,
-            redirect=False,
-        )
+        """Send one request; raises what urllib3 raises, and one of `BROKEN_CONNECTION` also where it was broken off
+        on the way through TLS or a proxy.
+        """
+        try:
+            answer = self._open_pools().request(
+                method,
+                url,
+                headers=headers,
+                body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer, its annotations say otherwise
+                preload_content=False,
+                retries=False,
+                redirect=False,
+            )
+        except (SSLError, ProxyError) as error:
+            if _is_broken_off(error):
+                raise ProtocolError(": ".join(map(str, error.args))) from error
+            raise
         return _Answer(answer)
 
     def close(self) -> None:
@@ -66,12 +76,19 @@ class Urllib3Transport:
     def _make_pools(self) -> urllib3.PoolManager:
         options, proxy = self._options, self._proxy
         pools = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
-        pools.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+        pools.pool_classes_by_scheme = {"http": HTTPConnectionPool, "https": HTTPSConnectionPool}
         return pools
 
 
-class _Watched(HTTPConnection):
-    """Says what it is about to wait for."""
+def _is_broken_off(error: SSLError | ProxyError) -> bool:
+    """Whether the other end has left, which a second attempt could mend; a bad certificate stays one."""
+    if isinstance(error, ProxyError):
+        return isinstance(error.original_error, BROKEN_CONNECTION)
+    return getattr(error.args[0], "errno", None) in _TLS_ENDS
+
+
+class HTTPConnection(connection.HTTPConnection):
+    """Says what it is about to wait for; urllib3 shows the name of the class in its errors."""
 
     def send(self, data: Any) -> None:
         watch(self.sock)
@@ -82,16 +99,16 @@ class _Watched(HTTPConnection):
         return super().getresponse()
 
 
-class _WatchedTLS(_Watched, HTTPSConnection):
+class HTTPSConnection(HTTPConnection, connection.HTTPSConnection):
     """The same over TLS."""
 
 
-class _HTTPPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Watched
+class HTTPConnectionPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = HTTPConnection
 
 
-class _HTTPSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _WatchedTLS
+class HTTPSConnectionPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = HTTPSConnection
 
 
 class _Answer:
