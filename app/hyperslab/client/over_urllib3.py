@@ -95,7 +95,7 @@ class HTTPConnection(connection.HTTPConnection):
         super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as in urllib3
-        watch(self.sock)
+        watch(getattr(self, "sock", None))  # in a browser there is none
         return super().getresponse()
 
 
