@@ -77,6 +77,31 @@ def test_one_value_for_an_array_that_has_shrunk_is_an_error_and_not_stored(group
     assert not array[...].any()
 
 
+def test_an_array_that_has_lost_an_axis_is_an_error_and_then_known(group: RemoteGroup) -> None:
+    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))
+    group.create_array("a", (6,), "<i4", mode="replace")
+
+    with pytest.raises(errors.ArrayChanged, match=r"expected \[6, 8\], found \[6\]"):
+        array[:] = 7
+
+    assert array.shape == (6,)
+    group.create_array("a", (), "<i4", mode="replace")
+    with pytest.raises(errors.ArrayChanged, match=r"expected \[6\], found \[\]"):
+        array[:]
+
+
+def test_values_with_a_tag_for_an_array_that_has_shrunk_are_an_error_and_then_known(group: RemoteGroup) -> None:
+    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))
+    group.open_array("a").resize((4, 8))
+    tag = group.open_array("a").get_tagged()[1]
+
+    with pytest.raises(errors.ArrayChanged):
+        array.set_tagged(..., 7, tag)
+
+    assert array.shape == (4, 8)
+    assert not array[...].any()
+
+
 @pytest.mark.parametrize("key", [..., ([3, 0], [0, 1])], ids=["box", "points"])
 def test_writing_to_an_array_of_another_dtype_is_an_error_and_then_known(group: RemoteGroup, key: Any) -> None:
     array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4))

@@ -105,6 +105,8 @@ def test_fill_values_of_new_arrays_become_json(value: Any, expected: Any) -> Non
         ("<M8[s]", "2020-01-01"),
         ("<M8[s]", "NaT"),
         ("<c8", np.complex128(1 + 2j)),
+        ("<c8", float("inf")),
+        ("<c16", float("nan")),
     ],
 )
 def test_fill_values_of_numpy_become_those_of_the_array(dtype: Any, value: Any) -> None:

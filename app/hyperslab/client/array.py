@@ -33,8 +33,10 @@ from hyperslab.client.shapes import read_lengths
 from hyperslab.client.source import Source
 from hyperslab.client.transport import Transport
 from hyperslab.client.write import read_tag, write_selection, write_tagged
-from hyperslab.errors import ArrayChanged, BadBody, IndexOutOfRange
+from hyperslab.errors import ArrayChanged, BadBody, IndexOutOfRange, TooManyIndices
 
+_MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
+"""What is raised though selection and values fit the array as it is known here: it is another one by now."""
 _ITERATED = 16 << 20  # bytes that iteration fetches at once
 
 
@@ -194,7 +196,7 @@ class RemoteArray(RemoteNode):
         except ArrayChanged:
             self.refresh()  # so that a second try sees the array as it is now
             raise
-        except IndexOutOfRange as error:  # though every index is in range of the shape that is known here
+        except (IndexOutOfRange, TooManyIndices) as error:  # though all fit the shape that is known here
             known, found_shape = list(self.shape), list(self.refresh().shape)
             raise ArrayChanged(path=self.path, member="shape", expected=known, found=found_shape) from error
         return values[()] if selection.scalar and out is None else values
@@ -247,11 +249,16 @@ class RemoteArray(RemoteNode):
         """``self[selection] = value`` where it still has the ``tag``; returns the tag that it has then.
 
         ``selection`` is made of integers, slices and lists, and its values fit one request. Raises
-        `PreconditionFailed` where somebody has written to a chunk of it. Where the answer is lost, nobody knows whether
-        the values were written, and what the transport raises is passed on.
+        `PreconditionFailed` where somebody has written to a chunk of it, and `ArrayChanged` as `set` does. Where the
+        answer is lost, nobody knows whether the values were written, and what the transport raises is passed on.
         """
         array, box = self._box(selection)
-        return write_tagged(array._source, box, array._values(box, value), tag)
+        values = array._values(box, value)
+        try:
+            return write_tagged(array._source, box, values, tag)
+        except _MISFITS as error:
+            self._check_unchanged(error)
+            raise
 
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
@@ -285,7 +292,7 @@ class RemoteArray(RemoteNode):
         try:
             with self._report(selection, progress) as on_bytes:
                 write_selection(self._source, selection, values, on_bytes=on_bytes)
-        except (BadBody, IndexOutOfRange) as error:  # though what was sent fits the array as it is known here
+        except _MISFITS as error:
             self._check_unchanged(error)
             raise
 

@@ -54,7 +54,7 @@ def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
 
 def _as_item(value: Any, stored: Any) -> Any:
     """``value`` as an item of the dtype, where its bytes would else be taken for those of another, or be cut."""
-    if not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta | str | bytes):
+    if not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta | str | bytes | float):
         return value  # is JSON, or becomes JSON, whatever the dtype
     dtype = wire.dtype_from_json(stored)
     if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None) or _is_spelled(value, dtype):
@@ -68,7 +68,12 @@ def _as_item(value: Any, stored: Any) -> Any:
 
 
 def _is_spelled(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether text or bytes stand for an item as Zarr spells it: "NaN", or the bytes of a record, also in base64."""
+    """Whether text or bytes stand for an item as Zarr spells it: "NaN", or the bytes of a record, also in base64.
+
+    So does a number, but in place of a complex one "NaN" would be taken for base64.
+    """
+    if type(value) is float:
+        return dtype.kind != "c"
     if type(value) is bytes:
         return dtype.kind == "V" and not is_extension(dtype)
     return isinstance(value, str) and dtype.kind not in "SUmM"

@@ -88,11 +88,12 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 def _load(source: Path) -> AnyArray:
     try:
-        values: AnyArray = np.load(source, mmap_mode="r", allow_pickle=False) if source.is_file() else _receive(source)
+        values = np.load(source, mmap_mode="r", allow_pickle=False) if source.is_file() else _receive(source)
     except (ValueError, EOFError) as error:  # of which numpy says that it may be code, whatever it is
         reason: object = "objects, or no array" if "allow_pickle" in str(error) else error
         raise BadBody(reason=f"{source} is not an npy file: {reason}") from error
     if not isinstance(values, np.ndarray):
+        values.close()
         raise BadBody(reason=f"{source} is an npz archive: expected one array, as npy")
     return values
 
