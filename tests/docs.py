@@ -224,8 +224,7 @@ times are cut to a coarser unit, `M8[D]` to whole days.
 **Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
 of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a
 write on condition: `change` starts again where others came first, but not where an answer was lost. Where one request
-of a read or write has failed for good, or Ctrl-C was pressed, the others ask and wait no more: each ends with the next
-bytes that come, or with `read_timeout`.
+of a read or write has failed for good, or Ctrl-C was pressed, the others end at once: their connections are cut.
 
 **Connections.** At most `connections` to a server, kept alive and shared by the nodes that are opened through one
 another; after a fork each process has its own. Plain `http://` goes from the socket straight into the result, https and

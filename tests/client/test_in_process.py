@@ -85,6 +85,10 @@ def test_an_array_that_has_lost_an_axis_is_an_error_and_then_known(group: Remote
         array[:] = 7
 
     assert array.shape == (6,)
+    points = group.create_array("b", (6, 8), "<i4", chunks=(4, 4))
+    group.create_array("b", (6,), "<i4", mode="replace")
+    with pytest.raises(errors.ArrayChanged, match=r"expected \[6, 8\], found \[6\]"):
+        points.vindex[[5, 0, 2, 1], [0, 7, 3, 1]]
     group.create_array("a", (), "<i4", mode="replace")
     with pytest.raises(errors.ArrayChanged, match=r"expected \[6\], found \[\]"):
         array[:]

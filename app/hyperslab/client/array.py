@@ -196,9 +196,9 @@ class RemoteArray(RemoteNode):
         except ArrayChanged:
             self.refresh()  # so that a second try sees the array as it is now
             raise
-        except (IndexOutOfRange, TooManyIndices) as error:  # though all fit the shape that is known here
-            known, found_shape = list(self.shape), list(self.refresh().shape)
-            raise ArrayChanged(path=self.path, member="shape", expected=known, found=found_shape) from error
+        except _MISFITS as error:
+            self._check_unchanged(error)
+            raise
         return values[()] if selection.scalar and out is None else values
 
     def _report(self, selection: Selection, progress: Progress | None) -> Report:
