@@ -289,6 +289,15 @@ def test_out_of_another_shape_or_dtype_is_refused(oracle: Oracle, out: Array) ->
         open_copy(oracle, CUBE, (3, 4, 5)).get(out=out)
 
 
+def test_out_that_cannot_be_written_to_is_refused_before_anything_is_asked_for(oracle: Oracle) -> None:
+    array = open_copy(oracle, CUBE, (3, 4, 5))
+    asked = len(oracle.calls)
+
+    with pytest.raises(ValueError, match="read-only"):
+        array.get(out=np.broadcast_to(CUBE[:1], CUBE.shape))
+    assert len(oracle.calls) == asked
+
+
 def test_a_pickled_array_reads_without_asking_for_its_document_again(oracle: Oracle) -> None:
     array = open_copy(oracle, CUBE, (3, 4, 5))
     array[0]

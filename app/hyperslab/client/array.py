@@ -190,6 +190,8 @@ class RemoteArray(RemoteNode):
         if out is not None and (out.shape != selection.shape or out.dtype != self.dtype):
             found = f"{out.shape} {out.dtype}"
             raise ValueError(f"out has shape and dtype {found}, the selection has {selection.shape} {self.dtype}")
+        if out is not None and not out.flags.writeable:
+            raise ValueError("out is read-only")
         try:
             with self._report(selection, progress) as on_bytes:
                 values = read_selection(self._source, selection, out=out, on_bytes=on_bytes)
