@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -164,6 +165,31 @@ def test_a_method_is_405_only_where_the_path_does_not_tell_of_it(example: Runnin
 def test_an_encoded_letter_is_the_same_letter(example: Running, encoded: str, plain: str) -> None:
     assert request(example.url, encoded).status == 200
     assert request(example.url, encoded).body == request(example.url, plain).body
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("//healthz", "//v1/metadata//data", "/v1//slice/data/cube", "///v1///chunk/data/cube/0.0.0", "//"),
+        *("/v1//tile/data/cube/info.json", "//zarr//data/.zgroup", "//problems//bad-path", "//view/data"),
+    ],
+)
+def test_repeated_slashes_count_once_wherever_they_are(example: Running, target: str) -> None:
+    plain = re.sub("/+", "/", target)
+
+    assert request(example.url, target).status == 200
+    assert request(example.url, target).body == request(example.url, plain).body
+    assert (
+        request(example.url, target, "OPTIONS").headers["allow"]
+        == request(example.url, plain, "OPTIONS").headers["allow"]
+    )
+
+
+@pytest.mark.parametrize("target", ["//v1/slice/data/cube", "/v1//points/data/cube", "/v1//metadata//data/new"])
+def test_repeated_slashes_count_once_in_writes_too(example: Running, target: str) -> None:
+    method = "POST" if "points" in target else "PUT"
+
+    assert request(example.url, target, method, {"Content-Length": "0"}).status not in (404, 405)
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,17 @@ _FALSE = ("false", "0", "no")
 _UNRESERVED = re.compile(rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
 """Letters, digits and ``-._~`` as they are percent-encoded where nobody need do so."""
 
+_SLASHES = re.compile(rb"//+")
+
 
 def raw_path(scope: Any) -> bytes:
     """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
 
-    There is one slash at its front however many there were, and the name of a route has no letter percent-encoded.
+    Repeated slashes are one, and the name of a route has no letter percent-encoded.
     """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.removeprefix(scope.get("root_path", "").encode())
-    raw = b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
+    raw = _SLASHES.sub(b"/", raw) if b"//" in raw else raw
     return _with_plain_front(raw) if b"%" in raw else raw
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -57,6 +58,7 @@ class Endpoints:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["path"] = _with_single_slashes(scope["path"])
         endpoint = self._endpoint(scope)
         if endpoint is not None:
             scope[ROUTE] = endpoint.name
@@ -89,7 +91,7 @@ class Endpoints:
         routes = () if b"%" in front else self._routes
 
         def served(method: str) -> bool:
-            asked = {**scope, "method": method}
+            asked = {**scope, "path": _with_single_slashes(scope["path"]), "method": method}
             return any(route.matches(asked)[0] is Match.FULL for route in routes)
 
         return [*(method for method in _METHODS if method in read or served(method)), "OPTIONS"]
@@ -108,6 +110,11 @@ class Endpoints:
             if scope["method"] in methods or methods == ["OPTIONS"]:
                 raise
             raise MethodNotAllowed(scope["method"], methods) from error
+
+
+def _with_single_slashes(path: str) -> str:
+    """For the framework's routes, what `raw_path` is for ours."""
+    return re.sub("//+", "/", path) if "//" in path else path
 
 
 async def _wait_for_nothing() -> NoReturn:
