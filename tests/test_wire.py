@@ -36,6 +36,8 @@ def test_a_selection_is_read_back_as_it_was_written(selection: list[Any], ellips
         (" 0:10 , ::-2, ..., [1, 5,9] ", (slice(0, 10, None), slice(None, None, -2), Ellipsis, [1, 5, 9])),
         ("[]", ([],)),
         (":", (slice(None, None, None),)),
+        ("1, ", (1,)),
+        ("[1,2,],...,", ([1, 2], Ellipsis)),
     ],
 )
 def test_numpy_text_is_understood(text: str, expected: tuple[Any, ...]) -> None:
@@ -46,7 +48,10 @@ def test_numpy_text_is_understood(text: str, expected: tuple[Any, ...]) -> None:
     ("text", "part", "position"),
     [
         ("1,,2", "", 2),
-        ("1,", "", 2),
+        ("1,,", "", 2),
+        (",", "", 0),
+        ("[,]", "", 1),
+        ("[1,,]", "", 3),
         ("0:1, x", "x", 5),
         ("1:2:3:4", "1:2:3:4", 0),
         ("0:5:0", "0:5:0", 0),

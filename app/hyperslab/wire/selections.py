@@ -16,7 +16,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}", re.ASCII)
 
 
 def parse_selection(text: str) -> tuple[SelectionItem, ...]:
-    """Read numpy text such as ``0:10, ::-2, ..., [1,5,9], -1``; an empty text selects everything.
+    """Read numpy text such as ``0:10, ::-2, ..., [1,5,9], -1``; an empty text selects everything. As in Python, a comma
+    may follow the last item, also of a list.
 
     Raises `BadSelection` with the offending part and its position.
     """
@@ -52,7 +53,8 @@ def _split(text: str) -> Iterator[tuple[str, int]]:
             start = i + 1
     if depth:
         raise BadSelection(text, text[opened:], opened, "the list is not closed")
-    yield text[start:], start
+    if text[start:].strip() or not start:
+        yield text[start:], start
 
 
 def _parse_item(text: str, part: str, position: int) -> SelectionItem:
@@ -73,7 +75,8 @@ def _parse_list(text: str, inner: str, position: int) -> list[int]:
     if not inner.strip():
         return []
     result = []
-    for part in inner.split(","):
+    *parts, last = inner.split(",")
+    for part in [*parts, last] if last.strip() or not parts else parts:
         result.append(_parse_integer(text, part, position))
         position += len(part) + 1
     return result
