@@ -302,11 +302,22 @@ def test_a_port_that_is_taken_is_named(store: Path, capsys: pytest.CaptureFixtur
         assert f"cannot listen on 127.0.0.1 port {port}" in only_line(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers: str) -> None:
+@pytest.fixture
+def hung_up() -> Iterator[None]:
+    """SIGHUP is not ignored, though the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hung_up")
+@pytest.mark.parametrize(
+    ("workers", "number"), [("1", signal.SIGTERM), ("2", signal.SIGTERM), ("1", signal.SIGHUP)], ids=str
+)
+def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers: str, number: signal.Signals) -> None:
     with serving(str(store), "--workers", workers) as (process, base):
         body = fetch(f"{base}/v1/slice/scans/ramp?select=90:")
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         code = process.wait(timeout=30)
 
     np.testing.assert_array_equal(np.frombuffer(body, "<i4"), np.arange(90, 100))

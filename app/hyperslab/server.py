@@ -43,7 +43,8 @@ def base_url(listener: socket.socket) -> str:
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
-    """Serve until SIGINT or SIGTERM, then let running requests end; False where the service could not start.
+    """Serve until SIGINT, SIGTERM or, with one worker, SIGHUP, then let running requests end; False where the service
+    could not start.
 
     Raises `OSError` where the port cannot be had.
 
@@ -72,6 +73,8 @@ def _metrics_folder(settings: Settings) -> Iterator[Path]:
 
 def _serve_here(settings: Settings, listener: socket.socket) -> bool:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup asks for
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         server = uvicorn.Server(_config(settings, application(settings)))
         server.run(sockets=[listener])
