@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from hyperslab.api.answers import header_lines
@@ -20,6 +21,9 @@ _LONGEST_SECONDS: Final = 30.0
 """How long a client that was refused may send nothing, and go on sending, before its connection is closed."""
 _HEAD_SECONDS: Final = 60.0
 """How long a client may take for the head of a request, at most."""
+_PIECE: Final = 8 << 10
+"""How much is parsed at a time where requests may begin: so many bytes of the smallest ones are some hundred requests,
+each of which takes a hundred times its length."""
 _LONGEST_HEAD: Final = 64 << 10
 """In bytes; also of what may stand between two pieces of a body, and behind the last one. Nobody has counted it."""
 
@@ -39,6 +43,10 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._shortcut: Shortcut | None = self.app_state.get(STATE)
         self._is_between = True
+        self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
+        self._waiting = b""
+        self._body_left = 0
+        self._not_upgraded = b""
         self._completed = 0
         self._recalled: Head | None = None
         self._answered = False
@@ -55,11 +63,18 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._keep()
+        self._waiting = b""
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             self._heard = self.loop.time()
+            return
+        if self._waiting:  # whoever waits for the client to leave has let this in
+            self._wait_with(self._waiting + data)
             return
         shortcut, begins_here = self._shortcut, self._is_between
         head = shortcut.recall(data) if shortcut is not None and begins_here and not self._is_busy() else None
@@ -70,24 +85,64 @@ class Protocol(HttpToolsProtocol):
                 self._write(found, head)
                 return
         self._completed, self._recalled = 0, head
-        self._unread += len(data)
-        super().data_received(data)
-        if self._deadline is None and not self._is_between and not self._is_answering:
-            self._let_go_after(self._head_seconds)
-        if self._unread > _LONGEST_HEAD and not self._is_deaf:
-            self._refuse(HeadTooLarge(_LONGEST_HEAD))
+        self._parse(data)
         if shortcut is not None and self._kept is not None and begins_here and self._was_one_request():
             shortcut.remember(data, self._kept)
+
+    def _parse(self, data: bytes) -> None:
+        """What was received, as far as nothing has to wait for an earlier answer."""
+        self._unset_keepalive_if_required()
+        rest = memoryview(data)
+        while rest and not self._is_deaf:
+            if self._has_to_wait:
+                self._wait_with(bytes(rest))
+                return
+            rest = rest[self._parse_piece(rest[: max(_PIECE, self._body_left)]) :]
+        if self._deadline is None and not self._is_between and not self._is_answering:
+            self._let_go_after(self._head_seconds)
+
+    def _parse_piece(self, piece: memoryview) -> int:
+        """How much of it was parsed: all, but for what follows a request that offers an upgrade.
+
+        To the parser that is another protocol, a body too. As there is none that we would upgrade to, it gets the same
+        head again, without the offer.
+        """
+        self._unread += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as offer:
+            head, self._not_upgraded = self._not_upgraded, b""
+            self.parser.feed_data(head)
+            return int(offer.args[0])
+        except httptools.HttpParserError:
+            self.send_400_response("This is no HTTP request.")
+        if self._unread > _LONGEST_HEAD and not self._is_deaf:
+            self._refuse(HeadTooLarge(_LONGEST_HEAD))
+        return len(piece)
+
+    def _head_without_offer(self) -> bytes:
+        first = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = (b"%s: %s" % pair for pair in self.headers if pair[0] != b"upgrade")
+        return b"\r\n".join((first, *lines, b"", b""))
+
+    def _wait_with(self, data: bytes) -> None:
+        """Leave what follows unparsed, and more of it unread, until what was parsed is answered."""
+        self._waiting = data
+        self.flow.pause_reading()
 
     def on_message_begin(self) -> None:
         if self._is_deaf:
             return
+        self._unset_keepalive_if_required()  # what came before it in the same data may be answered already
         self._is_between = False
         self._answered, self._kept = False, None
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         if self._is_deaf:
+            return
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._not_upgraded = self._head_without_offer()
             return
         self._unread = 0
         if not self.flow.write_paused:
@@ -99,20 +154,24 @@ class Protocol(HttpToolsProtocol):
         if self._shortcut is not None and self._is_ordinary():
             self._answered = self._answer(self._shortcut)
         if not self._answered:
-            self._scope[HANG_UP] = self.transport.abort
+            self._scope[HANG_UP] = self._hang_up
             super().on_headers_complete()
             if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
+                self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
                 self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
+        self._body_left -= len(body)
         if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._not_upgraded:
+            return
         self._is_between = True
-        self._unread = 0
+        self._unread = self._body_left = 0
         self._completed += 1
         if not self._answered:
             super().on_message_complete()
@@ -126,6 +185,10 @@ class Protocol(HttpToolsProtocol):
                 self._start_asgi_task(*self.pipeline.pop())
         if self.transport.is_closing():  # as soon as the client has taken all
             self._let_go_after(self._patience)
+        elif self._waiting and not self._has_to_wait:
+            data, self._waiting = self._waiting, b""
+            self._completed = 1  # that was sent before this is parsed
+            self._parse(data)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -168,6 +231,15 @@ class Protocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         return True
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _hang_up(self) -> None:
+        """Forget what is not sent yet."""
+        self._running.disconnected = True
+        self.transport.abort()
 
     def _close_gently(self) -> None:
         """Close after an answer: at once, where all of the request was received."""
@@ -250,7 +322,7 @@ class Protocol(HttpToolsProtocol):
 
     def _is_ordinary(self) -> bool:
         parser = self.parser
-        if parser.get_method() != _GET or not parser.should_keep_alive() or parser.should_upgrade():
+        if parser.get_method() != _GET or not parser.should_keep_alive():
             return False
         return parser.get_http_version() == _VERSION and not self._is_busy()
 
@@ -261,6 +333,11 @@ class Protocol(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _has_to_wait(self) -> bool:
+        """Whether what comes next is behind a request that was received and is not answered."""
+        return self._is_answering and not self._running.more_body
 
     def _was_one_request(self) -> bool:
         """Whether the data received were one whole request, and no part of another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.error
@@ -210,12 +211,31 @@ def test_a_body_that_breaks_is_refused_at_once(url: str) -> None:
     assert json.loads(body)["code"] == "not-http"
 
 
-def test_an_upgrade_that_is_not_offered_is_ignored(url: str) -> None:
-    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
-    with connect(url) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\n")
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+"""What Java's HttpClient and ``curl --http2`` send with the first request of a connection, whatever its method."""
 
-        assert taken_apart(connection.recv(1 << 16))[0] == 200
+
+@pytest.mark.parametrize(
+    ("frame", "body"),
+    [
+        (b"Content-Length: 400", VALUES.tobytes()),
+        (b"Transfer-Encoding: chunked", b"190\r\n" + VALUES.tobytes() + b"\r\n0\r\n\r\n"),
+        (b"Expect: 100-continue\r\nContent-Length: 400", VALUES.tobytes()),
+    ],
+)
+@pytest.mark.parametrize("cut", [0, 10, None])
+def test_an_offer_to_upgrade_is_ignored_and_nothing_else_is(url: str, frame: bytes, body: bytes, cut: int) -> None:
+    """``cut``: how much of the body comes along with the head."""
+    with connect(url) as connection:
+        connection.sendall(b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\n%s%s\r\n\r\n" % (UPGRADE, frame) + body[:cut])
+        if cut is not None:
+            time.sleep(0.1)
+            connection.sendall(body[cut:])
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = rest_of(connection)
+
+    assert re.findall(rb"HTTP/1\.1 (\d+)", received.replace(b"HTTP/1.1 100", b"")) == [b"204", b"200", b"200"]
 
 
 @pytest.fixture

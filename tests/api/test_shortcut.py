@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ import pytest
 import zarr
 from numcodecs import Blosc
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from hyperslab.api.answers import GRACE, Answers, Asked, Kept, Sources
 from hyperslab.api.app import create_app
@@ -195,6 +197,45 @@ def test_a_client_that_takes_nothing_is_not_written_to_without_end(server: Runni
         expected = count * len(body)
         while received < expected:
             received += len(connection.recv(1 << 20))
+
+
+def test_requests_that_wait_for_an_earlier_answer_are_not_even_parsed(server: Running) -> None:
+    count, reached, release = 10_000, threading.Event(), threading.Event()
+
+    def block(_: str) -> None:
+        reached.set()
+        release.wait(60)
+
+    server.store.before_chunk = block
+    with connect(server.url) as connection:
+        asked = asking("/v1/slice/data/a") + asking("/healthz") * count
+        sending = threading.Thread(target=connection.sendall, args=(asked,), daemon=True)
+        sending.start()
+        assert reached.wait(30)
+        waiting = sum(isinstance(found, RequestResponseCycle) for found in gc.get_objects())
+        release.set()
+        answers = receive(connection, 1 + count)
+        sending.join(30)
+
+    assert waiting < 500
+    assert answers[0] == (200, VALUES.tobytes())
+    assert [status for status, _ in answers] == [200] * (1 + count)
+
+
+def test_an_upload_behind_a_kept_answer_has_as_long_as_any(folder: Path) -> None:
+    store = open_store(StoreConfig(name="data", url=str(folder), writable=True))
+    service = build([MountedStore("data", store, writable=True)])
+    body = VALUES.tobytes()
+    put = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with served(create_app(service), timeout_keep_alive=1) as url:
+        warmed(url, SLICE)
+        with connect(url) as connection:
+            connection.sendall(asking(SLICE) + put + body[:10])
+            assert receive(connection, 1)[0][0] == 200
+            time.sleep(1.5)
+            connection.sendall(body[10:])
+
+            assert receive(connection, 1)[0][0] == 204
 
 
 def _answered(url: str) -> float:
