@@ -264,6 +264,19 @@ def test_who_does_not_end_its_request_is_let_go(impatient: str, sent: bytes) -> 
     assert time.monotonic() < deadline
 
 
+def test_an_answer_that_is_cut_at_the_end_is_a_line_in_the_log(tmp_path: Path) -> None:
+    write_array(tmp_path, "large", np.ones((64, 1 << 20), np.uint8), (1, 1 << 20), compressors=None)
+    with running_server({"data": tmp_path}, shutdown_seconds=1) as server, connect(server.url) as connection:
+        connection.sendall(b"GET /v1/slice/data/large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000)
+        server.process.terminate()
+        code, log = server.process.wait(30), server.log
+
+    assert code == 0
+    assert log.count("ERROR") == 1
+    assert "Traceback" not in log
+
+
 def test_who_takes_none_of_its_small_answers_is_let_go(impatient: str) -> None:
     asked = b"".join(b"GET /zarr/data/large/%d.0 HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(64))
     with socket.socket() as connection:

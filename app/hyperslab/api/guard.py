@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,6 +11,7 @@ from hyperslab.api.metrics import ROUTE, Metrics
 from hyperslab.api.problems import problem
 from hyperslab.api.reply import Answer
 from hyperslab.api.request import Request
+from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import Cancelled
 
 log = logging.getLogger("hyperslab.api")
@@ -38,6 +40,11 @@ class Guard:
             await self._app(scope, receive, send_and_note)
         except Cancelled:
             self._metrics.count_abandoned(scope.get(ROUTE, "other"))
+        except asyncio.CancelledError:  # the server ends, and waits no longer
+            self._metrics.count_cut(scope.get(ROUTE, "other"))
+            if HANG_UP not in scope:
+                raise
+            scope[HANG_UP]()
         except Exception as error:
             if started:
                 self._cut(scope, error)
