@@ -59,9 +59,9 @@ def make(client: httpx.Client, **members: Any) -> httpx.Response:
     return answer
 
 
-def npy_of(descr: str) -> bytes:
-    """An npy file whose header says ``descr``."""
-    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (6, 8), }}\n".encode()
+def npy_of(descr: str, shape: str = "(6, 8)") -> bytes:
+    """An npy file whose header says ``descr`` and ``shape``."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(1024)
 
 
@@ -607,6 +607,9 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", SLICE, npy_of("[('a', ('<M8[s/0]', (2,)))]"), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy_of("{'names': ['a'], 'formats': ['<M8[s/0]']}"), NPY, 400, "bad-body"),
         ("PUT", SLICE, npy_of("5"), NPY, 400, "bad-body"),
+        ("PUT", SLICE, npy_of("'<i4'", f"(1{'0' * 30},)"), NPY, 400, "bad-body"),
+        ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), "x")), NPY, 400, "bad-body"),
+        ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), b"x")), NPY, 400, "bad-body"),
         ("PUT", SLICE, b"PK\x03\x04" + bytes(400), NPY, 400, "bad-body"),
         ("PUT", SLICE, bytes(192), {"Array-Dtype": '"<M8[s/0]"'}, 400, "bad-body"),
         ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), np.nan)), NPY, 400, "bad-body"),

@@ -145,7 +145,17 @@ def media_type(request: Request) -> str | None:
     return None if kind == _CURLS_DEFAULT else kind
 
 
-_NOT_NPY: Final = (ValueError, TypeError, LookupError, SyntaxError, TokenError, RecursionError, EOFError, MemoryError)
+_NOT_NPY: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    SyntaxError,
+    TokenError,
+    RecursionError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+)
 """What numpy's parser of headers, which is Python's own, may end with."""
 _LONGEST_HEADER: Final = 10_000
 """In bytes, as numpy has it: more is dangerous to parse."""
