@@ -253,6 +253,14 @@ def test_several_workers_write_to_no_store_of_which_each_has_its_own(url: str) -
         assert load(overrides={"workers": settings["workers"], "stores": {"m": store}}).workers == settings["workers"]
 
 
+def test_an_empty_url_is_not_the_folder_that_the_service_was_started_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that was meant to be set: ``HYPERSLAB_STORES__SCANS="$DATA"``."""
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "")
+
+    with pytest.raises(BadSettings, match=r"stores\.scans\.url"):
+        load()
+
+
 @pytest.mark.parametrize("origin", ["*", "null", "https://viewer.example", "http://localhost:3000", "http://[::1]:80"])
 def test_origins_as_browsers_send_them_are_taken(origin: str) -> None:
     assert Settings(cors_origins=[origin]).cors_origins == [origin]

@@ -78,7 +78,9 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
-    url: str = Field(description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens.")
+    url: str = Field(
+        min_length=1, description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens."
+    )
     writable: bool = Field(default=False, description="Whether clients may write.")
     recheck: Literal["always", "never"] | NonNegativeFloat = Field(
         default="always",
