@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from hyperslab.api.app import create_app
@@ -25,6 +26,7 @@ from tests.server import served
 
 JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
 OBJECTS, PATCH = "application/vnd.hyperslab.objects", "application/merge-patch+json"
+PROBLEM = "application/problem+json"
 HEADERS = {
     "If-None-Match": ("*", {304, 412}),
     "If-Match": ('"other"', {412}),
@@ -35,7 +37,7 @@ HEADERS = {
     "Idempotency-Key": ("k" * 300, {400}),
 }
 """Values that, where they are looked at, have such statuses; If-Range needs a Range."""
-OF_ANSWERS = {"etag", "location", "array-shape", "array-dtype", "array-chunks"}
+OF_ANSWERS = {"etag", "location", "array-shape", "array-dtype", "array-chunks", "server-timing", "content-range"}
 ARRAY = {"shape": [8, 8], "chunks": [4, 4], "dtype": "<i4"}
 
 
@@ -117,7 +119,10 @@ EXAMPLES = {
     "post /v1/points/{path}": [
         as_json(204, "/v1/points/data/a?values=1", {"coordinates": [[0, 0]], "values": 1}),
         Example(204, "/v1/points/data/a?values=1", npy(np.zeros((1, 2), int), np.ones(1, "<i4")), NPY),
-        *(as_json(200, f"/v1/points/data/a?format={form}", {"coordinates": [[0, 0]]}) for form in ("raw", "csv")),
+        *(
+            as_json(200, f"/v1/points/data/a?format={form}", {"coordinates": [[0, 0]]})
+            for form in ("raw", "json", "csv")
+        ),
         Example(400, "/v1/points/data/a", b"{}", JSON),
     ],
     "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
@@ -216,7 +221,10 @@ def test_each_answer_is_described(client: httpx.Client, name: str, operation: di
         known = operation["responses"]
         described = known["default"] if answer.status_code >= 400 else known[str(answer.status_code)]
         kind = answer.headers.get("content-type", "").partition(";")[0]
-        assert kind in described.get("content", {"": None})
+        content = described.get("content", {"": None})
+        assert kind in content
+        if kind in (JSON, PROBLEM):
+            OAS31Validator(content[kind].get("schema", {})).validate(answer.json())
         headers = {header.lower(): value for header, value in described.get("headers", {}).items()}
         assert {header for header, value in headers.items() if value.get("required")} <= answer.headers.keys()
         if answer.status_code < 400 and operation["tags"] != ["pages"]:

@@ -12,11 +12,13 @@ from hyperslab.wire import (
     ARRAY_DTYPE,
     ARRAY_SHAPE,
     CONTENT_DIGEST,
+    CSV,
     HTML,
     JSON,
     OBJECTS,
     PROBLEM,
     RAW,
+    SERVER_TIMING,
 )
 
 Members = dict[str, Any]
@@ -82,7 +84,11 @@ CASTING: Final = query(
 BOX_BYTES: Final = query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
 
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-VALUES: Final[Mapping[str, Any]] = dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], _BINARY)
+VALUES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], _BINARY),
+    JSON: {"schema": {"description": "Nested lists, or one value."}},
+    CSV: {"schema": _TEXT},
+}
 DOCUMENT: Final[Mapping[str, Any]] = {JSON: {"schema": {"type": "object"}}}
 STORED: Final[Mapping[str, Any]] = {RAW: _BINARY, JSON: {"schema": {"type": "object"}}, HTML: {"schema": _TEXT}}
 
@@ -129,13 +135,15 @@ WRITING: Final = (*CONDITIONS, DIGEST)
 """What every write with a body honours."""
 
 TAG: Final = "ETag"
-OF_VALUES: Final = (ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_CHUNKS)
+OF_VALUES: Final = (ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_CHUNKS, SERVER_TIMING)
 """Headers of answers that hold values."""
 _SENT: Final[Mapping[str, Members]] = {
     TAG: {"description": "The strong tag of what is there now.", "required": True, "schema": _TEXT},
     ARRAY_SHAPE: {"description": "The shape of the whole answer, as JSON.", "schema": _TEXT},
     ARRAY_DTYPE: {"description": "Its dtype, as JSON.", "schema": _TEXT},
     ARRAY_CHUNKS: {"description": "How many chunks it has touched.", "schema": _TEXT},
+    SERVER_TIMING: {"description": "Milliseconds by phase.", "schema": _TEXT},
+    "Content-Range": {"description": "Which bytes these are, where it is one range.", "schema": _TEXT},
     "Location": {"description": "Where it is.", "required": True, "schema": {"type": "string"}},
 }
 
@@ -164,7 +172,7 @@ def operation(
         "parameters": [*parameters, *CONDITIONS, *_RANGES],
         "responses": {
             "200": answer("The whole of it.", content, sent),
-            "206": answer("The bytes that `Range` asked for.", parts, sent),
+            "206": answer("The bytes that `Range` asked for.", parts, (*sent, "Content-Range")),
             "304": answer("`If-None-Match` holds: nothing was read.", headers=(TAG,)),
             **FAILED,
         },

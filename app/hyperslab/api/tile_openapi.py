@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hyperslab.api import openapi
-from hyperslab.wire import ARRAY_CHUNKS, NPY, RAW
+from hyperslab.wire import ARRAY_CHUNKS, NPY, RAW, SERVER_TIMING
 
 LINKED_JSON: Final = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
@@ -51,7 +51,7 @@ _PICTURES: Final = {f"image/{kind}": _BINARY for kind in ("png", "jpeg", "webp")
 _NUMBERS: Final = dict.fromkeys((RAW, NPY), _BINARY)
 _XML: Final = {"application/xml": {"schema": {"type": "string"}}}
 _LINKED: Final = {LINKED_JSON.partition(";")[0]: {"schema": {"type": "object"}}}
-_COST: Final = (ARRAY_CHUNKS,)
+_COST: Final = (ARRAY_CHUNKS, SERVER_TIMING)
 _NOTHING: Final = openapi.answer("Nothing is there, and `empty=204` has asked for this.")
 
 
