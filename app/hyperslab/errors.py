@@ -449,7 +449,8 @@ class PreconditionFailed(HyperslabError):
 
 @dataclass(eq=False)
 class TooLarge(HyperslabError):
-    """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits."""
+    """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits; ``advice`` says what would
+    where no selection does."""
 
     code: ClassVar[str] = "too-large"
     title: ClassVar[str] = "More than one request may ask for"
@@ -458,9 +459,11 @@ class TooLarge(HyperslabError):
     limit: int
     unit: str = "bytes"
     boxes: list[str] = field(default_factory=list)
+    advice: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.requested} {self.unit}, the limit is {self.limit}"
+        text = f"{self.what}: {self.requested} {self.unit}, the limit is {self.limit}"
+        return f"{text}; {self.advice}" if self.advice else text
 
 
 @dataclass(eq=False)

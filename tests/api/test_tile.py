@@ -14,7 +14,7 @@ import pytest
 
 from hyperslab.api.options import ApiOptions
 from tests.api.support import Running, npy, request, running, write_array
-from tests.tiles.support import pixels, same_picture, slow_grey, write_attributes, write_image
+from tests.tiles.support import pixels, same_picture, slow_grey, write_attributes, write_image, write_plain
 
 VOLUME = np.random.default_rng(0).integers(0, 1000, (6, 300, 200)).astype("<u2")
 CHANNELS = np.random.default_rng(1).integers(0, 255, (2, 64, 64), dtype=np.uint8)
@@ -313,6 +313,25 @@ def test_a_tile_that_would_read_too_much_is_refused_and_the_description_says_so(
     problem = json.loads(refused.body)
     assert (refused.status, problem["limit"], problem["requested"]) == (413, 1 << 20, 1 << 22)
     assert (info["minzoom"], good.status) == (1, 200)
+
+
+def test_a_tile_of_very_many_chunks_is_refused_and_says_from_which_zoom_on_there_are_fewer(tmp_path: Path) -> None:
+    write_plain(tmp_path / "a", np.zeros((1, 1), np.uint8), "|u1")
+    document = json.loads((tmp_path / "a" / ".zarray").read_text())
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(document | {"shape": [4000, 4000], "chunks": [8, 8]}))
+
+    with running(tmp_path) as server:
+        refused = [request(server.url, f"{TILE}/a/{name}.png") for name in ("0/0/0", "thumbnail")]
+        info = json.loads(request(server.url, f"{TILE}/a/info.json").body)
+        good = request(server.url, f"{TILE}/a/{info['minzoom']}/1/1.png")
+        levels = json.loads(request(server.url, "/v1/tile/iiif/data/a/info.json").body)["tiles"][0]["scaleFactors"]
+
+    for answer in refused:
+        problem = json.loads(answer.body)
+        assert answer.status == 413
+        assert (problem["unit"], problem["requested"], problem["limit"]) == ("chunks", 500 * 500, 1 << 14)
+        assert "from zoom 2 of 4" in problem["detail"]
+    assert (info["minzoom"], good.status, levels) == (2, 200, [1, 2, 4])
 
 
 def test_other_methods_are_refused(pictures: Running) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, TooLarge, WrongKind
 from hyperslab.tiles import iiif
 from hyperslab.tiles.asked import parse_asked
-from hyperslab.tiles.info import histogram_document, info_document, minzoom
+from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.service import Tiles
 from tests.tiles.support import (
     Array,
@@ -118,7 +118,7 @@ def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> No
 
     with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
         frame = tiles.frame("data/a", parse_asked([]))
-        found = minzoom(tiles, frame)
+        found = tiles.source.minzoom(frame)
         tile(tiles, "data/a", (found, 0, 0))
 
     assert found == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -16,24 +17,43 @@ def cells(box: list[SelectionItem]) -> int:
     return prod(item.stop - item.start for item in box if isinstance(item, slice))
 
 
+def touched(box: list[SelectionItem], chunks: Sequence[int]) -> int:
+    """How many chunks a box of slices lies in."""
+    return prod((item.stop - 1) // chunk - item.start // chunk + 1 for item, chunk in slices(box, chunks))
+
+
+def slices(box: list[SelectionItem], chunks: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    for item, chunk in zip(box, chunks, strict=True):
+        assert isinstance(item, slice)
+        yield item, chunk
+
+
 def test_a_small_array_is_looked_at_whole() -> None:
     assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, most_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))
-def test_boxes_lie_in_single_chunks_and_are_not_too_many(sides: list[tuple[int, int]], most: int) -> None:
+def test_boxes_lie_in_single_chunks_but_for_tiny_ones_and_are_not_too_many(
+    sides: list[tuple[int, int]], most: int
+) -> None:
     shape, chunks = zip(*sides, strict=True)
 
     boxes = sample_boxes(shape, chunks, {}, most_cells=most)
 
     assert 1 <= len(boxes) <= 64
-    assert sum(map(cells, boxes)) <= most + prod(chunks)
+    assert sum(map(cells, boxes)) <= most + max(prod(chunks), 1024)
+    assert sum(touched(box, chunks) for box in boxes) <= 4096
     if len(boxes) > 1:
         for box in boxes:
-            for item, size, chunk in zip(box, shape, chunks, strict=True):
-                assert isinstance(item, slice)
-                assert 0 <= item.start < item.stop <= size
-                assert item.start // chunk == (item.stop - 1) // chunk
+            assert all(0 <= item.start < item.stop <= size for item, size in slices(box, shape))
+            assert touched(box, chunks) == 1 or prod(chunks) < 512
+
+
+def test_a_small_array_of_very_many_chunks_is_looked_at_in_places() -> None:
+    boxes = sample_boxes((2000, 2000), (1, 1), {}, most_cells=4 << 20)
+
+    assert len(boxes) == 64
+    assert {touched(box, (1, 1)) for box in boxes} == {64}
 
 
 def test_boxes_are_spread_over_all_axes() -> None:

@@ -46,7 +46,7 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
         "width": grid.width,
         "height": grid.height,
         "tile_size": grid.size,
-        "minzoom": minzoom(tiles, frame),
+        "minzoom": tiles.source.minzoom(frame),
         "maxzoom": grid.maxzoom,
         "levels": [_level(frame, level) for level in picture.levels],
         "selection": {
@@ -65,14 +65,6 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
         "etag": _tag(frame, sample),
     }
-
-
-def minzoom(tiles: Tiles, frame: Frame) -> int:
-    """The coarsest zoom of which no tile reads more than is allowed: 0 unless there are too few stored levels."""
-    for z in range(frame.grid.maxzoom):
-        if tiles.source.allows(frame, frame.grid.region(z, 0, 0)):
-            return z
-    return frame.grid.maxzoom
 
 
 def histogram_document(tiles: Tiles, path: str, asked: Asked) -> Json:

@@ -11,19 +11,25 @@ from hyperslab.wire import SelectionItem
 
 _MOST_BOXES: Final = 64
 _FEWEST_BOXES: Final = 8
+_MOST_CHUNKS: Final = 1 << 12
+"""So many are looked at where everything is: each takes its time, however few cells it has."""
+_FEWEST_CELLS: Final = 1 << 9
+_MOST_TOGETHER: Final = 64
 
 
 def sample_boxes(
     shape: Sequence[int], chunks: Sequence[int], fixed: Mapping[int, int], *, most_cells: int
 ) -> list[list[SelectionItem]]:
-    """Selections of about ``most_cells`` cells together, each within one chunk; just one where that is everything.
+    """Selections of about ``most_cells`` cells together, each within one chunk, or some chunks side by side where those
+    are tiny; just one where that is everything, and not of very many chunks.
 
     ``fixed`` are axes of which one index is wanted. The same arguments give the same boxes.
     """
     free = [axis for axis in range(len(shape)) if axis not in fixed]
-    if prod(shape[axis] for axis in free) <= most_cells:
+    number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
+    if number <= _MOST_CHUNKS and prod(shape[axis] for axis in free) <= most_cells:
         return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
-    return chunk_boxes(shape, chunks, fixed, most_cells=most_cells)
+    return chunk_boxes(shape, _together(shape, chunks, free), fixed, most_cells=most_cells)
 
 
 def chunk_boxes(
@@ -42,6 +48,19 @@ def chunk_boxes(
             box[axis] = slice(start, min(start + extent, shape[axis]))
         boxes.append(box)
     return boxes
+
+
+def _together(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int]) -> list[int]:
+    """Extents of a chunk, or of up to 64 chunks side by side where one has few cells, as cubical as can be."""
+    extents = list(chunks)
+    together = 1
+    while together < _MOST_TOGETHER and prod(extents[axis] for axis in free) < _FEWEST_CELLS:
+        growing = [axis for axis in free if extents[axis] < shape[axis]]
+        if not growing:
+            break
+        extents[min(growing, key=extents.__getitem__)] *= 2
+        together *= 2
+    return extents
 
 
 def _shrunk(extents: list[int], most_cells: int) -> list[int]:

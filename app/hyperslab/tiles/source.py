@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,8 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import touched
-from hyperslab.errors import TileNotFound, TooLarge
+from hyperslab.errors import TileNotFound
+from hyperslab.tiles.amount import check_amount, coarsest_zoom, is_allowed
 from hyperslab.tiles.cells import Block, arranged, level_shape, plain_numbers, selection, stacked, strips
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.opening import Pictures
@@ -52,7 +53,7 @@ class Reading:
 
 
 class Source:
-    """Plans and reads regions, of at most ``max_bytes`` each. Safe to call from many threads."""
+    """Plans and reads regions, of at most ``max_bytes`` and so many chunks each. Safe to call from many threads."""
 
     def __init__(self, pictures: Pictures, reader: Reader, *, max_bytes: int) -> None:
         self.pictures = pictures
@@ -64,9 +65,7 @@ class Source:
         would read more than allowed."""
         if 0 in [axis.size for axis in frame.picture.axes]:
             raise TileNotFound(frame.picture.path, "any", "the array has no cells")
-        nbytes = region_bytes(frame, region)
-        if nbytes > self.max_bytes:
-            raise TooLarge("the array data under one picture", nbytes, self.max_bytes)
+        check_amount(frame, region, self.max_bytes)
         if frame.cell_pitch is None:
             blocks = [self._block(frame, frame.picture, region, (0, 0), cancel)]
         else:
@@ -78,7 +77,11 @@ class Source:
 
     def allows(self, frame: Frame, region: Region) -> bool:
         """Whether a region reads no more than is allowed."""
-        return region_bytes(frame, region) <= self.max_bytes
+        return is_allowed(frame, region, self.max_bytes)
+
+    def minzoom(self, frame: Frame) -> int:
+        """The coarsest zoom whose tiles read no more than is allowed."""
+        return coarsest_zoom(frame, self.max_bytes)
 
     def beside(self, plan: RegionPlan) -> int:
         """Bytes that the chunks in hand take beside what is read of them, while the images of a mosaic are read in
@@ -160,20 +163,6 @@ def _edges(frame: Frame, picture: Picture, level: Level, region: Region) -> tupl
     vertical, horizontal = frame.plane
     rows = box_edges(region.rows, level.factors[vertical], shape[vertical])
     return rows, box_edges(region.columns, level.factors[horizontal], shape[horizontal])
-
-
-def region_bytes(frame: Frame, region: Region) -> int:
-    """The most that a region reads, in bytes: of all images that a mosaic could have there."""
-    picture = frame.picture
-    level = choose_level(picture.levels, frame.plane, (region.rows.step, region.columns.step))
-    shape = level_shape(picture, level)
-    mosaic = picture.mosaic
-    repeats = (1, 1) if mosaic is None else (mosaic.rows, mosaic.columns)
-    cells = [
-        min(ceil(span.step * span.count / level.factors[axis]), shape[axis] * times)
-        for span, axis, times in zip((region.rows, region.columns), frame.plane, repeats, strict=True)
-    ]
-    return prod(cells) * len(frame.channels) * picture.dtype.itemsize
 
 
 def in_parallel(pool: WorkerPool, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
