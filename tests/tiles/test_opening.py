@@ -80,6 +80,37 @@ def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.parametrize("orders", ["<>", "><"])
+def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, orders: str) -> None:
+    fine = np.arange(600 * 500, dtype="u2").reshape(600, 500)
+    coarse = fine[::2, ::2] // 3  # other values, to tell which level was drawn
+    write_image(tmp_path / "a", [fine.astype(f"{orders[0]}u2"), coarse.astype(f"{orders[1]}u2")], "yx")
+    write_image(tmp_path / "b", [fine, coarse], "yx")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+        drawn, expected = (tile(tiles, f"data/{name}", (0, 0, 0)) for name in "ab")
+        read, values = (numbers(tiles, f"data/{name}", (1, 0, 0)) for name in "ab")
+
+    assert ([level["path"] for level in found["levels"]], found["problems"]) == (["data/a/0", "data/a/1"], [])
+    np.testing.assert_array_equal(pixels(drawn), pixels(expected))
+    np.testing.assert_array_equal(read, values)
+    assert read.dtype == np.dtype("<u2")
+
+
+@pytest.mark.parametrize(("shape", "problem"), [((2, 0, 0), "no cells"), ((1, 32, 32), "other channels")])
+def test_a_level_that_cannot_stand_for_the_first_is_left_out_and_says_why(
+    tmp_path: Path, shape: tuple[int, ...], problem: str
+) -> None:
+    write_image(tmp_path / "a", [np.zeros((2, 64, 64), "u1"), np.zeros(shape, "u1")], "cyx")
+
+    with tiles_on(tmp_path) as tiles:
+        found = info(tiles, "data/a")
+
+    assert [level["path"] for level in found["levels"]] == ["data/a/0"]
+    assert found["problems"] == [f"level '1' has {problem}"]
+
+
 def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path) -> None:
     write_array(tmp_path / "a", ramp(5, 30, 40, dtype="<f4"), attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"]})
 

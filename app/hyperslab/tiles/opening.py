@@ -162,11 +162,12 @@ class Pictures:
         except ValueError as error:
             return replace(picture, problems=(*problems, f"{multiscale.where}.{error}"))
         extra = picture.axes[len(axes) :]
-        levels = tuple(_level(level, opened[0], len(extra)) for level in opened if _is_reduced(axes, level))
-        unlike = (f"level {level[0]!r} has other channels" for level in opened if not _is_reduced(axes, level))
+        found = [(level, _unlike(axes, level)) for level in opened]
+        levels = tuple(_level(level, opened[0], len(extra)) for level, unlike in found if unlike is None)
+        others = (f"level {level[0]!r} has {unlike}" for level, unlike in found if unlike is not None)
         return replace(
             picture,
-            problems=(*problems, *unlike),
+            problems=(*problems, *others),
             path=group.path,
             kind="multiscale" if image_label is None else "labels",
             name=multiscale.name or last_segment(group.path),
@@ -273,14 +274,23 @@ class Pictures:
 def _check_alike(array: ArrayNode, first: ArrayNode) -> None:
     if len(array.metadata.shape) != len(first.metadata.shape):
         raise ValueError(f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}")
-    if array.metadata.dtype.json != first.metadata.dtype.json:
+    if _without_byte_order(array) != _without_byte_order(first):
         raise ValueError(f"dtype {array.metadata.dtype.json}, the first level has {first.metadata.dtype.json}")
 
 
-def _is_reduced(axes: tuple[Axis, ...], opened: _Opened) -> bool:
-    """Whether a level is smaller in space and time alone."""
-    sizes = zip(axes, opened[1].metadata.shape, strict=True)
-    return all(axis.size == size or (size > 0 and axis.type in ("space", "time")) for axis, size in sizes)
+def _without_byte_order(array: ArrayNode) -> object:
+    """A dtype as metadata writes it, but for the order of bytes: values are the same in both. Not of records: their
+    fields are found as the first level has them."""
+    dtype = array.metadata.dtype.json
+    return dtype.lstrip("<>|") if isinstance(dtype, str) else dtype
+
+
+def _unlike(axes: tuple[Axis, ...], opened: _Opened) -> str | None:
+    """What a level has that the first one has not; None where it is smaller in space and time alone."""
+    sizes = list(zip(axes, opened[1].metadata.shape, strict=True))
+    if any(axis.size != size and axis.type not in ("space", "time") for axis, size in sizes):
+        return "other channels"
+    return "no cells" if any(size == 0 != axis.size for axis, size in sizes) else None
 
 
 def _level(opened: _Opened, first: _Opened, extra: int) -> Level:
