@@ -158,20 +158,42 @@ def test_the_work_ends_when_the_client_leaves_before_the_first_byte(large: Runni
         "HEAD /v1/tile/data/plane/0/0/0.png?rescale=0,1",
         "GET /v1/tile/data/plane/0/0/0.npy",
         "GET /v1/tile/data/plane/thumbnail.png?rescale=0,1",
-        "GET /v1/tile/data/plane_files/0/0_0.png?rescale=0,1",
-        "GET /v1/tile/iiif/data/plane/full/1,/0/default.png?rescale=0,1",
+        "GET /v1/tile/data/plane_files/8/0_0.png?rescale=0,1",
+        "GET /v1/tile/iiif/data/plane/full/max/0/default.png?rescale=0,1",
     ],
 )
 def test_the_work_ends_when_the_client_leaves_while_versions_are_looked_up(tmp_path: Path, asked: str) -> None:
-    """So many chunks take minutes; nobody waits for them any more."""
+    """So many chunks take minutes, those of a picture a while; nobody waits for them any more."""
     zarr.create_array(tmp_path / "vast", shape=(2**24,), chunks=(1,), dtype="<u1", zarr_format=2)
-    zarr.create_array(tmp_path / "plane", shape=(2**12, 2**12), chunks=(1, 1), dtype="<u1", zarr_format=2)
+    zarr.create_array(tmp_path / "plane", shape=(256, 256), chunks=(1, 1), dtype="<u1", zarr_format=2)
     method, target = asked.split()
     with running(tmp_path) as found:
         with open_request(found.url, target, method=method):
-            wait_until(lambda: found.store.looked_up > 10_000)
+            wait_until(lambda: found.store.looked_up > 1_000)
 
         wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
+
+
+@pytest.mark.parametrize("asked", ["info.json", "histogram.json", "0/0/0.png", "thumbnail.png?rescale=minmax"])
+def test_a_look_at_the_data_ends_when_the_client_leaves(tmp_path: Path, asked: str) -> None:
+    """What the brightness of a picture is told from is read for nobody else."""
+    left, reached = threading.Event(), threading.Event()
+
+    def before_chunk(_: str) -> None:
+        reached.set()
+        left.wait(30)
+
+    write_array(tmp_path, "a", np.arange(1 << 20, dtype="<u4").reshape(1024, 1024), (32, 32))
+    with running(tmp_path, cache_bytes=0) as found:
+        found.store.before_chunk = before_chunk
+        with open_request(found.url, f"/v1/tile/data/a/{asked}"):
+            assert reached.wait(30)
+        wait_until(lambda: metric(found, "hyperslab_requests_total") >= 0)  # the loop has seen the connection close
+        time.sleep(0.1)
+        left.set()
+
+        wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
+        assert len(found.store.chunk_gets()) < 512
 
 
 def test_no_more_is_read_than_the_client_takes(large: Running) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.colour import COLORMAPS
@@ -21,17 +22,19 @@ _MOST_LISTED: Final = 256
 Json = dict[str, Any]
 
 
-def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) -> Json:
+def info_document(
+    tiles: Tiles, path: str, asked: Asked, base: str, query: str, *, cancel: Cancel | None = None
+) -> Json:
     """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``query`` is appended to theirs.
 
-    Raises what opening a picture and reading a sample of it raise, but for damaged chunks: the picture may be drawn
-    without them.
+    Raises what opening a picture and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the picture
+    may be drawn without them.
     """
     frame = tiles.frame(path, asked)
     picture, grid = frame.picture, frame.grid
     labels, label_problems = tiles.pictures.labels(picture)
-    sample, damage = _sample(tiles, frame, asked)
-    channels = [_channel(tiles, frame, asked, index) for index in range(min(_channel_count(frame), _MOST_LISTED))]
+    sample, damage = _sample(tiles, frame, asked, cancel)
+    listed = range(min(_channel_count(frame), _MOST_LISTED))
     return {
         "tilejson": "3.0.0",
         "path": picture.path,
@@ -53,7 +56,7 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
             axis.name: index for axis, index in zip(picture.axes, frame.indices, strict=True) if index is not None
         },
         "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
-        "channels": channels,
+        "channels": [_channel(tiles, frame, asked, index, cancel) for index in listed],
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
         "images": _images(frame),
@@ -67,11 +70,11 @@ def info_document(tiles: Tiles, path: str, asked: Asked, base: str, query: str) 
     }
 
 
-def histogram_document(tiles: Tiles, path: str, asked: Asked) -> Json:
+def histogram_document(tiles: Tiles, path: str, asked: Asked, cancel: Cancel | None = None) -> Json:
     """Counts of values in equal bins, from a sample of the coarsest level, for the first channel asked for."""
     frame = tiles.frame(path, asked)
     channel = frame.channels[0]
-    sample = tiles.statistics.sample(tiles.stylist.subject(frame, channel, asked))
+    sample = tiles.statistics.sample(tiles.stylist.subject(frame, channel, asked), cancel)
     counts, edges = histogram(sample, asked.bins)
     return {
         "path": frame.picture.path,
@@ -92,10 +95,10 @@ def _channel_count(frame: Frame) -> int:
     return 1 if frame.channel_axis is None else frame.picture.axes[frame.channel_axis].size
 
 
-def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> Json:
+def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cancel | None) -> Json:
     facts = channel_facts(frame, index)
     colour = default_colour(frame, index, alone=_channel_count(frame) == 1) or (255, 255, 255)
-    start, end = _default_window(tiles, frame, asked, index)
+    start, end = _default_window(tiles, frame, asked, index, cancel)
     low, high = natural_range(frame.picture, asked.component)
     if facts is not None and facts.window is not None:
         low, high = facts.window.min, facts.window.max
@@ -111,19 +114,19 @@ def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> Json:
     }
 
 
-def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int) -> tuple[float, float]:
+def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cancel | None) -> tuple[float, float]:
     if 0 in [axis.size for axis in frame.picture.axes]:
         return 0.0, 1.0
     try:
-        return tiles.stylist.window(frame, index, asked, None)
+        return tiles.stylist.window(frame, index, asked, None, cancel)
     except ChunkCorrupt:
         return natural_range(frame.picture, asked.component)
 
 
-def _sample(tiles: Tiles, frame: Frame, asked: Asked) -> tuple[Sample | None, list[str]]:
+def _sample(tiles: Tiles, frame: Frame, asked: Asked, cancel: Cancel | None) -> tuple[Sample | None, list[str]]:
     """The sample of the first channel that is shown, and what was in its way; None where nothing can be decoded."""
     try:
-        sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked))
+        sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked), cancel)
     except ChunkCorrupt as error:
         return None, [f"no window from the data: {error}"]
     return sample, [] if sample.damage is None else [

@@ -11,7 +11,7 @@ from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.raster import Indexed, Planes, Raster, flatten
 from hyperslab.tiles.render import to_steps
-from hyperslab.tiles.style import channel_colours, labels_wanted, scale_over, single_lut
+from hyperslab.tiles.style import channel_colours, check_repeated, labels_wanted, scale_over, single_lut
 
 _HEIGHT = 16
 
@@ -19,7 +19,8 @@ _HEIGHT = 16
 def legend_png(frame: Frame, asked: Asked) -> bytes:
     """A PNG of ``size`` pixels across, with a bar for each channel; chosen classes get an equal part each.
 
-    Raises `NotRepresentable` for labels that have a colour of their own each.
+    Raises `NotRepresentable` for labels that have a colour of their own each, and `BadParameter` for what does not go
+    together.
     """
     raster = _bars(frame, asked)
     return encode_picture(raster if asked.bg is None else flatten(raster, asked.bg), "png", quality=asked.quality)
@@ -27,6 +28,7 @@ def legend_png(frame: Frame, asked: Asked) -> bytes:
 
 def _bars(frame: Frame, asked: Asked) -> Raster:
     index = np.broadcast_to(np.arange(asked.size) * 256 // asked.size, (_HEIGHT, asked.size)).astype(np.uint8)
+    check_repeated(frame, asked)
     labels = labels_wanted(frame, asked)
     if labels is not None:
         _, colours = labels.chosen.floats

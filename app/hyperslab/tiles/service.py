@@ -97,7 +97,7 @@ class Tiles:
         if fmt in NUMBER_FORMATS:
             frame = self.frame(path, asked)
             return self._numbers(frame, _tile_region(frame, asked, place), asked, fmt, cancel)
-        view = self._views.open(path, asked)
+        view = self._views.open(path, asked, cancel)
         return self._tile(view, asked, place, fmt, cancel)
 
     def tile_at_once(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering | None:
@@ -114,7 +114,7 @@ class Tiles:
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
-        view = self._views.open(path, asked)
+        view = self._views.open(path, asked, cancel)
         return self._picture(view, choose(view.frame), asked, fmt, cancel, after=after, label=label)
 
     def thumbnail(self, path: str, asked: Asked, fmt: str, cancel: Cancel | None = None) -> Rendering:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
@@ -101,56 +102,62 @@ class Statistics:
         self._lock = Lock()
         self._turns = BoundedSemaphore(_LARGE_AT_ONCE)
 
-    def sample(self, subject: Subject) -> Sample:
-        """The sample, from the cache while it is current; raises what reading raises.
+    def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
+        """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.
 
         Damaged chunks are left out, and `ChunkCorrupt` is raised only where nothing else was found.
         """
         tag = self._current_tag(subject)
         held = None if tag is None else self._samples.get(subject.key, tag)
-        return held if held is not None else self._taken(subject)
+        return held if held is not None else self._taken(subject, cancel)
 
-    def _taken(self, subject: Subject) -> Sample:
-        plans, exact = self._plans(subject)
+    def _taken(self, subject: Subject, cancel: Cancel | None) -> Sample:
+        plans, exact = self._plans(subject, cancel)
         tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
 
         def take() -> tuple[Sample, str, int]:
             small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
             with nullcontext() if small else self._turns:
-                sample = self._looked_at(subject, plans, exact=exact, tag=tag)
+                sample = self._looked_at(subject, plans, cancel, exact=exact, tag=tag)
             return sample, tag, sample.values.nbytes + 1024
 
         sample = self._samples.load(subject.key, tag, take).value
         self._note_tag(subject, tag)
         return sample
 
-    def _looked_at(self, subject: Subject, plans: list[ReadPlan], *, exact: bool, tag: str) -> Sample:
+    def _looked_at(
+        self, subject: Subject, plans: list[ReadPlan], cancel: Cancel | None, *, exact: bool, tag: str
+    ) -> Sample:
         """Some chunk of another place or level tells more about the brightness than an error would."""
         try:
-            return _summary(self._all_values(plans, subject), exact=exact, tag=tag)
+            return _summary(self._all_values(plans, subject, cancel), exact=exact, tag=tag)
         except ChunkCorrupt as error:
             for finer in range(len(subject.picture.levels)):
-                values = self._readable(subject, finer)
+                values = self._readable(subject, finer, cancel)
                 if values is not None:
                     return replace(_summary(values, exact=False, tag=tag), finer=finer, damage=str(error))
             raise
 
-    def _readable(self, subject: Subject, finer: int) -> NDArray | None:
+    def _readable(self, subject: Subject, finer: int, cancel: Cancel | None) -> NDArray | None:
         """The values of chunks that can be decoded; None where there are none."""
 
         def values(plan: ReadPlan) -> NDArray | None:
             try:
-                return self._values(plan, subject)
+                return self._values(plan, subject, cancel)
             except ChunkCorrupt:
                 return None
 
-        plans, _ = self._plans(subject, finer, chunk_boxes)
-        found = in_parallel(self._reader.pool(plans[0].array), values, plans) if plans else []
+        plans, _ = self._plans(subject, cancel, finer, chunk_boxes)
+        found = in_parallel(self._reader.pool(plans[0].array), values, plans, cancel) if plans else []
         whole = [part for part in found if part is not None]
         return np.concatenate(whole) if whole else None
 
     def _plans(
-        self, subject: Subject, finer: int = 0, boxes_of: Callable[..., list[list[SelectionItem]]] = sample_boxes
+        self,
+        subject: Subject,
+        cancel: Cancel | None,
+        finer: int = 0,
+        boxes_of: Callable[..., list[list[SelectionItem]]] = sample_boxes,
     ) -> tuple[list[ReadPlan], bool]:
         """What to read of a level, and whether that is all of the coarsest one."""
         images = self._images(subject.picture)
@@ -160,7 +167,7 @@ class Statistics:
             shape = array.metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
             boxes = boxes_of(shape, array.metadata.chunks, fixed, most_cells=_MOST_CELLS // len(images))
-            plans += [self._reader.plan(array, normalise(box, shape), image.field) for box in boxes]
+            plans += [self._reader.plan(array, normalise(box, shape), image.field, cancel=cancel) for box in boxes]
         return plans, len(plans) == 1 and subject.picture.mosaic is None
 
     def _images(self, picture: Picture) -> list[Picture]:
@@ -173,16 +180,16 @@ class Statistics:
         found = [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
         return found or [picture]  # its levels are those of an image that is there
 
-    def _all_values(self, plans: list[ReadPlan], subject: Subject) -> NDArray:
+    def _all_values(self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None) -> NDArray:
         if not plans:
             return np.zeros(0)
         pool = self._reader.pool(plans[0].array)
-        parts = in_parallel(pool, lambda plan: self._values(plan, subject), plans)
+        parts = in_parallel(pool, lambda plan: self._values(plan, subject, cancel), plans, cancel)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _values(self, plan: ReadPlan, subject: Subject) -> NDArray:
+    def _values(self, plan: ReadPlan, subject: Subject, cancel: Cancel | None) -> NDArray:
         """All finite values of a box, in one dimension."""
-        values = self._reader.read(plan)
+        values = self._reader.read(plan, cancel)
         rank = len(plan.array.metadata.shape)
         if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
             values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import BadParameter
 from hyperslab.tiles.asked import Asked, Classes, Component, Rescale, Stops
 from hyperslab.tiles.colour import (
@@ -118,16 +119,19 @@ class Stylist:
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
 
-    def style(self, frame: Frame, asked: Asked) -> Style:
+    def style(self, frame: Frame, asked: Asked, cancel: Cancel | None = None) -> Style:
         """Raises `BadParameter` for what does not go together, and what reading a sample raises."""
-        return Style(self._colouring(frame, asked), asked.component, asked.nodata, asked.opacity, asked.bg)
+        check_repeated(frame, asked)
+        return Style(self._colouring(frame, asked, cancel), asked.component, asked.nodata, asked.opacity, asked.bg)
 
-    def scale(self, frame: Frame, asked: Asked, place: int) -> Scale:
+    def scale(self, frame: Frame, asked: Asked, place: int, cancel: Cancel | None = None) -> Scale:
         """The window of the channel at ``place`` of the frame's channels."""
-        low, high = self.window(frame, frame.channels[place], asked, _at(asked.rescale, place))
+        low, high = self.window(frame, frame.channels[place], asked, _at(asked.rescale, place), cancel)
         return scale_over(low, high, frame, asked, place)
 
-    def window(self, frame: Frame, channel: int, asked: Asked, wanted: Rescale | None) -> tuple[float, float]:
+    def window(
+        self, frame: Frame, channel: int, asked: Asked, wanted: Rescale | None, cancel: Cancel | None = None
+    ) -> tuple[float, float]:
         """The two ends of what is shown of a channel."""
         if isinstance(wanted, tuple):
             return wanted
@@ -137,7 +141,7 @@ class Stylist:
         dtype = frame.picture.dtype
         if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
             return natural_range(frame.picture, asked.component)
-        sample = self._statistics.sample(self.subject(frame, channel, asked))
+        sample = self._statistics.sample(self.subject(frame, channel, asked), cancel)
         return sample.minmax if wanted == "minmax" else sample.auto
 
     def subject(self, frame: Frame, channel: int, asked: Asked) -> Subject:
@@ -147,12 +151,12 @@ class Stylist:
         place = (axis, channel) if alone and axis is not None else None
         return Subject(frame.picture, place, asked.component, asked.nodata)
 
-    def _colouring(self, frame: Frame, asked: Asked) -> Labels | Lookup | Additive:
+    def _colouring(self, frame: Frame, asked: Asked, cancel: Cancel | None) -> Labels | Lookup | Additive:
         labels = labels_wanted(frame, asked)
         if labels is not None:
             return labels
         colours = channel_colours(frame, asked)
-        scales = tuple(self.scale(frame, asked, i) for i in range(len(frame.channels)))
+        scales = tuple(self.scale(frame, asked, i, cancel) for i in range(len(frame.channels)))
         if len(scales) == 1:
             return Lookup(scales[0], single_lut(asked, colours[0]))
         if asked.colormap_name is not None or asked.colormap is not None:
@@ -187,10 +191,16 @@ def channel_facts(frame: Frame, channel: int) -> OmeroChannel | None:
     return omero.channels[channel] if omero is not None and channel < len(omero.channels) else None
 
 
+def check_repeated(frame: Frame, asked: Asked) -> None:
+    """Raise `BadParameter` for more colours, windows or inversions than there are channels to have them."""
+    for name in ("color", "rescale", "invert"):
+        given, most = len(getattr(asked, name)), len(frame.channels)
+        if given > most:
+            raise BadParameter(name, given, f"at most one for each of {most} channels")
+
+
 def channel_colours(frame: Frame, asked: Asked) -> tuple[RGB | None, ...]:
     """The colour of each channel of a frame; None for grey."""
-    if len(asked.color) > max(1, len(frame.channels)):
-        raise BadParameter("color", len(asked.color), f"at most one colour for each of {len(frame.channels)} channels")
     return tuple(
         _at(asked.color, i) or default_colour(frame, channel, alone=len(frame.channels) == 1)
         for i, channel in enumerate(frame.channels)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.storage.locks import KeyedLocks
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.frame import Frame, make_frame
@@ -40,9 +41,9 @@ class Views:
         self._lock = Lock()
         self._making = KeyedLocks()
 
-    def open(self, path: str, asked: Asked) -> View:
+    def open(self, path: str, asked: Asked, cancel: Cancel | None = None) -> View:
         """The view, made once however many ask for it; raises what opening the picture, `make_frame` and
-        `Stylist.style` raise. May read."""
+        `Stylist.style` raise. May read, until ``cancel`` is set."""
         picture = self._pictures.open(path, asked.field)
         kept = self._get(path, asked)
         if kept is not None and kept.frame.picture is picture:
@@ -51,11 +52,11 @@ class Views:
             kept = self._get(path, asked)
             if kept is not None and kept.frame.picture is picture:
                 return kept
-            return self._make(path, asked, picture)
+            return self._make(path, asked, picture, cancel)
 
-    def _make(self, path: str, asked: Asked, picture: Picture) -> View:
+    def _make(self, path: str, asked: Asked, picture: Picture, cancel: Cancel | None) -> View:
         frame = make_frame(picture, asked)
-        style = self._stylist.style(frame, asked)
+        style = self._stylist.style(frame, asked, cancel)
         view = View(frame, style, f"{frame.identity}|{style.identity}", time.monotonic() + _SECONDS)
         self._keep(path, asked, view)
         return view

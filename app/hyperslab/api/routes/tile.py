@@ -86,15 +86,18 @@ async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[s
 async def _get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     asked = routes.asked(request)
     base, query = routes.url(request, match["path"]), routes.query_suffix(request)
-    document = await routes.run(info_document, routes.tiles, match["path"], asked, base, query)
+    document = await routes.run_while_there(
+        request, lambda cancel: info_document(routes.tiles, match["path"], asked, base, query, cancel=cancel)
+    )
     return document_reply(routes, match["path"], document)
 
 
 async def _get_histogram(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     asked = routes.asked(request)
-    return document_reply(
-        routes, match["path"], await routes.run(histogram_document, routes.tiles, match["path"], asked)
+    document = await routes.run_while_there(
+        request, lambda cancel: histogram_document(routes.tiles, match["path"], asked, cancel)
     )
+    return document_reply(routes, match["path"], document)
 
 
 async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
