@@ -29,10 +29,11 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "named", np.arange(24000, dtype="<u2").reshape(20, 30, 40), attributes=names)
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
-    write_plain(folder / "vast", np.zeros((1, 1), "u1"), "|u1")
-    document = json.loads((folder / "vast" / ".zarray").read_text()) | {"shape": [10**6] * 2, "chunks": [512] * 2}
-    (folder / "vast" / ".zarray").write_text(json.dumps(document | {"fill_value": 90}))
-    (folder / "vast" / "0.0").unlink()
+    for name, shape in (("vast", [10**6] * 2), ("vaster", [2**40] * 2), ("tall", [2**53, 3])):
+        write_plain(folder / name, np.zeros((1, 1), "u1"), "|u1")
+        document = json.loads((folder / name / ".zarray").read_text()) | {"shape": shape, "chunks": [512] * 2}
+        (folder / name / ".zarray").write_text(json.dumps(document | {"fill_value": 90}))
+        (folder / name / "0.0").unlink()
     with running_server({"odd": folder}) as server:
         yield server.url
 
@@ -198,4 +199,18 @@ def test_of_a_vast_array_without_a_pyramid_a_part_is_shown_and_said_to_be_one(od
     odd.wait_for_query(r"\?.*box=")
     odd.page.keyboard.press("0")
     odd.wait_for_query(r"\?rescale=0,255$")
+    odd.check_clean()
+
+
+@pytest.mark.parametrize("name", ["vaster", "tall"])
+def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(odd: Viewer, name: str) -> None:
+    odd.open_image(f"/view/odd/{name}?rescale=0,255")
+    expect(odd.page.locator("#toasts")).to_contain_text("Only a part is shown")
+
+    for _ in range(12):
+        odd.page.keyboard.press("+")
+    odd.wait_for_query(r"\?.*box=")
+    odd.settle()
+
+    assert (odd.picture()[300, 300] == 90).all()
     odd.check_clean()

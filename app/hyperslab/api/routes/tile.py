@@ -27,9 +27,9 @@ PREFIX: Final = "/v1/tile"
 _Route = Callable[[TileRoutes, Request, re.Match[str]], Awaitable[Reply]]
 
 _PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
-_PLACE: Final = r"(?P<z>\d{1,3})/(?P<x>-?\d{1,12})/(?P<y>-?\d{1,12})"
+_PLACE: Final = r"(?P<z>\d{1,3})/(?P<x>-?\d{1,18})/(?P<y>-?\d{1,18})"
 _IMAGE: Final = r"(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+\.[^/]+)"
-_DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,12})_(?P<y>\d{1,12})"
+_DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,18})_(?P<y>\d{1,18})"
 
 
 def endpoint(context: Context) -> Endpoint:

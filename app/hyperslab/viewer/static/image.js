@@ -9,6 +9,9 @@ import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
 
+/** The smallest share of a picture's width that can be drawn: OpenSeadragon takes a tenth of it for nothing at all. */
+const FINEST_SHARE = 1e-9;
+
 const GIVEN_UP = "Image load aborted."; // how OpenSeadragon says that it no longer wants a tile
 
 const geometry = (frame) => [frame.path, frame.width, frame.height, frame.tileSize].join();
@@ -17,7 +20,7 @@ const keyOf = (frame) => `${frame.path}?${frame.query}`;
 export class Picture {
   /**
    * @param {HTMLElement} element
-   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void, onPart: () => void}} events
+   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void, onPart: () => void, onBeyond: () => void}} events
    */
   constructor(element, events) {
     this.element = element;
@@ -86,6 +89,8 @@ export class Picture {
 
   async #next() {
     const frame = this.wanted;
+    if (this.fresh) this.#measure();
+    if (this.#widest() < frame.width * FINEST_SHARE) return void this.events.onBeyond();
     this.busy = true;
     this.events.onLoad(true);
     const item = this.frames.get(keyOf(frame)) ?? (await this.#load(frame));
@@ -121,6 +126,15 @@ export class Picture {
         error: () => resolve(null),
       });
     });
+  }
+
+  /** OpenSeadragon measures an element that was not on the page yet only when it draws next: too late for `#place`. */
+  #measure() {
+    const { clientWidth, clientHeight } = this.element;
+    const { viewport } = this.viewer;
+    if (clientWidth && clientHeight) viewport.resize(new window.OpenSeadragon.Point(clientWidth, clientHeight));
+    const { maxZoomPixelRatio } = this.viewer;
+    viewport.maxZoomLevel = this.wanted.width * FINEST_SHARE * maxZoomPixelRatio > clientWidth ? 1 / FINEST_SHARE : null;
   }
 
   #place(item) {
