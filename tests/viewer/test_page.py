@@ -268,6 +268,22 @@ def test_damaged_data_is_told(browser: Browser, odd_url: str) -> None:
         expect(viewer.page.get_by_role("alert").first).to_contain_text("0.0")
 
 
+def test_a_picture_that_is_cut_while_somebody_looks_is_shown_as_it_is_now(browser: Browser, tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "stack", shape=(8, 64, 64), chunks=(1, 64, 64), dtype="u1", zarr_format=2)
+    array[:] = np.arange(8)[:, None, None] * 20
+    with running_server({"data": tmp_path}) as server, open_tab(browser) as tab:
+        viewer = Viewer(tab, server.url)
+        viewer.open_image("/view/data/stack")
+        slider = viewer.page.locator("input[data-axis]")
+        expect(slider).to_have_attribute("max", "7")
+
+        array.resize((3, 64, 64))
+        slider.fill("6")
+
+        expect(slider).to_have_attribute("max", "2")
+        expect(viewer.page.get_by_role("alert")).to_contain_text("shown as it is now")
+
+
 def test_a_plate_names_the_well_under_the_cursor(browser: Browser, odd_url: str) -> None:
     with open_tab(browser) as tab:
         viewer = Viewer(tab, odd_url)

@@ -185,9 +185,23 @@ async function explainTile(address, asked) {
   try {
     await get(address);
   } catch (problem) {
-    if (asked === question) strip.show(problem.message);
+    if (asked !== question) return;
+    strip.show(problem.message);
+    await showWhatChanged(asked);
   }
 }
+
+/** Where the picture has another size by now, somebody has resized or replaced it. */
+async function showWhatChanged(asked) {
+  const { path, info, infoKey } = node;
+  const now = await tileInfo(path, infoKey).catch(() => info);
+  if (asked !== question || sizeOf(now) === sizeOf(info)) return;
+  node = { path };
+  await show(store.get());
+  if (node.path === path) strip.show("This has changed since you opened it, and is shown as it is now.");
+}
+
+const sizeOf = ({ width, height, axes }) => JSON.stringify([width, height, axes.map(({ size }) => size)]);
 
 function nextView() {
   const available = node?.document ? viewsOf(node.document) : [];
