@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tests.server import served
 __all__ = ["s3_server"]
 
 A = "/v1/metadata/data/a"
+NOBODY = 65534
 DEFINITION = {"shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None}
 PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
 BROKEN = {
@@ -240,18 +242,34 @@ def test_what_is_wrong_with_one_document_does_not_hide_its_siblings(tmp_path: Pa
     assert [(answer.status_code, answer.json()["code"]) for answer in alone] == [(502, "store-failed")] * 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
-def test_a_folder_that_may_not_be_entered_does_not_hide_its_siblings(tmp_path: Path) -> None:
+@pytest.fixture
+def unprivileged_folder() -> Iterator[Path]:
+    """A folder of the user who runs the test; of nobody, who runs it then, where that is root, who may enter any."""
+    with tempfile.TemporaryDirectory() as name:
+        root = os.geteuid() == 0
+        if root:
+            os.chown(name, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+def test_a_folder_that_may_not_be_entered_does_not_hide_its_siblings(unprivileged_folder: Path) -> None:
     """As ``lost+found`` may not, on a disk of its own."""
-    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+    forbidden = unprivileged_folder / "lost+found"
+    store = StoreConfig(name="data", url=str(unprivileged_folder), writable=True, durability="rename")
+    with serving(store) as data:
         data.http.put(A, json=DEFINITION).raise_for_status()
-        (tmp_path / "lost+found").mkdir(mode=0)
+        forbidden.mkdir(mode=0)
 
         children = data.http.get("/v1/metadata/data").json()["children"]
         alone = data.http.get("/v1/metadata/data/lost+found")
         removed = data.http.delete("/v1/metadata/data?recursive=true")
-        (tmp_path / "lost+found").chmod(0o755)
+        forbidden.chmod(0o755)
 
     assert [child["name"] for child in children] == ["a"]
     assert [(answer.status_code, answer.json()["code"]) for answer in (alone, removed)] == [(502, "store-denied")] * 2
-    assert (tmp_path / "a" / ".zarray").exists()
+    assert (unprivileged_folder / "a" / ".zarray").exists()

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
 from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.colour import choose, label_colours, named_lut
@@ -791,10 +792,10 @@ def test_a_view_is_made_once_however_many_ask_for_it_at_once(tmp_path: Path, mon
     made: list[Frame] = []
     style = Stylist.style
 
-    def counted(stylist: Stylist, frame: Frame, asked: Asked) -> Style:
+    def counted(stylist: Stylist, frame: Frame, asked: Asked, cancel: Cancel | None) -> Style:
         made.append(frame)
         time.sleep(0.02)
-        return style(stylist, frame, asked)
+        return style(stylist, frame, asked, cancel)
 
     monkeypatch.setattr(Stylist, "style", counted)
     with tiles_on(tmp_path) as tiles, ThreadPoolExecutor(8) as pool:
