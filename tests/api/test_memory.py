@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -132,15 +132,19 @@ def test_a_few_bytes_out_of_large_chunks_count_for_what_decoding_takes(server: S
     assert memory(server, "VmHWM") - before < IN_FLIGHT + SLACK
 
 
+def get_at_once(server: Server, targets: Sequence[str]) -> list[int]:
+    """The statuses of as many requests side by side."""
+    with ThreadPoolExecutor(len(targets)) as pool:
+        return list(pool.map(lambda target: httpx.get(server.url + target, timeout=60).status_code, targets))
+
+
 def test_tiles_of_large_chunks_count_for_what_decoding_takes(server: Server) -> None:
     """That is more than is allowed at once, so that one after the other goes alone."""
     alone = 2 * 32 * MIB
     drain(server, "tall", ":1,0,0")
     before = memory(server, "VmHWM")
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        urls = [f"{server.url}/v1/tile/data/tall/2/0/0.npy?d0={i}" for i in range(CLIENTS)]
-        statuses = list(pool.map(lambda url: httpx.get(url, timeout=60).status_code, urls))
+    statuses = get_at_once(server, [f"/v1/tile/data/tall/2/0/0.npy?d0={i}" for i in range(CLIENTS)])
 
     assert statuses == [200] * CLIENTS
     assert memory(server, "VmHWM") - before < alone + IN_FLIGHT + SLACK
@@ -151,9 +155,7 @@ def test_looks_at_the_data_of_many_pictures_wait_for_each_other(server: Server) 
     drain(server, "planes", ":1")
     before = memory(server, "VmHWM")
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        urls = [f"{server.url}/v1/tile/data/doubles/histogram.json?nodata={i}" for i in range(CLIENTS)]
-        statuses = list(pool.map(lambda url: httpx.get(url, timeout=60).status_code, urls))
+    statuses = get_at_once(server, [f"/v1/tile/data/doubles/histogram.json?nodata={i}" for i in range(CLIENTS)])
 
     assert statuses == [200] * CLIENTS
     assert memory(server, "VmHWM") - before < 8 * 64 * MIB + SLACK

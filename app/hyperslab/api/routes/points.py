@@ -158,8 +158,8 @@ async def scatter(context: Context, request: Request) -> Answer:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
         name = None if field is None else field.name
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)
-        write = partial(write, made_for=array.metadata.dtype, check=points_check(request))
-        written = await context.writes.run(array.path, write)
+        made_for, check = array.metadata.dtype, points_check(request)
+        written = await context.writes.run(array.path, write, made_for=made_for, check=check)
     etag = points_etag(written.tag, "raw")
     return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
 

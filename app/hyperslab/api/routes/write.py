@@ -152,8 +152,8 @@ async def _put(
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name)
-            write = partial(write, seen=selection, made_for=array.metadata.dtype, check=check)
-            written = await context.writes.run(array.path, write)
+            made_for = array.metadata.dtype
+            written = await context.writes.run(array.path, write, seen=selection, made_for=made_for, check=check)
     except TooLarge as error:
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
