@@ -1,0 +1,124 @@
+"""The examples of deployment work with the settings as they are, and with the programs that they are for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import ssl
+import subprocess
+import tomllib
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hyperslab.demo import demo_folder
+from hyperslab.settings import Settings, load
+from tests.benchmarks.nginx import Missing, free_port, started
+from tests.demos import demo_parent
+from tests.server import running_server
+from tests.tools import ROOT
+
+DEPLOY = ROOT / "deploy"
+GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+CLUSTER = {"HYPERSLAB_PORT": "tcp://10.0.0.1:80", "HYPERSLAB_SERVICE_HOST": "10.0.0.1"}
+"""What Kubernetes puts into the environment of a pod beside a Service that is called hyperslab."""
+
+
+def documents(name: str) -> Mapping[str, Any]:
+    """By kind, what a YAML file of the examples holds."""
+    return {item["kind"]: item for item in yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8"))}
+
+
+def test_example_settings_are_understood() -> None:
+    assert load(DEPLOY / "hyperslab.toml").stores["data"].url == "/data"
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_settings_that_guides_show_are_understood(guide: Path) -> None:
+    for block in re.findall(r"```toml\n(.*?)```", guide.read_text(encoding="utf-8"), flags=re.DOTALL):
+        values = tomllib.loads(block)
+        for store in values.get("stores", {}).values():
+            store.setdefault("url", "/data")
+        Settings(**values)
+
+
+def test_compose_serves_the_example_settings() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["hyperslab"]
+
+    assert service["command"][:2] == ["serve", "--config"]
+    assert f"./hyperslab.toml:{service['command'][2]}:ro" in service["volumes"]
+
+
+def test_pods_start_with_their_settings_and_with_nothing_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = documents("kubernetes.yaml")
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(found["ConfigMap"]["data"][config.name], encoding="utf-8")
+    if pod.get("enableServiceLinks", True):
+        for name, value in CLUSTER.items():
+            monkeypatch.setenv(name, value)
+    for name in re.findall(r"--from-literal=(\w+)=", (DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")):
+        monkeypatch.setenv(name, "secret")
+
+    settings = load(config)
+
+    assert set(settings.stores["scans"].options) == {"region", "access_key_id", "secret_access_key"}
+    assert settings.shutdown_seconds + 5 < pod["terminationGracePeriodSeconds"]
+    assert found["Service"]["metadata"]["name"] == "hyperslab"
+
+
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = (DEPLOY / "hyperslab.service").read_text(encoding="utf-8")
+    copy = tmp_path / "hyperslab.service"
+    copy.write_text(unit.replace("/opt/hyperslab/bin/hyperslab", "/bin/true"), encoding="utf-8")
+
+    done = subprocess.run([program, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def behind_nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ssl.SSLContext]]:
+    """The demo behind the nginx of the guide: its URL, and a context that trusts it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("nginx")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    self_signed = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=h -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*self_signed.split(), *files], check=True, capture_output=True)
+    (shown,) = re.findall(
+        r"```nginx\n(.*?)```", (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    port = free_port()
+    with running_server({"demo": demo_folder(demo_parent())}, trusted_proxies=["127.0.0.1"]) as server:
+        here = shown.replace("listen 443", f"listen 127.0.0.1:{port}").replace("http://127.0.0.1:8000", server.url)
+        here = re.sub(r"(ssl_certificate) .*;", rf"\1 {certificate};", here)
+        here = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", here)
+        try:
+            with started(here, port):
+                yield f"https://127.0.0.1:{port}", ssl.create_default_context(cafile=str(certificate))
+        except Missing as error:
+            pytest.skip(str(error))
+
+
+def test_links_behind_nginx_are_those_of_the_client(behind_nginx: tuple[str, ssl.SSLContext]) -> None:
+    base, context = behind_nginx
+    with urllib.request.urlopen(f"{base}/v1/tile/demo/microscope/info.json", context=context) as answer:
+        assert f'"{base}/v1/tile/demo/microscope/' in answer.read().decode()
+
+
+def test_nginx_lets_long_selections_through(behind_nginx: tuple[str, ssl.SSLContext]) -> None:
+    base, context = behind_nginx
+    indices = ",".join(["1"] * 20_000)
+    with urllib.request.urlopen(f"{base}/v1/slice/demo/brain?select=[{indices}],0,0", context=context) as answer:
+        assert answer.headers["Array-Shape"] == "[20000]"
