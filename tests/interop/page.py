@@ -48,8 +48,9 @@ order, times without a unit, items of no bytes or of more than 64 MiB, objects w
 
 {table(["dtype", "`fill_value`"], ([row.title, row.spelling] for row in FILLS))}
 
-`null` reads as zero (`""`, `b""` or null for objects), and then chunks of zeros are stored; otherwise a chunk that is
-the fill value bit for bit need not be.
+`null` reads as zero (`""`, `b""` or null for objects), and so does the 0 of old writers in place of text or bytes. A
+chunk that is the fill value bit for bit need not be stored, unless libraries read that value differently: null, this 0,
+and any of `vlen-bytes`.
 
 ## Compressors
 
@@ -122,7 +123,10 @@ def _layout_rows() -> list[list[str]]:
         ["shape", "0 to 64 axes of 0 to 2^62 cells; records of subarrays included"],
         ["chunks", "any size from 1, larger than the array too; 0 where the axis is empty"],
         ["unknown members", "kept when the document is written anew"],
-        ["`NaN`, `Infinity` without quotes", "read, never written"],
+        [
+            "`NaN`, `Infinity` without quotes",
+            "read; kept in attributes and `.zmetadata` that have them already, never written anew",
+        ],
     ]
 
 

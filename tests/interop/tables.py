@@ -305,7 +305,7 @@ OPTIONS: Final = (
     OptionRow(
         "consolidated metadata", "read where it is; made up on `/zarr` where it is not; kept up to date on writes"
     ),
-    OptionRow("groups without `.zgroup`", "shown where something lies below"),
+    OptionRow("groups without `.zgroup`", "shown where something lies below, with the attributes that they have"),
     OptionRow(
         "basic, orthogonal and point selection, masks, blocks, new axes",
         "`select=`, `/v1/points`, `/v1/chunk`, `RemoteArray`",

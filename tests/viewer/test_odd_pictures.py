@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.chromium import Tab
 from tests.server import running_server
 from tests.tiles.support import axes_json, write_array, write_attributes, write_image, write_plain
-from tests.viewer.support import Pixels, Viewer
+from tests.viewer.support import Pixels, Viewer, pixels
 
 RED = {"image-label": {"version": "0.4", "colors": [{"label-value": 1, "rgba": [255, 0, 0, 255]}]}}
 
@@ -27,9 +27,13 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_channels(folder / "channels")
     names = {"_ARRAY_DIMENSIONS": ["depth, m", "y", "100 %"]}
     write_array(folder / "named", np.arange(24000, dtype="<u2").reshape(20, 30, 40), attributes=names)
+    write_array(folder / "days", 2459000.5 + np.arange(1600).reshape(40, 40) / 1600)
+    write_array(folder / "frames", np.zeros((60, 40, 40), "u1"), attributes={"_ARRAY_DIMENSIONS": ["t", "y", "x"]})
+    write_array(folder / "constant", np.full(300, 2**62, "<i8"))
+    write_array(folder / "extreme", np.resize([-1.7e308, np.nan, 1.7e308, np.inf], 300))
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
-    for name, shape in (("vast", [10**6] * 2), ("vaster", [2**40] * 2), ("tall", [2**53, 3])):
+    for name, shape in (("vast", [10**6] * 2), ("vaster", [2**40] * 2), ("tall", [2**53, 3]), ("wide", [3, 2**53])):
         write_plain(folder / name, np.zeros((1, 1), "u1"), "|u1")
         document = json.loads((folder / name / ".zarray").read_text()) | {"shape": shape, "chunks": [512] * 2}
         (folder / name / ".zarray").write_text(json.dumps(document | {"fill_value": 90}))
@@ -44,10 +48,11 @@ def odd(tab: Tab, odd_url: str) -> Viewer:
 
 
 def write_labelled(folder: Path) -> None:
-    """A dark image with the same square in label images of its size, of half of it, and cut into other pixels."""
+    """A dark image with the same square in label images of its size, of half of it, cut into other pixels, and of a
+    part of it; and with one beside it."""
     write_image(folder, [np.zeros((2, 2, 4, 300, 400), "<u2")], "tczyx")
     names = {"same": (300, 400), "half": (150, 200), "oblong": (300, 200)}
-    write_attributes(folder / "labels", {"labels": [*names, "gone"]})
+    write_attributes(folder / "labels", {"labels": [*names, "gone", "part", "beside"]})
     for name, (height, width) in names.items():
         square = np.zeros((height, width), "u1")
         square[height // 3 : height // 2, width // 4 : width // 2] = 1
@@ -55,6 +60,13 @@ def write_labelled(folder: Path) -> None:
         datasets: list[Any] = [{"path": "0", "coordinateTransformations": scale}]
         multiscales = [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]
         write_image(folder / "labels" / name, [square], "yx", RED | {"multiscales": multiscales})
+    part = np.zeros((2, 75, 100), "u1")
+    part[1, 10:35, 20:70] = 1
+    for name, begin in (("part", [2, 80.5, 60.5]), ("beside", [0, 0, 400.5])):
+        steps: list[Any] = [{"type": "scale", "scale": [1, 2, 2]}, {"type": "translation", "translation": begin}]
+        datasets = [{"path": "0", "coordinateTransformations": steps}]
+        multiscales = [{"version": "0.4", "axes": axes_json("zyx"), "datasets": datasets}]
+        write_image(folder / "labels" / name, [part], "zyx", RED | {"multiscales": multiscales})
 
 
 def write_channels(folder: Path) -> None:
@@ -74,13 +86,13 @@ def red_box(picture: Pixels) -> tuple[int, int, int, int]:
 
 def test_labels_lie_where_they_belong_whatever_their_axes_and_size(odd: Viewer) -> None:
     boxes = []
-    for name in ("same", "half"):
+    for name in ("same", "half", "part"):
         odd.open_image(f"/view/odd/labelled?t=1&z=3&opacity=1&overlay=odd/labelled/labels/{name}")
         odd.page.locator('[data-labels="shown"]').wait_for()
         boxes.append(red_box(odd.picture()))
         odd.check_clean()
 
-    np.testing.assert_allclose(boxes[0], boxes[1], atol=2)
+    np.testing.assert_allclose(boxes[1:], [boxes[0]] * 2, atol=2)
     top, bottom, left, right = boxes[0]
     assert (right - left) / (bottom - top) == pytest.approx(2, rel=0.05)
 
@@ -91,6 +103,8 @@ def test_labels_lie_where_they_belong_whatever_their_axes_and_size(odd: Viewer) 
         ("axes=z,x&", "same", "they have no axis z"),
         ("", "oblong", "not divided alike"),
         ("", "gone", "there is no array and no group"),
+        ("z=1&", "part", "they lie at z = 2 to 3"),
+        ("z=1&", "beside", "outside the picture"),
     ],
 )
 def test_labels_that_cannot_be_drawn_say_why(odd: Viewer, query: str, name: str, reason: str) -> None:
@@ -128,6 +142,61 @@ def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_chan
     odd.page.get_by_role("option", name="viridis", exact=True).click()
     odd.settle()
     expect(odd.page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_ends_of_a_window_have_the_digits_that_tell_its_values_apart(odd: Viewer) -> None:
+    odd.open_image("/view/odd/days?rescale=2459000.5,2459001.5")
+
+    low, high = (odd.page.locator(".channel-window input").nth(side) for side in (0, 1))
+    assert (low.input_value(), high.input_value()) == ("2459000.5", "2459001.5")
+    odd.page.get_by_role("slider", name="low end").press("ArrowRight")
+    odd.wait_for_query(r"\?rescale=2459000\.50\d*,2459001\.5$")
+    odd.check_clean()
+
+
+def test_both_ends_of_a_window_can_be_moved_beyond_the_other(odd: Viewer) -> None:
+    odd.open_image("/view/odd/days?rescale=0,1")
+    low, high = (odd.page.locator(".channel-window input").nth(side) for side in (0, 1))
+
+    low.fill("2459000")
+    low.press("Enter")
+    expect(low).to_have_attribute("aria-invalid", "true")
+    high.fill("2459001.5")
+    high.press("Enter")
+
+    odd.wait_for_query(r"\?rescale=2459000,2459001\.5$")
+    expect(low).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_what_is_played_moves_no_other_node_that_is_being_opened(odd: Viewer) -> None:
+    odd.open_image("/view/odd/frames?rescale=0,9")
+    odd.page.keyboard.press("Space")
+    expect(odd.slider("t")).not_to_have_value("0")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    odd.page.route("**/v1/tile/odd/labelled/info.json*", hold)
+
+    odd.page.evaluate("history.pushState(null, '', '/view/odd/labelled'); dispatchEvent(new PopStateEvent('popstate'))")
+    odd.page.wait_for_timeout(400)  # three frames of what was played
+    held[0].continue_()
+    odd.page.locator('[aria-label="Picture of odd/labelled"]').wait_for()
+    odd.settle()
+
+    assert odd.page.url.endswith("/view/odd/labelled")
+    odd.check_clean()
+
+
+@pytest.mark.parametrize("name", ["constant", "extreme"])
+def test_a_series_of_one_huge_value_or_of_the_largest_between_gaps_is_drawn(odd: Viewer, name: str) -> None:
+    odd.open(f"/view/odd/{name}")
+    odd.page.locator('.plot[aria-busy="false"]').wait_for()
+
+    orange = pixels(odd.page.locator(".plot canvas").screenshot())[:, 70:, :].astype(int)
+    assert ((orange[..., 0] > 150) & (orange[..., 2] < 100)).sum() > 100
+    odd.check_clean()
 
 
 @pytest.mark.parametrize(("name", "value"), [("integers", 2**62 + 1), ("unsigned", 2**64 - 1)])
@@ -202,7 +271,15 @@ def test_of_a_vast_array_without_a_pyramid_a_part_is_shown_and_said_to_be_one(od
     odd.check_clean()
 
 
-@pytest.mark.parametrize("name", ["vaster", "tall"])
+@pytest.mark.parametrize("box", ["1e300,1e300,1e-300", "-1e300,20,1e300", "20,20,1e-9", "0,0,1e12"])
+def test_a_link_to_any_place_shows_the_picture(odd: Viewer, box: str) -> None:
+    odd.open_image(f"/view/odd/integers?rescale=0,9&box={box}")
+
+    assert (odd.picture() == 255).all(axis=-1).any()
+    odd.check_clean()
+
+
+@pytest.mark.parametrize("name", ["vaster", "tall", "wide"])
 def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(odd: Viewer, name: str) -> None:
     odd.open_image(f"/view/odd/{name}?rescale=0,255")
     expect(odd.page.locator("#toasts")).to_contain_text("Only a part is shown")
@@ -212,5 +289,9 @@ def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(odd: Viewer
     odd.wait_for_query(r"\?.*box=")
     odd.settle()
 
-    assert (odd.picture()[300, 300] == 90).all()
+    picture = odd.picture()
+    assert (picture[picture.shape[0] // 2, picture.shape[1] // 2] == 90).all()
+    odd.page.keyboard.press("0")
+    odd.wait_for_query(r"\?rescale=0,255$")
+    assert odd.tab.count(f"/v1/tile/odd/{name}/") < 100
     odd.check_clean()

@@ -92,7 +92,7 @@ export async function download(address, name) {
 const getJson = async (address, signal) => (await get(address, signal)).json();
 
 /**
- * The node document (DESIGN 3.1); a group has its first children.
+ * The node document, see docs/reference/http.md; a group has its first children.
  * @param {string} path
  * @param {{cursor?: string|null, limit?: number, signal?: AbortSignal}} [options]
  */

@@ -18,7 +18,7 @@ export function isComplex(document, field = "") {
 export function plainInfo(document) {
   const shape = document.shape ?? [];
   const names = shape.map((_, axis) => document.dimension_names?.[axis] ?? `d${axis}`);
-  const axes = shape.map((size, axis) => ({ name: names[axis], type: null, unit: null, size, scale: 1 }));
+  const axes = shape.map((size, axis) => ({ name: names[axis], type: null, unit: null, size, scale: 1, translation: null }));
   return {
     path: document.path,
     axes,

@@ -2,6 +2,7 @@
 
 import { histogram, tileInfo } from "./api.js";
 import { h, icon, iconButton, setIcon, toast } from "./dom.js";
+import { rounded } from "./format.js";
 import { createHistogram } from "./histogram.js";
 import { activeIndices, channelsOf, MOST_CHANNELS } from "./tilequery.js";
 
@@ -82,6 +83,7 @@ function channelRow(channel, info, { change, quiet }) {
   const ends = [numberField(`${label}: low end`, 0), numberField(`${label}: high end`, 1)];
   const auto = iconButton("wand", `${label}: window from the data`, () => void setFromData());
   let current = channel;
+  let shown = ""; // the window that stands in the fields
 
   /** What the node says may have been chosen by hand; the service looks at the data. */
   async function setFromData() {
@@ -96,10 +98,12 @@ function channelRow(channel, info, { change, quiet }) {
     return input;
   }
   function accept(input, side) {
-    const window = side === 0 ? [input.valueAsNumber, current.window[1]] : [current.window[0], input.valueAsNumber];
-    const good = window[0] < window[1];
-    input.toggleAttribute("aria-invalid", !good);
-    if (good) set(window);
+    const other = ends[1 - side]; // it may wait for this one
+    const waits = other.hasAttribute("aria-invalid") && Number.isFinite(other.valueAsNumber);
+    const opposite = waits ? other.valueAsNumber : current.window[1 - side];
+    const window = side === 0 ? [input.valueAsNumber, opposite] : [opposite, input.valueAsNumber];
+    if (window[0] < window[1]) set(window);
+    else input.setAttribute("aria-invalid", "true");
   }
 
   const body = h(
@@ -129,8 +133,11 @@ function channelRow(channel, info, { change, quiet }) {
     element.style.setProperty("--channel", next.color ? `#${next.color}` : "var(--accent)");
     head?.update(next);
     bars.setWindow(next.window);
+    if (String(next.window) === shown) return; // what is being typed stays
+    shown = String(next.window);
     ends.forEach((input, side) => {
-      if (input.valueAsNumber !== next.window[side]) input.value = String(Number(next.window[side].toPrecision(6)));
+      input.value = String(integer ? next.window[side] : rounded(next.window[side], next.window, 6));
+      input.removeAttribute("aria-invalid");
     });
   }
   return { element, update, start: open, redraw: bars.redraw };

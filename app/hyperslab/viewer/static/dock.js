@@ -18,9 +18,11 @@ export function createDock(store, picture) {
   let playing = "";
   let active = "";
   let direction = 0;
+  let path = ""; // of the node whose sliders these are
 
   function moveTo(name, position, kind = `axis ${name}`) {
     const state = store.get();
+    if (state.path !== path) return void stop(); // another node is being opened
     const before = positionsOf(state, info)[name];
     active = name;
     if (position !== before) direction = Math.sign(position - before);
@@ -97,7 +99,7 @@ export function createDock(store, picture) {
       min: 0,
       max: last,
       "aria-label": `${axis.name} index`,
-      onchange: () => Number.isInteger(field.valueAsNumber) && move(field.valueAsNumber),
+      onchange: () => (Number.isInteger(field.valueAsNumber) ? move(field.valueAsNumber) : refresh()),
     });
     const place = h("span", { class: "dock-place" });
     const set = (position) => {
@@ -126,6 +128,7 @@ export function createDock(store, picture) {
     const names = sliderAxes(state, newInfo)
       .filter((axis) => axis.size > 1)
       .map((axis) => axis.name);
+    path = state.path;
     const same = info === newInfo && names.join() === [...rows.keys()].join();
     info = newInfo;
     if (!same) rebuild(state);

@@ -139,6 +139,12 @@ export function formatLength(metres) {
   return `${Number((metres / size).toPrecision(4))} ${name}`;
 }
 
+/** A value with so many digits, and those more that it takes to tell values between two others apart. @returns {number} */
+export function rounded(value, [low, high], digits) {
+  const alike = Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low))) || 0;
+  return Number(value.toPrecision(Math.min(digits + Math.max(alike, 0), 17)));
+}
+
 /** The short sign of a unit. */
 export const unitSign = (unit) => LENGTHS.find(([size]) => size === METRES[unit])?.[1] ?? SHORT[unit] ?? unit ?? "";
 

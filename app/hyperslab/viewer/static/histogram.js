@@ -1,7 +1,7 @@
 /** A histogram with two handles for the window: drag them, or move them with the arrow keys. */
 
 import { clamp, h, onDrag } from "./dom.js";
-import { formatNumber } from "./format.js";
+import { formatNumber, rounded } from "./format.js";
 
 const HEIGHT = 44;
 const WIDTH = 256; // drawing units; the page stretches them
@@ -49,8 +49,8 @@ export function createHistogram({ label, integer, onchange }) {
   function place(side, value) {
     const gap = integer ? 1 : (range[1] - range[0]) / 1000;
     const free = side === 0 ? clamp(value, range[0], window[1] - gap) : clamp(value, window[0] + gap, range[1]);
-    const rounded = integer ? Math.round(free) : Number(free.toPrecision(5));
-    const next = side === 0 ? [rounded, window[1]] : [window[0], rounded];
+    const exact = integer ? Math.round(free) : rounded(free, range, 5);
+    const next = side === 0 ? [exact, window[1]] : [window[0], exact];
     if (next[0] < next[1]) onchange(next);
   }
 

@@ -3,14 +3,14 @@
  * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
  */
 
+import { clamp } from "./dom.js";
 import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 /** @typedef {import("./osd.js").Frame} Frame */
 
 const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
 
-/** The smallest share of a picture's width that can be drawn: OpenSeadragon takes a tenth of it for nothing at all. */
-const FINEST_SHARE = 1e-9;
+const BEYOND = 100; // times a picture's size: wider than anything that can be seen at once
 
 const GIVEN_UP = "Image load aborted."; // how OpenSeadragon says that it no longer wants a tile
 
@@ -20,7 +20,7 @@ const keyOf = (frame) => `${frame.path}?${frame.query}`;
 export class Picture {
   /**
    * @param {HTMLElement} element
-   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void, onPart: () => void, onBeyond: () => void}} events
+   * @param {{onMove: () => void, onResize: () => void, onLoad: (loading: boolean) => void, onFail: (address: string) => void, onPart: () => void}} events
    */
   constructor(element, events) {
     this.element = element;
@@ -90,7 +90,6 @@ export class Picture {
   async #next() {
     const frame = this.wanted;
     if (this.fresh) this.#measure();
-    if (this.#widest() < frame.width * FINEST_SHARE) return void this.events.onBeyond();
     this.busy = true;
     this.events.onLoad(true);
     const item = this.frames.get(keyOf(frame)) ?? (await this.#load(frame));
@@ -133,8 +132,6 @@ export class Picture {
     const { clientWidth, clientHeight } = this.element;
     const { viewport } = this.viewer;
     if (clientWidth && clientHeight) viewport.resize(new window.OpenSeadragon.Point(clientWidth, clientHeight));
-    const { maxZoomPixelRatio } = this.viewer;
-    viewport.maxZoomLevel = this.wanted.width * FINEST_SHARE * maxZoomPixelRatio > clientWidth ? 1 / FINEST_SHARE : null;
   }
 
   #place(item) {
@@ -190,7 +187,7 @@ export class Picture {
     this.viewer.addTiledImage({
       tileSource: tileSource(frame),
       ...tileRequests(),
-      width: frame.share,
+      ...frame.place,
       opacity: 0,
       preload: true,
       success: ({ item }) => this.#showLabels(item, key, old),
@@ -244,7 +241,10 @@ export class Picture {
   /** @param {[number, number, number]} box */
   goTo([x, y, width]) {
     const { viewport } = this.viewer;
-    viewport.fitBounds(this.#boundsOf([x, y, Math.min(width, this.#widest())]), true);
+    const [across, down] = [this.wanted.width, this.wanted.height];
+    const visible = clamp(width, 1, Math.min(this.#widest(), BEYOND * (across + down)));
+    const centre = [clamp(x, -visible, across + visible), clamp(y, -visible, down + visible)];
+    viewport.fitBounds(this.#boundsOf([...centre, visible]), true);
     viewport.applyConstraints(true); // an address may name a place where there is no picture
   }
 
@@ -258,16 +258,18 @@ export class Picture {
   home(immediately = false) {
     const { viewport } = this.viewer;
     if (this.shown && this.#isTooWide()) viewport.fitBounds(this.#middle(), immediately);
-    else viewport.goHome(immediately);
+    else if (this.shown) viewport.fitBounds(this.shown.getBounds(), immediately); // labels may reach beyond it
   }
 
   /** Is the picture in view as it was opened? */
   atHome() {
     const { viewport } = this.viewer;
-    const home = this.shown && this.#isTooWide() ? this.#middle() : viewport.getHomeBounds();
-    const now = viewport.getBounds(true);
+    if (!this.shown) return true;
+    const home = this.#isTooWide() ? this.#middle() : this.shown.getBounds();
+    const [now, middle] = [viewport.getBounds(true), home.getCenter()];
     const near = (a, b) => Math.abs(a - b) < now.width / 500;
-    return near(now.x, home.x) && near(now.y, home.y) && near(now.width, home.width);
+    const { x, y } = now.getCenter();
+    return near(x, middle.x) && near(y, middle.y) && near(now.width, Math.max(home.width, home.height * now.getAspectRatio()));
   }
 
   /** Forget everything: the view is going away. */

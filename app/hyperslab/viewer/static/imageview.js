@@ -38,10 +38,6 @@ export function createImageView(store, events) {
       if (!busy) afterFrame();
     },
     onFail: events.onfail,
-    onBeyond: () => {
-      element.setAttribute("aria-busy", "false");
-      events.onproblem(new Error("This picture is too wide to be drawn, in whole or in part, without smaller levels"));
-    },
     onPart: () => toast("Only a part is shown: the whole is too large to draw without smaller levels"),
   });
   /** When the frame that is being asked for just now is there. */

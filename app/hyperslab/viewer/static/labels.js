@@ -1,6 +1,7 @@
 /** A label image over a picture: an image of its own axes, size and levels, laid where it belongs. */
 
 import { tileInfo } from "./api.js";
+import { metresIn } from "./format.js";
 import { appendPositions, planeText } from "./state.js";
 import { planeOf, positionsOf } from "./tilequery.js";
 
@@ -39,39 +40,84 @@ export function createLabels() {
     appendPositions(query, positionsIn(own, plane, state, info));
     query.append("labels", "1");
     const { width, height, tile_size: tileSize, minzoom, maxzoom } = own;
-    const share = shareOf(own, plane, info);
-    return { path, query: query.toString(), width, height, tileSize, minzoom, maxzoom, share, blank: false };
+    const place = placeOf(own, plane, info);
+    return { path, query: query.toString(), width, height, tileSize, minzoom, maxzoom, place, blank: false };
   }
   return { frameOf, forget: () => known.clear() };
 }
 
 const axisOf = (info, name) => info.axes.find((axis) => axis.name === name);
 
+/**
+ * An axis of the labels and the picture's of that name. ``moved``: the labels begin elsewhere than the picture; those that
+ * do not say where begin with it.
+ * @typedef {{axis: Axis, whole: Axis, moved: boolean}} Pair
+ */
+
+/** @returns {Pair[]} of all axes that both have */
+function pairsOf(own, info) {
+  const pairs = own.axes.map((axis) => ({ axis, whole: axisOf(info, axis.name) })).filter(({ whole }) => whole);
+  const known = pairs.every(({ axis, whole }) => axis.translation !== null && axis.scale > 0 && whole.scale > 0);
+  const moved = known && pairs.some(({ axis, whole }) => axis.translation !== (whole.translation ?? 0));
+  return pairs.map((pair) => ({ ...pair, moved }));
+}
+
 /** Where the labels stand on the axes that they share with the picture and that are not drawn. */
 function positionsIn(own, plane, state, info) {
-  const shared = Object.entries(positionsOf(state, info)).filter(
-    ([name]) => axisOf(own, name) && !plane.includes(name) && name !== own.channel_axis,
+  const positions = positionsOf(state, info);
+  const shared = pairsOf(own, info).filter(
+    ({ axis: { name } }) => name in positions && !plane.includes(name) && name !== own.channel_axis,
   );
-  return Object.fromEntries(shared.map(([name, at]) => [name, positionOn(axisOf(own, name), axisOf(info, name), at)]));
+  return Object.fromEntries(shared.map((pair) => [pair.axis.name, positionOn(pair, positions[pair.axis.name])]));
 }
 
 /** Space may be divided more coarsely, of moments there may be fewer; a single position holds for all. */
-function positionOn(axis, whole, at) {
-  if (axis.size === 1) return 0;
-  const position = axis.type === "space" ? Math.floor(at / factor(whole, axis) + SLACK) : at;
-  if (position >= axis.size && axis.type !== "space") throw new Error(`they end at ${axis.name} = ${axis.size - 1}`);
+function positionOn(pair, at) {
+  const { axis, moved } = pair;
+  if (axis.type !== "space") {
+    if (at >= axis.size && axis.size > 1) throw new Error(`they end at ${axis.name} = ${axis.size - 1}`);
+    return Math.min(at, axis.size - 1);
+  }
+  if (axis.size === 1 && !moved) return 0;
+  const [each, first] = [factor(pair), Math.round(start(pair))];
+  const position = Math.floor((at - first) / each + SLACK);
+  if (moved && (position < 0 || position >= axis.size)) {
+    throw new Error(`they lie at ${axis.name} = ${first} to ${Math.ceil(first + axis.size * each) - 1}`);
+  }
   return Math.min(position, axis.size - 1);
 }
 
-/** The width of the labels, where that of the picture is 1. */
-function shareOf(own, plane, info) {
-  const [down, across] = plane.map((name) => factor(axisOf(info, name), axisOf(own, name)));
+/** Where the labels lie, if the picture lies at 0, 0 and is 1 wide. */
+function placeOf(own, plane, info) {
+  const pairs = plane.map((name) => pairsOf(own, info).find(({ axis }) => axis.name === name));
+  const [down, across] = pairs.map(factor);
   if (Math.abs(down / across - 1) > UNLIKE) throw new Error("they are not divided alike along both axes");
-  return (own.width * across) / info.width;
+  const [y, x] = pairs.map(start);
+  const [width, height] = [own.width * across, own.height * across];
+  if (x >= info.width || y >= info.height || x + width <= 0 || y + height <= 0) {
+    throw new Error("by their translation they lie outside the picture");
+  }
+  return { x: x / info.width, y: y / info.width, width: width / info.width };
 }
 
-/** Pixels of the picture per pixel of the labels: by the scales where the sizes agree, else what explains the sizes. */
-function factor({ size: full, scale: fine }, { size, scale: coarse }) {
+/** The edge of the picture's pixels at which the labels begin; a translation is that of the middle of a pixel. */
+function start(pair) {
+  const { axis, whole, moved } = pair;
+  if (!moved) return 0;
+  const middle = (axis.translation * unitsIn(pair) - (whole.translation ?? 0)) / whole.scale;
+  return middle + (1 - factor(pair)) / 2;
+}
+
+/** How many units of the picture one of the labels is. */
+const unitsIn = ({ axis, whole }) => (metresIn(axis.unit) ?? 1) / (metresIn(whole.unit) ?? metresIn(axis.unit) ?? 1);
+
+/**
+ * Pixels of the picture per pixel of the labels: by the scales where the labels begin elsewhere or the sizes agree, else
+ * what explains the sizes.
+ */
+function factor(pair) {
+  const [{ size: full, scale: fine }, { size, scale: coarse }] = [pair.whole, pair.axis];
+  if (pair.moved) return (coarse * unitsIn(pair)) / fine;
   if (full === size || !full || !size) return 1;
   const agrees = (candidate) => candidate > 0 && Math.abs(full / candidate - size) < 1 + SLACK;
   return [coarse / fine, Math.round(full / size)].find(agrees) ?? full / size;

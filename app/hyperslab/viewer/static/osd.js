@@ -9,7 +9,7 @@ import { authorization, heldToken } from "./token.js";
  * @property {number} width @property {number} height
  * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
  * @property {boolean} blank draw nothing (no channel is on)
- * @property {number} [share] its width, where that of the picture is 1
+ * @property {{x: number, y: number, width: number}} [place] where it lies, if the picture lies at 0, 0 and is 1 wide
  */
 
 const KEPT_TILES = 600;
@@ -49,6 +49,19 @@ function withoutInlineStyle() {
   document.head.append(mark);
 }
 
+/**
+ * What is visible, by plain arithmetic. OpenSeadragon's own, which is for pictures that are turned, takes what is smaller
+ * than a ten-billionth of the width for nothing: of a very wide picture it would then visit all tiles.
+ */
+function withExactIntersections({ Rect }) {
+  Rect.prototype.intersection = function ({ x, y, width, height }) {
+    const [left, top] = [Math.max(this.x, x), Math.max(this.y, y)];
+    const across = Math.min(this.x + this.width, x + width) - left;
+    const down = Math.min(this.y + this.height, y + height) - top;
+    return across < 0 || down < 0 ? null : new Rect(left, top, across, down);
+  };
+}
+
 /** Whether WebGL is drawn by a graphics processor: where it is imitated, a plain canvas is several times as fast. */
 function hasGraphicsProcessor() {
   const context = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
@@ -66,6 +79,7 @@ export const tileRequests = () => ({ loadTilesWithAjax: Boolean(heldToken()), aj
 export function openViewer(element) {
   const { OpenSeadragon } = window;
   withoutInlineStyle();
+  withExactIntersections(OpenSeadragon);
   return new OpenSeadragon.Viewer({
     element,
     drawer: hasGraphicsProcessor() ? ["webgl", "canvas"] : ["canvas"],

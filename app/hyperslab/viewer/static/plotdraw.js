@@ -6,17 +6,14 @@ const LEFT = 64;
 const RIGHT = 20;
 const TOP = 20;
 const BOTTOM = 44;
+const ALONE = 1.4; // pixels
 
 /**
  * Where indices and values lie on the canvas.
  * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: ArrayLike<number>}}} facts
  */
 export function scales({ width, height, range: [first, last], data }) {
-  let { low, high } = extent(data, first, last);
-  if (low > high) [low, high] = [0, 1];
-  if (low === high) [low, high] = [low - 1, high + 1];
-  const margin = (high - low) * 0.06;
-  [low, high] = [low - margin, high + margin];
+  const { low, high } = widened(extent(data, first, last));
   const wide = Math.max(width - LEFT - RIGHT, 1);
   const tall = Math.max(height - TOP - BOTTOM, 1);
   const span = last - first || 1;
@@ -28,7 +25,7 @@ export function scales({ width, height, range: [first, last], data }) {
     low,
     high,
     x: (index) => LEFT + ((index - first) / span) * wide,
-    y: (value) => TOP + (1 - (value - low) / (high - low)) * tall,
+    y: (value) => TOP + (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) * tall,
     index: (x) => first + ((x - LEFT) / wide) * span,
   };
 }
@@ -52,10 +49,17 @@ function extent(data, first, last) {
   return { low, high };
 }
 
+/** Room for a line: above it and below, and where there is one value only, or none. All distances may overflow. */
+function widened({ low, high }) {
+  if (low > high) return { low: -0.06, high: 1.06 };
+  const margin = low < high ? (high / 2 - low / 2) * 0.12 : Math.max(1, Math.abs(low) * 1e-6);
+  return { low: Math.max(low - margin, -Number.MAX_VALUE), high: Math.min(high + margin, Number.MAX_VALUE) };
+}
+
 function ticks(low, high, about) {
-  const step = Math.max(niceBelow((high - low) / about) || 1, Number.MIN_VALUE);
+  const step = Math.max(niceBelow(high / about - low / about) || 1, Number.MIN_VALUE);
   const start = Math.ceil(low / step) * step;
-  return Array.from({ length: Math.floor((high - start) / step + 1e-9) + 1 }, (_, i) =>
+  return Array.from({ length: Math.floor(high / step - start / step + 1e-9) + 1 }, (_, i) =>
     Number((start + i * step).toPrecision(12)),
   );
 }
@@ -117,12 +121,17 @@ function eachPoint(plane, data, from, to, draw) {
   }
 }
 
+/** A value between two gaps is a short line of its own. */
 function traceLine(context, plane, data, from, to) {
   let gap = true;
   for (let i = from; i <= to; i += 1) {
-    const value = data.values[i];
-    const finite = Number.isFinite(value);
-    if (finite) context[gap ? "moveTo" : "lineTo"](plane.x(data.start + i * data.step), plane.y(value));
+    const finite = Number.isFinite(data.values[i]);
+    if (finite) {
+      const [x, y] = [plane.x(data.start + i * data.step), plane.y(data.values[i])];
+      const alone = gap && !Number.isFinite(data.values[i + 1]);
+      context[gap ? "moveTo" : "lineTo"](alone ? x - ALONE / 2 : x, y);
+      if (alone) context.lineTo(x + ALONE / 2, y);
+    }
     gap = !finite;
   }
 }

@@ -6,7 +6,8 @@ import { appendActive, appendPositions, planeText } from "./state.js";
 /**
  * @typedef {object} Axis
  * @property {string} name @property {string|null} type @property {string|null} unit
- * @property {number} size @property {number} scale
+ * @property {number} size @property {number|null} scale
+ * @property {number|null} translation where the middle of the first cell lies, in units of the scale
  *
  * @typedef {object} Channel
  * @property {number} index @property {string} label @property {string} color @property {boolean} active @property {boolean} inverted
