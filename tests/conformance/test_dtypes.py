@@ -149,6 +149,20 @@ def test_every_form_writes_the_same_bits(service: Conformance, case: Case, items
     assert_same_bits(array[...], expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4", [["a", "|u1"], ["", "|V3"], ["b", "<i4"]]], ids=str)
+def test_one_item_is_written_as_npy(service: Conformance, dtype: Any) -> None:
+    """Of dtypes that an npy file spells in another way than Zarr does."""
+    items = meant(stored_items(wire.dtype_from_json(dtype)))
+    node, npy = lay(service, dtype, items), io.BytesIO()
+    np.save(npy, items[3:4].view(wire.npy_dtype(items.dtype)).reshape(()), allow_pickle=False)
+
+    answer = node.put("slice", params={"select": "0"}, content=npy.getvalue(), headers={"Content-Type": wire.NPY})
+    node.remote()[1] = items[4]
+
+    assert answer.status_code == 204, answer.text
+    assert_same_bits(node.values(), items[[3, 4, 2, 3, 4, 5]])
+
+
 def test_a_new_array_of_the_dtype_is_made_and_filled(service: Conformance, case: Case, items: Array) -> None:
     node = service.node()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import zarr
 
 from tests.conformance.deviations import deviation
 from tests.conformance.service import Conformance, problem
@@ -65,3 +68,49 @@ def test_a_fill_value_that_is_refused_is_named(service: Conformance, case: Case)
         assert found["reason"]
     asked = problem(service.node().put(json={"shape": [3], "dtype": case["dtype"], "fill_value": case["fill_value"]}))
     assert (asked["code"], asked["member"]) == ("bad-definition", "fill_value")
+
+
+_OF_TEXT = ({"id": "vlen-utf8"}, {"id": "categorize", "labels": ["x"], "dtype": "|O"})
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"dtype": "|S3", "fill_value": 0},
+        {"dtype": ">U3", "fill_value": 0},
+        *({"dtype": "|O", "filters": [codec], "fill_value": 0} for codec in _OF_TEXT),
+        *({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": fill} for fill in (0, "")),
+    ],
+    ids=lambda members: f"{members['dtype']}-{members.get('filters', [{}])[0].get('id')}-{members['fill_value']!r}",
+)
+def test_what_libraries_would_not_read_from_the_fill_value_is_stored(
+    service: Conformance, members: dict[str, Any]
+) -> None:
+    """Of a missing chunk zarr-python 2 makes ``"0"``, ``b"0"``, 0 or ``""`` here, and zarr-python 3 ``"0"``."""
+    node = service.array(shape=[3], chunks=[2], **members)
+
+    assert node.put("slice", json=["", "", ""]).status_code == 204
+
+    assert sorted(node.chunks()) == ["0", "1"]
+    if members.get("filters") == [_OF_TEXT[0]]:
+        theirs = zarr.open_array(service.target("zarr", node.path), mode="r", zarr_format=2)
+        assert theirs[...].tolist() == ["", "", ""]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"dtype": "|S3", "fill_value": "eHk="},
+        {"dtype": ">U3", "fill_value": "xy"},
+        {"dtype": "|O", "filters": [_OF_TEXT[0]], "fill_value": "xy"},
+    ],
+    ids=lambda members: members["dtype"],
+)
+def test_what_all_libraries_read_from_the_fill_value_need_not_be_stored(
+    service: Conformance, members: dict[str, Any]
+) -> None:
+    node = service.array(shape=[3], chunks=[2], **members)
+
+    assert node.put("slice", json=["xy", "xy", "xy"]).status_code == 204
+
+    assert node.chunks() == {}

@@ -121,6 +121,58 @@ def test_groups_without_a_document_show_through_their_children(service: Conforma
     assert [name for name, _ in service.group.open_group(node.path).children()] == ["a"]
 
 
+def implicit_group(service: Conformance, attributes: Any) -> Node:
+    """Without a ``.zgroup``, below a root that has one."""
+    document = {**DOCUMENT, "shape": [2], "chunks": [2], "dtype": "|u1"}
+    files = {".zgroup": {"zarr_format": 2}, "g/.zattrs": attributes, "g/a/.zarray": document}
+    return service.node(files).below("g")
+
+
+def test_groups_without_a_document_have_attributes(service: Conformance) -> None:
+    """As `/zarr` shows them to plain clients, for which it makes up the ``.zgroup``."""
+    group = implicit_group(service, {"n": 1})
+    root = Node(service, group.path.removesuffix("/g"), group.folder.parent)
+
+    assert group.get().json()["attributes"] == {"n": 1}
+    assert zarr.open_group(service.target("zarr", group.path), mode="r", zarr_format=2).attrs.asdict() == {"n": 1}
+    assert root.get("zarr", "/.zmetadata").json()["metadata"]["g/.zattrs"] == {"n": 1}
+    remote = service.group.open_group(group.path)
+    remote.attrs.update(m=2)
+    assert dict(remote.attrs) == {"n": 1, "m": 2}
+    assert group.get().json()["attributes"] == {"n": 1, "m": 2}
+
+
+@pytest.mark.parametrize("mode", ["create", "open"])
+def test_a_group_that_gets_its_document_keeps_its_attributes(service: Conformance, mode: str) -> None:
+    group = implicit_group(service, {"n": 1, "m": 1})
+
+    made = group.put(json={"kind": "group", "attributes": {"m": 2}}, params={"mode": mode})
+
+    assert made.status_code == 201
+    assert made.json()["attributes"] == {"n": 1, "m": 2}
+    assert sorted(group.keys()) == [".zattrs", ".zgroup", "a/.zarray"]
+
+
+@pytest.mark.parametrize("attributes", [{"n": 1}, b"broken"], ids=["sound", "broken"])
+def test_a_group_without_a_document_is_replaced_with_all_below_it(service: Conformance, attributes: Any) -> None:
+    group = implicit_group(service, attributes)
+
+    assert group.put(json={"kind": "group"}, params={"mode": "replace"}).status_code == 201
+
+    assert list(group.keys()) == [".zgroup"]
+
+
+def test_a_group_without_a_document_whose_attributes_are_broken_says_so_and_can_be_deleted(
+    service: Conformance,
+) -> None:
+    group = implicit_group(service, b"broken")
+
+    assert problem(group.get())["key"].endswith("g/.zattrs")
+    assert group.below("a").get().status_code == 200
+    gone = service.http.delete(service.target("metadata", group.path), params={"recursive": True})
+    assert (gone.status_code, group.keys()) == (204, {})
+
+
 def test_an_array_comes_before_a_group_at_the_same_path(service: Conformance) -> None:
     node = service.node(
         {"a/.zarray": {**DOCUMENT, "shape": [2], "chunks": [2], "dtype": "|u1"}, "a/.zgroup": {"zarr_format": 2}}

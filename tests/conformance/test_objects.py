@@ -93,6 +93,30 @@ def test_objects_go_there_and_back_through_the_client(service: Conformance, name
     assert_equal(array[4:], objects([values[2], values[0], values[1]]))
 
 
+@pytest.mark.parametrize(
+    ("name", "fill"),
+    [
+        *((name, fill) for name in ("vlen-utf8", "categorize") for fill in ("x", 0, "")),
+        *(("vlen-bytes", fill) for fill in ("YQA=", 0, "")),
+        *((name, fill) for name in ("json2", "msgpack2", "vlen-array") for fill in ("x", 0, {"a": [1]})),
+    ],
+)
+def test_the_client_says_of_the_fill_value_what_missing_items_read_as(
+    service: Conformance, name: str, fill: Any
+) -> None:
+    array = service.array(dtype="|O", shape=[2], chunks=[2], filters=[KINDS[name][0]], fill_value=fill).remote()
+
+    assert_equal([array.fill_value], array[:1])
+
+
+def test_the_codec_of_arrays_may_stand_for_the_compressor(service: Conformance) -> None:
+    array = service.array(dtype="|O", shape=[5], chunks=[2], compressor=KINDS["vlen-array"][0]).remote()
+
+    array[...] = objects([[1, 2], [], [3], [4], [5]])
+
+    assert_equal(array[...], [np.array(row, ">i2") for row in ([1, 2], [], [3], [4], [5])])
+
+
 def test_arrays_beside_a_fill_value_that_is_none_of_them(service: Conformance) -> None:
     """zarr-python 2 writes ``0`` as the fill value of all objects; in a chunk that is stored it is the array [0]."""
     node = made(service, KINDS["vlen-array"][0], fill_value=0)

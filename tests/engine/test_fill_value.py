@@ -256,6 +256,8 @@ def test_spelling_found_in_the_wild_is_read(spelled: str, value: Any, stored: st
         ("<c8", True),
         ("<c8", "AAAA"),
         ("<M8[s]", math.inf),
+        ("<M8[D]", "2000"),  # a year to zarr-python 2
+        (">m8[s]", "5"),
         ("|S3", "YQ"),
         ("|S3", "YQ==\n"),
         ("|S3", 1),

@@ -16,7 +16,8 @@ class AxisPart(NamedTuple):
     """What one chunk contributes along one axis.
 
     ``inside``: region of the chunk; ``outside``: region of the output (None: the axis is dropped); ``covers``: all
-    cells up to the edge of the array, in order; ``full``: and the edge does not cut the chunk.
+    cells up to the edge of the array, in order; ``full``: as ``covers``, and the edge of the array does not cut the
+    chunk.
     """
 
     coord: int
@@ -59,7 +60,7 @@ def list_parts(indices: Indices, chunk: int, size: int) -> Iterator[AxisPart]:
 
 
 def _as_slice(indices: Indices) -> slice | Indices:
-    """The same indices as a slice where that can be."""
+    """The same indices as a slice, where they form one."""
     if len(indices) == 1:
         return _progression_slice(int(indices[0]), 1, 1)
     step = int(indices[1]) - int(indices[0])

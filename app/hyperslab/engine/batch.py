@@ -1,7 +1,7 @@
-"""Many small chunks decoded together: what one call of a decoder costs beside the decoding is paid once for all.
+"""Many small chunks decoded together: the fixed cost of calling a decoder is paid once for all of them.
 
 Blosc frames that lie one behind the other become one frame, with a header and a table of blocks written in front of
-them; its blocks are where they were. Uncompressed chunks are decoded by being read to where they belong.
+them; the blocks stay where they are. Uncompressed chunks need no decoding: they are read straight to where they belong.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ _SMALLEST_BLOCK: Final = 4 << 10
 
 
 class Stretch(NamedTuple):
-    """Chunks ``[first, last)`` of a batch that are there, and what is stored of all of them as one ``frame``.
-
-    None where they cannot be joined, and are to be decoded one by one.
+    """Chunks ``[first, last)`` of a batch, all of which exist, and their stored bytes as one ``frame``, which is None
+    where they cannot be joined and have to be decoded one by one.
     """
 
     first: int
@@ -35,7 +34,7 @@ class Stretch(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What is stored of the chunks of a batch, in ``memory`` at ``extents``, ready to be decoded."""
+    """The stored bytes of the chunks of a batch, in ``memory`` at ``extents``, ready to be decoded."""
 
     memory: NDArray
     extents: Sequence[Run | None]
@@ -44,7 +43,7 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchDecoder(ABC):
-    """Decodes small chunks of one array. What is stored of a chunk has at most ``room`` bytes, or is not for here.
+    """Decodes small chunks of one array. A stored chunk of more than ``room`` bytes is not for this decoder.
 
     ``in_place``: stored chunks are decoded ones, and are read straight into the stack.
     """
@@ -71,11 +70,11 @@ class BatchDecoder(ABC):
 
     @abstractmethod
     def join(self, memory: NDArray, extents: Sequence[Run | None]) -> Joined:
-        """What is to be decoded of the chunks that are stored in ``memory`` (uint8; some of it is overwritten) at
-        ``extents``, one behind the other.
+        """Make the chunks that are stored in ``memory`` (uint8; some of it is overwritten) at ``extents``, one behind
+        the other, ready to be decoded.
 
-        All that Python has to do for each chunk is done here; `decode` is little more than a call for each stretch,
-        and best made by another thread.
+        All that Python has to do for each chunk is done here; `decode` is little more than one call for each stretch,
+        and is best left to another thread.
         """
 
     @abstractmethod

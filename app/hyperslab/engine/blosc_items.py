@@ -1,8 +1,8 @@
-"""Single items of a Blosc frame that LZ4 has compressed: of each stream only what leads to them is decoded.
+"""Single items of a Blosc frame compressed with LZ4: each stream is decoded only as far as they need.
 
 A block is stored as one stream, or as one for each byte of an item where Blosc has split it, each behind its size. LZ4
-decodes a stream from its beginning and can stop anywhere. A stream of the size that it decodes to is stored as it is,
-and any byte of it can be had. [c-blosc README_CHUNK_FORMAT and ``blosc_d``]
+decodes a stream from its beginning and can stop anywhere. A stream as long as its decoded form is not compressed, and
+any byte of it can be read directly. [c-blosc README_CHUNK_FORMAT and ``blosc_d``]
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Places:
     """Where the bytes of some items lie in a decoded frame that is left shuffled.
 
     ``bytes``: of each item, on one more axis than the items. ``streams``: those of which something is wanted, by block.
-    ``late``: nearly all has to be decoded to come to the last of them. [c-blosc shuffle-generic.h]
+    ``late``: the last of them is so near the end that nearly all has to be decoded to reach it. [c-blosc
+    shuffle-generic.h]
     """
 
     bytes: Indices
@@ -70,7 +71,7 @@ class Places:
     def decode(self, frame: BloscFrame, stored: Stored, raw: NDArray[Any]) -> None:
         """Decode what is wanted into ``raw`` (uint8, as long as the decoded frame), and leave it shuffled.
 
-        One loop, as what Python does for each stream is done while no other thread may do anything.
+        One loop, because what Python does for each stream holds the interpreter lock.
         """
         memory, out, need = memoryview(stored.memory), raw.data, stored.need
         source, target = address(memory), address(raw.data)
@@ -101,7 +102,7 @@ class Places:
 
 
 def alone(header: BloscHeader) -> bool:
-    """Whether single streams of a frame can be decoded, and are so large that it is worth it."""
+    """Whether single streams of a frame can be decoded, and are large enough for that to pay."""
     return header.stored or (header.lz4 and CAN_STOP and header.blocksize >= SMALLEST * header.streams(0))
 
 
@@ -151,7 +152,7 @@ def _streams(block: int, runs: Sequence[Run], header: BloscHeader, itemsize: int
 
 
 def _clipped(runs: Sequence[Run], each: int) -> list[list[Run]]:
-    """What runs of bytes want of one stream of ``each`` bytes after the other."""
+    """The parts of some runs of bytes that lie in each stream of ``each`` bytes, counted from its beginning."""
     starts = range(0, runs[-1][1], each)
     clipped = ([(max(a - at, 0), min(b - at, each)) for a, b in runs if a < at + each and b > at] for at in starts)
     return [merge_runs(some, _GAP) for some in clipped]

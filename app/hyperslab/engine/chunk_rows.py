@@ -1,4 +1,4 @@
-"""Chunks that follow each other along one axis, taken together: what is worked out once for all of them is cheap."""
+"""Chunks that follow each other along one axis, taken together: what they have in common is worked out only once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_AXES: Final = (AxisPart(0, 0, None, 1, covers=True, full=True),)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRow:
-    """Chunks next to each other along ``axis``, of each of which the same region is selected.
+    """Chunks next to each other along ``axis``, with the same region selected in each.
 
     ``first`` is the part of the selection that lies in the first of them; ``along``: what each of them contributes on
     the axis.
@@ -136,7 +136,7 @@ def _length(source: Source) -> float:
 
 
 def _rows(parts: Iterable[AxisPart], most: int) -> Iterator[tuple[AxisPart, ...]]:
-    """Neighbours of which the same is selected, by slices, in the order of the output."""
+    """Neighbours in which the same region is selected, by slices, in the order of the output."""
     row: list[AxisPart] = []
     for part in parts:
         if row and (len(row) == most or not _alike(row[0], part)):

@@ -46,16 +46,16 @@ _SLOW: Final = 4.0
 
 def make_codec(metadata: ArrayMetadata) -> ChunkCodec:
     """The codec of an array whose configurations have been checked by `check_codec_config`."""
-    filters, compressor = metadata.filters or (), metadata.compressor
     chunks, dtype, order = metadata.chunks, metadata.dtype, metadata.order
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
-    links = make_links((*filters, *([compressor] if compressor else ())), stage)
-    partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
-    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(filters, compressor))
+    links = make_links(metadata.codecs, stage)
+    partial = None if metadata.filters else make_partial(metadata.compressor, chunks, dtype=dtype, order=order)
+    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(metadata))
 
 
-def _effort(filters: Sequence[Config], compressor: Config | None) -> float:
-    if filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
+def _effort(metadata: ArrayMetadata) -> float:
+    compressor = metadata.compressor
+    if metadata.filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
         return _SLOW
     if compressor is None:
         return _COPY
@@ -89,7 +89,7 @@ class ChunkCodec:
 
     @property
     def lossless(self) -> bool:
-        """Whether a chunk that was encoded is surely decoded bit for bit, so that nobody needs to look."""
+        """Whether a chunk that was encoded is surely decoded bit for bit, so that it need not be decoded to check."""
         return all(link.lossless for link in self.links)
 
     def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
@@ -106,7 +106,7 @@ class ChunkCodec:
         return self.dtype.clean(chunk)
 
     def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:
-        """Decode into ``out`` (shape ``chunks``, the array's dtype), which best is contiguous in ``order``.
+        """Decode into ``out`` (shape ``chunks``, the array's dtype), which is best contiguous in ``order``.
 
         Raises `ChunkCorrupt`, and ``out`` is undefined then.
         """
@@ -138,8 +138,8 @@ class ChunkCodec:
     def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray]:
         """`encode`, and the chunk as it will be read.
 
-        Where a codec may not give back what it took, this is decoded once: of what does not decode all neighbours in
-        the chunk would be lost. Raises `NotRepresentable` then.
+        Where a codec may be lossy, the result is decoded once: if it did not decode, all other cells of the chunk would
+        be lost with the new ones. Raises `NotRepresentable` then.
         """
         data = self.encode(chunk)
         if self.lossless:

@@ -2,7 +2,7 @@
 
 A frame is a 16-byte header, a table with the offset of each block, and the blocks in any order. Blocks are independent:
 to decode some, a small valid frame is put together from a header, a table and only those blocks, and is given to the
-ordinary decoder, so that shuffles, split streams and codecs are none of our business. [c-blosc README_CHUNK_FORMAT]
+ordinary decoder, which takes care of shuffles, split streams and codecs. [c-blosc README_CHUNK_FORMAT]
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def join_frames(data: memoryview, frames: Sequence[tuple[int, int]], nbytes: int
     """One frame of several that lie in ``data`` one behind the other and hold ``nbytes`` each.
 
     Its header and table are written over what lies before the first of them, from ``free`` on. Raises `ValueError`
-    where there is no room for that, where the frames are not alike, and where one of them cannot be true.
+    where there is no room for that, where the frames are not alike, and where one of them contradicts itself.
     """
     first, stop = frames[0][0], frames[-1][1]
     header = BloscHeader.parse(data[first:stop], nbytes)
@@ -247,9 +247,8 @@ def _joined_table(data: memoryview, frames: Sequence[tuple[int, int]], header: B
 
 
 def decompress_shuffled(data: memoryview, header: BloscHeader, out: NDArray[Any]) -> None:
-    """Decode a whole frame that is ``shuffled``, and leave it so: that is the header's business alone.
-
-    ``data``: what says so is overwritten. ``out``: uint8, exactly as long. Raises as `decompress` does.
+    """Decode a whole frame that is ``shuffled`` without unshuffling it. ``data``: the flag in its header, which alone
+    asks for that, is overwritten. ``out``: uint8, exactly as long. Raises as `decompress` does.
     """
     data[_FLAGS_AT] = header.flags & ~_SHUFFLED
     decompress(data, out, len(out))
@@ -258,8 +257,8 @@ def decompress_shuffled(data: memoryview, header: BloscHeader, out: NDArray[Any]
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
     """Decode a whole frame of at most ``limit`` bytes (exactly that where ``out`` is given: uint8 of that size).
 
-    The library believes the sizes in the header, so they are compared with what is there first. Raises `ValueError`
-    and, from the library, `RuntimeError`.
+    The library believes the sizes in the header, so they are first checked against the bytes that are there. Raises
+    `ValueError` and, from the library, `RuntimeError`.
     """
     if len(data) < HEADER_BYTES:
         raise ValueError(f"{len(data)} bytes are too few for the header of a frame")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused
@@ -67,11 +66,6 @@ def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
         elif rule.whole and type(value) is float and value.is_integer():
             plain[name] = int(value)
     return plain
-
-
-def dtype_of(text: str) -> np.dtype[Any]:
-    """The dtype that a codec's configuration names; numpy's spellings are allowed here, as in old data."""
-    return numpy_dtype(text)
 
 
 def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[str, Parameter], key: str) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numcodecs.abc import Codec
 
 from hyperslab.engine.codecs_chain import BYTE, Buffer, Config, Encoded, Link, Stage, flat_bytes
-from hyperslab.engine.codecs_config import dtype_of
+from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
@@ -25,8 +25,8 @@ _ZFP_BLOCK_BYTES: Final = 4096
 
 def typed_link(config: Config, stage: Stage) -> Link:
     """``delta``, ``fixedscaleoffset`` and ``quantize``: ``dtype`` before, ``astype`` behind."""
-    before = dtype_of(config["dtype"])
-    behind = dtype_of(config["astype"]) if "astype" in config else before
+    before = numpy_dtype(config["dtype"])
+    behind = numpy_dtype(config["astype"]) if "astype" in config else before
     link = _item_link(config, stage, before, behind)
     wraps_around = config["id"] == "delta" and before == behind and before.kind in "iu"
     return replace(link, lossless=wraps_around)  # sums of floats are rounded
@@ -34,7 +34,7 @@ def typed_link(config: Config, stage: Stage) -> Link:
 
 def astype_link(config: Config, stage: Stage) -> Link:
     """Casts, towards zero for integers."""
-    return _item_link(config, stage, dtype_of(config["decode_dtype"]), dtype_of(config["encode_dtype"]))
+    return _item_link(config, stage, numpy_dtype(config["decode_dtype"]), numpy_dtype(config["encode_dtype"]))
 
 
 def bitround_link(config: Config, stage: Stage) -> Link:
@@ -78,9 +78,8 @@ def checksum_link(config: Config, stage: Stage) -> Link:
 
 
 def zfpy_link(config: Config, stage: Stage) -> Link:
-    """A zfp stream with header, of which nothing is believed before it is compared with the chunk.
-
-    The library reads past the end of a stream that is too short, so there is room behind it, of zeros.
+    """A zfp stream with a header, which is not trusted until it has been compared with the chunk. The library reads
+    past the end of a stream that is too short, so the stream is padded with zeros.
     """
     import zfpy  # type: ignore[import-not-found]  # optional: only arrays that name it need it
 
@@ -102,7 +101,7 @@ def zfpy_link(config: Config, stage: Stage) -> Link:
 
 
 def pcodec_link(config: Config, stage: Stage) -> Link:
-    """Pco, standalone. The items' type is in the stream, and is tried where it is not that of the stage."""
+    """Pco, standalone. The stream holds items of its own type: where that is not the stage's, others are tried."""
     from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
 
     codec = codec_of(config)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.codecs_chain import UNSIZED_LIMIT, Buffer, Config, Link, Stage
-from hyperslab.engine.codecs_config import dtype_of
 from hyperslab.engine.codecs_filters import codec_of
+from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
@@ -78,7 +78,7 @@ def msgpack2_link(config: Config, stage: Stage) -> Link:
 def categorize_link(config: Config, stage: Stage) -> Link:
     """The number of a label for each item, counted from 1; 0 and numbers without a label are the empty string."""
     codec = codec_of(config)
-    before, behind = dtype_of(config["dtype"]), dtype_of(config.get("astype", "u1"))
+    before, behind = numpy_dtype(config["dtype"]), numpy_dtype(config.get("astype", "u1"))
     labels = np.array(["", *config["labels"]], dtype=object)  # in their own dtype each would have its full length
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:

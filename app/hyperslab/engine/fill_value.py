@@ -1,14 +1,10 @@
 """The ``fill_value`` member, JSON to one item and back, bit for bit (specification "Fill value encoding").
 
-One table, by numpy's kind of dtype, holds both directions. An item is a 0-d array, never a scalar: scalars lose the
-payload of a NaN and the byte order.
+One table, by numpy's kind of dtype, holds both directions; what it names is in `fill_numbers` and `fill_bytes`.
 """
 
 from __future__ import annotations
 
-import base64
-import math
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,21 +13,36 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
+from hyperslab.engine.fill_bytes import (
+    Item,
+    from_base64,
+    is_zero,
+    parse_bytes,
+    parse_fixed_bytes,
+    parse_text,
+    plain_text,
+    to_base64,
+)
+from hyperslab.engine.fill_numbers import (
+    check_finite,
+    format_complex,
+    format_float,
+    format_time,
+    parse_bool,
+    parse_complex,
+    parse_float,
+    parse_integer,
+    parse_minifloat,
+    parse_narrow,
+    parse_time,
+)
 from hyperslab.engine.jsontext import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""
 
-Item = np.ndarray
 Codecs = Sequence[Mapping[str, Any]]
 """Codec configurations in the order of encoding: the filters, then the compressor."""
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_BITS = re.compile(r"0x(?:[0-9a-fA-F]{2})+", re.ASCII)
-_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_NOT_A_TIME = -(2**63)
-_SATURATED: Final = {"float4_e2m1fn": 6.0}
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -51,16 +62,14 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
 
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
-    """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is none in
-    this dtype, and for text that would be cut. What is stored already is read as other libraries read it, where such a
-    number is infinite."""
+    """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is not finite
+    in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, where such
+    a number is infinite."""
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.is_object:
-        if dtype.numpy.kind == "U" and len(_text(value).rstrip("\0")) > dtype.itemsize // 4:
+        if dtype.numpy.kind == "U" and len(plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
             raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
-        for part, found in _numbers(value, item):
-            if not _holds(part, found):
-                raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
+        check_finite(value, item)
     return item
 
 
@@ -70,7 +79,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
         return None
     if dtype.is_object:
         value: Any = item[()]
-        return _to_base64(value) if isinstance(value, bytes) else value
+        return to_base64(value) if isinstance(value, bytes) else value
     return _kind(dtype.numpy).format(item)
 
 
@@ -83,6 +92,19 @@ def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
         item = np.zeros((), dtype.numpy)
     item.setflags(write=False)
     return item
+
+
+def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
+    """Whether all libraries read missing items as `parse_fill_value` reads ``value``, which it accepts.
+
+    They do not for null, for the 0 of old writers in place of text or bytes (zarr-python reads ``"0"``, or 0), and for
+    bytes of any length, which zarr-python 2 takes for text (CONFORMANCE 79, 104, 106, 107).
+    """
+    if value is None:
+        return False
+    codec = object_codec(codecs) if dtype.is_object else None
+    is_text = codec in ("vlen-utf8", "categorize") or dtype.numpy.kind in "SU"
+    return codec != "vlen-bytes" and not (is_text and is_zero(value))
 
 
 def same_object(a: Any, b: Any) -> bool:
@@ -134,231 +156,11 @@ def _kind(dtype: np.dtype[Any]) -> _Kind:
     return _KINDS[dtype.kind]
 
 
-# --- bool and integers -----------------------------------------------------------------------------------------
-
-
-def _parse_bool(value: Any, dtype: np.dtype[Any]) -> Item:
-    if value is True or value is False or (type(value) is int and value in (0, 1)):
-        return np.array(bool(value), dtype)
-    raise ValueError(f"expected true or false, found {shown(value)}")
-
-
-def _parse_integer(value: Any, dtype: np.dtype[Any]) -> Item:
-    limits = np.iinfo(dtype)
-    return np.array(_integer(value, int(limits.min), int(limits.max)), dtype)
-
-
-def _parse_narrow(value: Any, dtype: np.dtype[Any]) -> Item:
-    """Sign-extended to the byte, as TensorStore stores a fill value (CONFORMANCE 50)."""
-    high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
-    return np.array(_integer(value, -high - 1, high), np.int8).view(dtype)
-
-
-def _parse_time(value: Any, dtype: np.dtype[Any]) -> Item:
-    """The count of units as an integer, or ``"NaT"`` (CONFORMANCE 97, 98)."""
-    count = _NOT_A_TIME if value == "NaT" else _integer(value, -(2**63), 2**63 - 1)
-    return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
-
-
-def _integer(value: Any, low: int, high: int) -> int:
-    """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
-    number = int(value) if _spells_integer(value) else value
-    if type(number) is not int:
-        raise ValueError(f"expected an integer, found {shown(value)}")
-    if not low <= number <= high:
-        raise ValueError(f"{shown(value)} is out of range: {low} to {high}")
-    return number
-
-
-def _spells_integer(value: Any) -> bool:
-    if isinstance(value, str):
-        return _INTEGER.fullmatch(value) is not None
-    return type(value) is float and value.is_integer()
-
-
-def _format_time(item: Item) -> int:
-    return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
-
-
-# --- floats ----------------------------------------------------------------------------------------------------
-
-
-def _parse_float(value: Any, dtype: np.dtype[Any]) -> Item:
-    if isinstance(value, str) and _BITS.fullmatch(value):
-        return _nan_from_bits(value, dtype)
-    return _rounded(_float(value), dtype)
-
-
-def _rounded(number: float, dtype: np.dtype[Any]) -> Item:
-    """The nearest item, as TensorStore finds it (CONFORMANCE 91).
-
-    ``ml_dtypes`` goes to its narrow floats by way of float32. For those of one byte that first step must not round to a
-    value that is half way between two of theirs: it takes the neighbour whose last bit is 1, which never is, where
-    float32 has no exact value.
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        if dtype.itemsize > 1 or not math.isfinite(number):
-            return np.array(number).astype(dtype)
-        near = np.array(number, np.float32)
-        error = number - float(near)
-        if error and np.isfinite(near) and not near.view(np.uint32) & 1:
-            near = np.nextafter(near, np.float32(math.copysign(math.inf, error)))
-        return np.array(near).astype(dtype)
-
-
-def _numbers(value: Any, item: Item) -> list[tuple[Any, Item]]:
-    """The numbers in the JSON of a floating or complex item, each with what has become of it."""
-    if item.dtype.kind == "c":
-        parts = value if isinstance(value, list) else [value]  # a text is base64 and spells no number
-        pairs = list(zip(parts, (item.real, item.imag), strict=False))
-    else:
-        pairs = [(value, item)] if _kind(item.dtype) in (_FLOAT, _MINIFLOAT) else []
-    return [(part, found) for part, found in pairs if _spells_finite(part)]
-
-
-def _spells_finite(value: Any) -> bool:
-    if isinstance(value, str):
-        return _DECIMAL.fullmatch(value) is not None
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def _holds(value: Any, item: Item) -> bool:
-    """Whether a finite number has stayed finite; dtypes without an infinity turn what is too large into NaN, or into
-    the largest number that they have."""
-    largest = _SATURATED.get(item.dtype.name, math.inf)
-    return math.isfinite(float(item)) and abs(_float(value)) <= largest
-
-
-def _parse_minifloat(value: Any, dtype: np.dtype[Any]) -> Item:
-    """``float4_e2m1fn`` has no NaN and no infinity; TensorStore spells it in base64 (CONFORMANCE 110)."""
-    if isinstance(value, str) and value.endswith("=="):
-        return _parse_bytes(value, dtype)
-    number = _float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{dtype.name} has no {shown(value)}")
-    return _rounded(number, dtype)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, str):
-        if value in _SPELLED:
-            return _SPELLED[value]
-        if _DECIMAL.fullmatch(value):
-            return float(value)
-    elif type(value) in (int, float):
-        try:
-            return float(value)
-        except OverflowError:
-            raise ValueError("an integer too large for a float") from None
-    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {shown(value)}")
-
-
-def _nan_from_bits(text: str, dtype: np.dtype[Any]) -> Item:
-    """A NaN with its payload. TensorStore takes such a text for a number, so only bits that are a NaN are accepted."""
-    bits = bytes.fromhex(text[2:])
-    if len(bits) != dtype.itemsize:
-        raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
-    item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
-    if not np.isnan(item):
-        raise ValueError(f"{shown(text)} is not the bits of a NaN; write the number itself")
-    return item
-
-
-def _format_float(item: Item) -> float | str:
-    number = float(item)
-    if math.isnan(number):
-        return "NaN" if item.tobytes() == np.array(math.nan).astype(item.dtype).tobytes() else _nan_bits(item)
-    return number if math.isfinite(number) else _INFINITIES[number > 0]
-
-
-def _nan_bits(item: Item) -> str:
-    stored = item.tobytes()
-    return "0x" + (stored if item.dtype.byteorder == ">" else stored[::-1]).hex()
-
-
-_INFINITIES = {True: "Infinity", False: "-Infinity"}
-
-
-# --- complex ---------------------------------------------------------------------------------------------------
-
-
-def _parse_complex(value: Any, dtype: np.dtype[Any]) -> Item:
-    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN (CONFORMANCE 95)."""
-    if isinstance(value, str):
-        return _parse_bytes(value, dtype)
-    parts = [value, 0.0] if type(value) in (int, float) else value
-    if not isinstance(parts, list) or len(parts) != 2:
-        raise ValueError(f"expected [real, imaginary], found {shown(value)}")
-    item = np.zeros((), dtype)
-    item.real[...], item.imag[...] = (_parse_float(part, item.real.dtype) for part in parts)
-    return item
-
-
-def _format_complex(item: Item) -> list[Any]:
-    return [_format_float(item.real), _format_float(item.imag)]
-
-
-# --- bytes and text --------------------------------------------------------------------------------------------
-
-
-def _parse_bytes(value: Any, dtype: np.dtype[Any]) -> Item:
-    """base64 of exactly the bytes of the item."""
-    raw = _from_base64(value)
-    if len(raw) != dtype.itemsize:
-        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
-    return _item_from_bytes(raw, dtype)
-
-
-def _parse_fixed_bytes(value: Any, dtype: np.dtype[Any]) -> Item:
-    """base64, padded with NUL where it is shorter; the number 0 of old writers is empty (CONFORMANCE 101, 104)."""
-    raw = b"" if _is_zero(value) else _from_base64(value)
-    if len(raw) > dtype.itemsize:
-        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
-    return _item_from_bytes(raw, dtype)
-
-
-def _parse_text(value: Any, dtype: np.dtype[Any]) -> Item:
-    """A plain string, cut at the length of the item (CONFORMANCE 105); 0 is the empty one."""
-    length = dtype.itemsize // 4
-    return _item_from_bytes(_text(value)[:length].encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if _is_zero(value):
-        return ""
-    raise ValueError(f"expected a string, found {shown(value)}")
-
-
-def _item_from_bytes(raw: bytes, dtype: np.dtype[Any]) -> Item:
-    """The item that starts with ``raw``; the rest is zero, and costs nothing until it is touched."""
-    item = np.zeros(1, dtype)
-    item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
-    return item.reshape(())
-
-
-def _from_base64(value: Any) -> bytes:
-    if isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except ValueError as error:
-            raise ValueError(f"{shown(value)} is not base64: {error}") from None
-    raise ValueError(f"expected the bytes of an item in base64, found {shown(value)}")
-
-
-def _to_base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode("ascii")
-
-
-# --- objects ---------------------------------------------------------------------------------------------------
-
-
 def _parse_object(value: Any, codec: str) -> Any:
     """The object that a missing item is, by object codec (CONFORMANCE 106 to 108)."""
     if codec == "vlen-bytes":
-        return b"" if _is_zero(value) else _from_base64(value)
-    return _text(value) if codec in ("vlen-utf8", "categorize") else value
+        return b"" if is_zero(value) else from_base64(value)
+    return plain_text(value) if codec in ("vlen-utf8", "categorize") else value
 
 
 def _object_item(value: Any) -> Item:
@@ -368,25 +170,20 @@ def _object_item(value: Any) -> Item:
     return item.reshape(())
 
 
-def _is_zero(value: Any) -> bool:
-    """The number 0, which old zarr-python wrote for every dtype."""
-    return type(value) is int and value == 0
-
-
-_INTEGER_KIND = _Kind(_parse_integer, int)
-_TIME = _Kind(_parse_time, _format_time)
-_FLOAT = _Kind(_parse_float, _format_float)
-_NARROW = _Kind(_parse_narrow, int)
-_MINIFLOAT = _Kind(_parse_minifloat, lambda item: _to_base64(item.tobytes()))
+_INTEGER_KIND = _Kind(parse_integer, int)
+_TIME = _Kind(parse_time, format_time)
+_FLOAT = _Kind(parse_float, format_float)
+_NARROW = _Kind(parse_narrow, int)
+_MINIFLOAT = _Kind(parse_minifloat, lambda item: to_base64(item.tobytes()))
 _KINDS: Final = {
-    "b": _Kind(_parse_bool, bool),
+    "b": _Kind(parse_bool, bool),
     "i": _INTEGER_KIND,
     "u": _INTEGER_KIND,
     "f": _FLOAT,
-    "c": _Kind(_parse_complex, _format_complex),
+    "c": _Kind(parse_complex, format_complex),
     "m": _TIME,
     "M": _TIME,
-    "S": _Kind(_parse_fixed_bytes, lambda item: _to_base64(item.tobytes())),
-    "U": _Kind(_parse_text, lambda item: str(item[()])),
-    "V": _Kind(_parse_bytes, lambda item: _to_base64(item.tobytes())),
+    "S": _Kind(parse_fixed_bytes, lambda item: to_base64(item.tobytes())),
+    "U": _Kind(parse_text, lambda item: str(item[()])),
+    "V": _Kind(parse_bytes, lambda item: to_base64(item.tobytes())),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -28,11 +27,6 @@ class ChunkGrid:
     def counts(self) -> tuple[int, ...]:
         """Number of chunks along each axis."""
         return tuple([-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)])
-
-    @property
-    def nchunks(self) -> int:
-        """Number of chunks; 0 where the array is empty."""
-        return math.prod(self.counts)
 
     def key(self, coords: Coords) -> str:
         """The key of a chunk, relative to its array."""

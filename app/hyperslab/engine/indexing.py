@@ -133,7 +133,7 @@ class ChunkProjection:
 
     def selects_as(self, other: object) -> bool:
         """Whether this selects the same cells of its chunk as another projection does of its own; False where that is
-        not easily told."""
+        not easy to tell."""
         if not isinstance(other, ChunkProjection):
             return False
         return self.plain and other.plain and self.chunk_region == other.chunk_region
@@ -251,7 +251,7 @@ def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any])
 
 
 def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any], list[tuple[int, Indices]]]:
-    """A view with indices and slices applied, and the lists still to do with their axes in that view."""
+    """A view with indices and slices applied, and the lists that remain, with their axes in that view."""
     kept = [region for region in regions if not isinstance(region, int)]
     lists = [(axis, region) for axis, region in enumerate(kept) if not isinstance(region, slice)]
     basic = [r if isinstance(r, int | slice) else slice(None) for r in regions]

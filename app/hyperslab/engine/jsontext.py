@@ -45,7 +45,7 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """As `parse_json`, for documents of which something may be left that is none: None where it is no object."""
+    """As `parse_json`, but None where the document is broken or no object."""
     try:
         document = parse_json(data)
     except ValueError:
@@ -61,7 +61,30 @@ def dump_json(value: Any) -> bytes:
     try:
         return _dump(value)
     except ValueError:
-        return _dump(_spell_floats(value))
+        return _dump(spell_floats(value))
+
+
+def spell_float(number: float) -> float | str:
+    """A number as strict JSON can hold it: NaN and the infinities are the strings of Zarr."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
+
+
+def spell_floats(value: Any) -> Any:
+    """A document whose floats are all as `spell_float` has them."""
+    if isinstance(value, float):
+        return spell_float(value)
+    if isinstance(value, dict):
+        return {name: spell_floats(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [spell_floats(item) for item in value]
+    return value
+
+
+def dump_copy(value: Any) -> bytes:
+    """As `dump_json`, for copies of what others have stored: NaN and infinities stay bare, as its readers know them."""
+    return _dump(value, allow_nan=True)
 
 
 def shown(value: Any) -> str:
@@ -85,18 +108,8 @@ def _parse_leniently(raw: bytes) -> Any:
     return value
 
 
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-
-
-def _spell_floats(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, dict):
-        return {name: _spell_floats(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spell_floats(item) for item in value]
-    return value
+def _dump(value: Any, *, allow_nan: bool = False) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan, separators=(",", ":")).encode("utf-8")
 
 
 def _check_depth(raw: bytes) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from hyperslab.engine.batch import BatchDecoder, make_batch
 from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
 from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import object_codec, parse_fill_value, zero_item
+from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, parse_object, shown
 from hyperslab.engine.members import (
@@ -127,7 +127,8 @@ class ArrayMetadata:
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
-        """The same array with another shape, all other members kept; raises `BadMetadata` for one that cannot be."""
+        """The same array with another shape, all other members kept; raises `BadMetadata` for one that is not
+        possible."""
         document = {**self.document, "shape": list(shape)}
         return self.from_document(document, ".zarray", default_separator=self.dimension_separator)
 
@@ -155,6 +156,11 @@ class ArrayMetadata:
     def fill(self) -> np.ndarray:
         """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero where that is null."""
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
+
+    @property
+    def fill_reads_alike(self) -> bool:
+        """Whether a chunk that equals `fill` may be missing: all libraries read the same there."""
+        return reads_alike(self.document["fill_value"], self.dtype, self.codecs)
 
 
 @dataclass(frozen=True, slots=True)

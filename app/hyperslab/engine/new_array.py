@@ -1,29 +1,21 @@
-"""The ``.zarray`` of a new array from what is asked for, and whether a stored array is what is asked for."""
+"""The ``.zarray`` of a new array from what is asked for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import numpy as np
 
 from hyperslab.engine import compressors
-from hyperslab.engine.chunk_layout import (
-    ChunkLayout,
-    parse_aspect_ratio,
-    parse_chunk_layout,
-    parse_chunk_shape,
-    parse_elements,
-)
-from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks, guess_chunks
-from hyperslab.engine.codecs import plain_config
+from hyperslab.engine.array_request import ArrayRequest, asked_chunks
+from hyperslab.engine.chunk_layout import ChunkLayout, parse_aspect_ratio, parse_chunk_layout, parse_elements
+from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks
 from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, parse_new_item, same_object
-from hyperslab.engine.jsontext import shown
+from hyperslab.engine.fill_value import format_fill_value, parse_new_item
 from hyperslab.engine.members import (
-    integral,
     parse_compressor,
     parse_filters,
     parse_format,
@@ -34,25 +26,6 @@ from hyperslab.engine.members import (
 from hyperslab.engine.metadata import ArrayMetadata, check_codecs
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
 
-T = TypeVar("T")
-
-MEMBERS: Final = (
-    "zarr_format",
-    "shape",
-    "dtype",
-    "chunks",
-    "chunk_elements",
-    "chunk_aspect_ratio",
-    "chunk_layout",
-    "order",
-    "compressor",
-    "filters",
-    "fill_value",
-    "dimension_separator",
-)
-"""What may be said of a new array; only ``shape`` and ``dtype`` must be."""
-
-_NULL_MEANS_NONE = frozenset({"compressor", "filters", "fill_value"})
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
 _MAX_DEFAULT_CHUNK_BYTES = 16 << 20
 _DEFAULT_OBJECTS = 1 << 16
@@ -70,7 +43,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
     `BadDefinition`, which names the member, also for members that are unknown (CONFORMANCE 15).
     """
-    ask = _Request(request)
+    ask = ArrayRequest(request)
     ask("zarr_format", lambda value: parse_format(value, 2), 2)
     shape = ask("shape", parse_shape)
     dtype = ask("dtype", _new_dtype)
@@ -91,49 +64,8 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     _check_round_trip(metadata)
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
     document["compressor"] = ask("compressor", lambda _: _complete_compressor(metadata), compressors.DEFAULT)
-    if ask.leaves_open("fill_value"):
-        document["fill_value"] = _default_fill(metadata)
-    else:
-        document["fill_value"] = ask("fill_value", partial(_spelled_fill, metadata))
+    document["fill_value"] = _fill_value(ask, metadata)
     return document
-
-
-def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
-    """The first member of ``wanted`` that the stored array does not have: its name, what is wanted, what is found.
-
-    ``wanted`` holds some of `MEMBERS`. Spellings that mean the same are equal, and what leaves a choice fits everything
-    (CONFORMANCE 37 to 39). The separator is compared with the one in effect: other than in TensorStore (CONFORMANCE
-    40), no request changes it. Raises `BadDefinition` for members that no array could have.
-    """
-    ask = _Request(wanted)
-    for name, fits in _FITS.items():
-        if not ask.leaves_open(name) and not ask(name, partial(fits, stored)):
-            return name, wanted[name], stored.document.get(name, getattr(stored, name))
-    return None
-
-
-class _Request:
-    """The members of a request, read one by one so that each error names its member."""
-
-    def __init__(self, members: Mapping[str, Any]) -> None:
-        for name in members:
-            if name not in MEMBERS:
-                raise BadDefinition(name, f"is no member of an array; known are {', '.join(MEMBERS)}")
-        self.members = members
-
-    def leaves_open(self, name: str) -> bool:
-        """Whether nothing is asked of this member."""
-        return name not in self.members or (self.members[name] is None and name not in _NULL_MEANS_NONE)
-
-    def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
-        """The parsed member, or the parsed default; without a default the member is required."""
-        if name not in self.members and not default:
-            raise BadDefinition(name, "is missing")
-        value = default[0] if default and self.leaves_open(name) else self.members[name]
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise BadDefinition(name, str(error)) from None
 
 
 def _new_dtype(value: Any) -> DataType:
@@ -143,37 +75,16 @@ def _new_dtype(value: Any) -> DataType:
     return dtype
 
 
-def _layout(ask: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
+def _layout(ask: ArrayRequest, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
     rank = len(shape)
     hard = ChunkLayout(
-        chunk_shape=ask("chunks", lambda value: _firm_chunks(value, shape, dtype.itemsize), None),
+        # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
+        chunk_shape=ask("chunks", lambda value: asked_chunks(value, shape, dtype.itemsize), None),
         aspect_ratio=ask("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
         elements=ask("chunk_elements", parse_elements, None),
         order=ask("order", lambda value: None if value is None else parse_order(value), None),
     )
     return ask("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
-
-
-def _firm_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Sizes by axis, 0 for free: a whole axis is a number here, because -1 in a ``chunk_layout`` yields to others."""
-    asked = _asked_chunks(value, shape, itemsize)
-    return tuple(max(1, extent) if size == -1 else size for size, extent in zip(asked, shape, strict=False))
-
-
-def _asked_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Sizes by axis, 0 for free and -1 for whole, from the forms that zarr-python takes (CONFORMANCE 234)."""
-    if value is None:
-        return ()
-    if value is True:
-        return guess_chunks(shape, itemsize)
-    if value is False:
-        return (-1,) * len(shape)
-    size = integral(value)
-    if size is not None and (size > 0 or size == -1):
-        return (size,) * len(shape)
-    if not isinstance(value, list) or len(value) > len(shape):
-        raise ValueError(f"expected a list of up to {len(shape)} sizes, a size, true or false, found {shown(value)}")
-    return parse_chunk_shape([*value, *[-1] * (len(shape) - len(value))], len(shape))
 
 
 def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
@@ -216,9 +127,8 @@ def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
 
 
 def _check_round_trip(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` where the codecs cannot hold zeros of this dtype, and so surely nothing.
-
-    A few of them are tried, and a whole chunk before anything is refused: some codecs want a multiple of bytes.
+    """Raise `BadDefinition` where the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
+    whole chunk before anything is refused: some codecs want a multiple of some number of bytes.
     """
     if metadata.filters is None and metadata.codec.lossless:
         return
@@ -252,8 +162,10 @@ def _complete_compressor(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
     return compressors.complete_new(metadata.compressor, chunk_nbytes=0 if metadata.filters else metadata.chunk_nbytes)
 
 
-def _default_fill(metadata: ArrayMetadata) -> Any:
-    """Zero, as in zarr-python 2; null where the dtype has none that all libraries read."""
+def _fill_value(ask: ArrayRequest, metadata: ArrayMetadata) -> Any:
+    """What is asked for; else zero, as in zarr-python 2, or null where not all libraries read a zero of the dtype."""
+    if not ask.leaves_open("fill_value"):
+        return ask("fill_value", partial(_spelled_fill, metadata))
     return None if metadata.dtype.json in _NO_ZERO else format_fill_value(metadata.fill, metadata.dtype)
 
 
@@ -264,62 +176,3 @@ def _spelled_fill(metadata: ArrayMetadata, value: Any) -> Any:
     if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has no spelling for a NaN with a payload that other libraries read")
     return spelled
-
-
-# --- comparing with a stored array -----------------------------------------------------------------------------
-
-
-def _fits_shape(stored: ArrayMetadata, value: Any) -> bool:
-    return parse_shape(value) == stored.shape
-
-
-def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
-    return parse_dtype(value).numpy == stored.dtype.numpy
-
-
-def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
-    asked = () if value is True else _asked_chunks(value, stored.shape, stored.itemsize)
-    whole = [max(1, extent) if size == -1 else size for size, extent in zip(asked, stored.shape, strict=False)]
-    return all(size in (0, chunk) for size, chunk in zip(whole, stored.chunks, strict=False))
-
-
-def _fits_order(stored: ArrayMetadata, value: Any) -> bool:
-    return parse_order(value) == stored.order
-
-
-def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
-    config = parse_compressor(value)
-    if config is None or stored.compressor is None:
-        return config is stored.compressor
-    return compressors.complete(plain_config(config)) == compressors.complete(stored.compressor)
-
-
-def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
-    asked, found = parse_filters(value) or (), stored.filters or ()
-    wanted = [compressors.complete(plain_config(config)) for config in asked]
-    return wanted == [compressors.complete(config) for config in found]
-
-
-def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
-    """Bit for bit: -0.0 is not 0.0, and null is not zero."""
-    asked, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
-    if asked is None or found is None:
-        return asked is found
-    return same_object(asked[()], found[()]) if stored.dtype.is_object else asked.tobytes() == found.tobytes()
-
-
-def _fits_separator(stored: ArrayMetadata, value: Any) -> bool:
-    return parse_separator(value, ".") == stored.dimension_separator
-
-
-_FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
-    "zarr_format": lambda _, value: bool(parse_format(value, 2)),
-    "shape": _fits_shape,
-    "dtype": _fits_dtype,
-    "chunks": _fits_chunks,
-    "order": _fits_order,
-    "compressor": _fits_compressor,
-    "filters": _fits_filters,
-    "fill_value": _fits_fill_value,
-    "dimension_separator": _fits_separator,
-}

@@ -102,7 +102,7 @@ class PartialDecoder(ABC):
 
     @property
     def gap(self) -> int:
-        """How many items may lie between two runs that are as well read as one."""
+        """How many items may lie between two runs for which reading them as one costs no more."""
         return GAP_BYTES // self.dtype.itemsize
 
     @property
@@ -118,6 +118,10 @@ class PartialDecoder(ABC):
         """About how many bytes are decoded for ``runs``, as far as can be told without the data."""
         return length_of(self._spans(runs))
 
+    def usual_work(self, runs: Sequence[Run]) -> int:
+        """As `work`, of chunks as they usually are: the same whatever was learned from others."""
+        return self.work(runs)
+
     @property
     @abstractmethod
     def head_bytes(self) -> int:
@@ -125,7 +129,7 @@ class PartialDecoder(ABC):
 
     @abstractmethod
     def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:
-        """The byte ranges of the stored chunk that hold ``runs``; None where the whole is as well fetched."""
+        """The byte ranges of the stored chunk that hold ``runs``; None where fetching the whole costs no more."""
 
     @abstractmethod
     def decode_parts(

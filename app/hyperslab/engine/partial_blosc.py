@@ -81,7 +81,12 @@ class BloscPartial(PartialDecoder):
 
     def work(self, runs: Sequence[Run]) -> int:
         """Whole blocks."""
-        size = self.blocks.size or USUAL_BLOCK
+        return self._work(runs, self.blocks.size or USUAL_BLOCK)
+
+    def usual_work(self, runs: Sequence[Run]) -> int:
+        return self._work(runs, USUAL_BLOCK)
+
+    def _work(self, runs: Sequence[Run], size: int) -> int:
         blocks = merge_runs([(start // size, -(-stop // size)) for start, stop in self._spans(runs)], 0)
         return min(self.nbytes, size * length_of(blocks))
 
@@ -201,7 +206,7 @@ class BloscPartial(PartialDecoder):
         return self._finish(raw, runs)
 
     def _frame(self, data: Buffer) -> BloscFrame | None:
-        """The frame with its table; None where decoding it whole is the thing to do."""
+        """The frame with its table; None where decoding all of it is better."""
         header = self._header(data, len(data))
         return None if header.stored or header.nblocks < 2 else BloscFrame(header, data)
 
@@ -214,7 +219,7 @@ class BloscPartial(PartialDecoder):
         return header
 
     def _note(self, header: BloscHeader) -> None:
-        """Of a frame that is not compressed, any part can be had."""
+        """Any part of a frame that is not compressed can be read alone."""
         self.blocks.size = None if header.stored else header.blocksize or None
         self.blocks.alone = alone(header)
 
@@ -242,8 +247,8 @@ def _decode_span(frame: BloscFrame, source: Source, start: int, out: NDArray) ->
 def _saves(frame: BloscFrame, stretches: Sequence[Run]) -> bool:
     """Whether decoding these blocks is faster than decoding all: what is saved against what surgery costs.
 
-    Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Bytes stand for time here:
-    decoding LZ4 makes some 10 of them in a nanosecond, copying as many, and decoding Zstandard one or two.
+    Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Time is counted in bytes here: LZ4
+    decodes about 10 of them in a nanosecond, copying is as fast, and Zstandard decodes one or two.
     """
     header = frame.header
     needed = length_of([frame.span(*stretch) for stretch in stretches])

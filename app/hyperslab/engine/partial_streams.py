@@ -44,7 +44,7 @@ class StreamPartial(PartialDecoder):
         return 0
 
     def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:  # noqa: ARG002
-        """None: nothing in a stream says where in it something lies."""
+        """None: a stream has no index of what lies where."""
         return None
 
     def decode_parts(

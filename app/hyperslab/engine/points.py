@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.runs import Run, merge_runs, runs_of
+from hyperslab.engine.runs import Run, bounded, merge_runs, runs_of
 from hyperslab.engine.selection import Indices, resolve_indices
 from hyperslab.errors import BadBody, TooManyIndices
 
@@ -67,8 +67,7 @@ class PointProjection:
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the points; see `runs.chunk_runs`."""
-        merged = merge_runs(runs_of(self.items(chunks, order)), gap)
-        return merged if len(merged) <= limit else [(merged[0][0], merged[-1][1])]
+        return bounded(merge_runs(runs_of(self.items(chunks, order)), gap), limit)
 
 
 def broadcast_points(

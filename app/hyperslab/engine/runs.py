@@ -27,6 +27,11 @@ def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
     return merged
 
 
+def bounded(runs: list[Run], limit: int) -> list[Run]:
+    """The runs, or one around all of them where they are more than ``limit``; not empty."""
+    return runs if len(runs) <= limit else [(runs[0][0], runs[-1][1])]
+
+
 def axis_runs(region: Region) -> list[Run]:
     """The runs along one axis, sorted and disjoint."""
     if isinstance(region, int):
@@ -79,5 +84,4 @@ def _spread(outer: list[Run], inner: list[Run], stride: int, gap: int, limit: in
     else:
         indices = (i * stride for start, stop in outer for i in range(start, stop))
         spans = [(i + start, i + stop) for i in indices for start, stop in inner]
-    merged = merge_runs(spans, gap)
-    return merged if len(merged) <= limit else [(merged[0][0], merged[-1][1])]
+    return bounded(merge_runs(spans, gap), limit)

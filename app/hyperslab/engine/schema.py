@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import numpy as np
 from hyperslab.engine.compressors import TENSORSTORE_DEFAULTS, complete
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.fill_value import object_codec
+from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
 
 MAX_FILL_NUMBERS: Final = 1 << 16
@@ -113,14 +113,8 @@ def _spelled(fill: np.ndarray) -> Any:
         item: Any = fill[()]
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
     value = fill.tolist()
-    return _spelled_float(float(value)) if _is_float(fill.dtype) else value
+    return spell_float(float(value)) if _is_float(fill.dtype) else value
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
-
-
-def _spelled_float(number: float) -> float | str:
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
