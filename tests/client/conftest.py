@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -34,3 +35,15 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     monkeypatch.setattr("hyperslab.client.cancel.Cancel.pause", lambda _, seconds: waited.append(seconds))
     return waited
+
+
+@pytest.fixture
+def kept_garbage() -> Iterator[None]:
+    """No garbage collected meanwhile: Python drops an interrupt that falls into the finalizer of an earlier test's
+    connection, whatever is running (https://docs.python.org/3/library/signal.html, "handlers and exceptions")."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

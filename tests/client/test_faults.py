@@ -285,6 +285,7 @@ def test_a_failure_ends_the_waiting_of_the_other_boxes(oracle: Oracle, monkeypat
     assert time.monotonic() - begun < 20
 
 
+@pytest.mark.usefixtures("kept_garbage")
 def test_an_interrupt_ends_the_waiting_of_all_boxes(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
     monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
@@ -303,6 +304,7 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(oracle: Oracle, monkeypatch:
     assert time.monotonic() - begun < 20
 
 
+@pytest.mark.usefixtures("kept_garbage")
 @pytest.mark.parametrize("transport", [HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\nsome"], ids=["head", "body"])
 def test_an_interrupt_does_not_wait_for_stalled_connections(transport: type[Transport], sent: bytes) -> None:

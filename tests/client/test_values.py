@@ -56,7 +56,10 @@ def test_extension_numbers_and_records_have_fill_values() -> None:
     assert parse_fill_value(1.5, wire.dtype_from_json("bfloat16")) == 1.5
     assert parse_fill_value(-3, wire.dtype_from_json("int4")) == -3
     assert parse_fill_value("AQAAAGFi", STRUCTURED).item() == (1, b"ab")
+    assert parse_fill_value(10**30, wire.dtype_from_json("bfloat16")) == np.float32(10**30).astype("bfloat16")
+    assert parse_fill_value("Bg==", wire.dtype_from_json("float4_e2m1fn")) == 4
     assert parse_fill_value("text", np.dtype(object)) == "text"
+    assert str(parse_fill_value(["0x7fc00001", "-Infinity"], np.dtype(">c8"))) == "(nan-infj)"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,7 @@ def test_ragged_arrays_are_objects_too() -> None:
     values = np.empty(2, object)
     values[0], values[1] = np.array([1, 2], "<i2"), [3]
 
-    held = objects.as_stored(values, [{"id": "vlen-array", "dtype": "<i2"}])
+    held = objects.as_stored(values, {"id": "vlen-array", "dtype": "<i2"})
     first, second = objects.decode(objects.encode(held), (2,))
 
     assert first.dtype == second.dtype == np.dtype("<i2")

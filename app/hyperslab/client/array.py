@@ -25,7 +25,7 @@ from hyperslab.client.indexing import (
     select_vectorised,
 )
 from hyperslab.client.node import RemoteNode, open_session, read_document
-from hyperslab.client.objects import as_stored
+from hyperslab.client.objects import as_stored, object_codec
 from hyperslab.client.progress import Progress, Report, report
 from hyperslab.client.read import read_selection
 from hyperslab.client.session import Session
@@ -82,7 +82,7 @@ class RemoteArray(RemoteNode):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The whole node document (DESIGN §3.1), as of when it was read."""
+        """The whole node document, as of when it was read."""
         return self._document.members
 
     @property
@@ -311,7 +311,7 @@ class RemoteArray(RemoteNode):
         return self._held(as_object(value) if single else as_values(value, self.dtype))
 
     def _held(self, values: AnyArray) -> AnyArray:
-        return as_stored(values, self.info.get("filters")) if self.dtype.hasobject else values
+        return as_stored(values, object_codec(self.info)) if self.dtype.hasobject else values
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
         """The array, of which a field may be opened, and a selection that has one tag."""

@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.casting import as_values, broadcast, is_extension
 from hyperslab.client.indexing import AnyArray
-from hyperslab.client.objects import as_stored, encode
+from hyperslab.client.objects import as_stored, encode, object_codec
 from hyperslab.client.shapes import read_shape
 
 
@@ -49,7 +49,7 @@ def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
     dtype = wire.dtype_from_json(definition["dtype"])
     broadcast(as_values(values, dtype), tuple(definition["shape"]))
     if dtype.hasobject:
-        encode(as_stored(values, definition.get("filters")))
+        encode(as_stored(values, object_codec(definition)))
 
 
 def _as_item(value: Any, stored: Any) -> Any:

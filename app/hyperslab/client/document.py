@@ -12,12 +12,13 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.fill_value import parse_fill_value
+from hyperslab.client.objects import object_codec
 from hyperslab.errors import BadMetadata, FieldUnknown, WrongKind
 
 
 @dataclass(frozen=True)
 class ArrayDocument:
-    """The node document of an array (DESIGN §3.1) with one of its fields opened, or none.
+    """The node document of an array (docs/reference/http.md) with one of its fields opened, or none.
 
     ``shape``, ``chunks`` and ``grid_rank``: the array's own axes; a field's subarray follows in ``item_shape``.
     ``dtype`` is that of one item as it travels, without the subarray. ``etag`` is the document's validator.
@@ -75,7 +76,7 @@ class ArrayDocument:
         value = self.members.get("fill_value")
         if value is None:
             return None
-        whole = parse_fill_value(value, self.item_dtype)
+        whole = parse_fill_value(value, self.item_dtype, object_codec(self.members).get("id"))
         return whole if self.field is None else whole[self.field]
 
     @property

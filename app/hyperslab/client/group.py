@@ -57,7 +57,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The node document (DESIGN §3.1), as of when it was read."""
+        """The node document, as of when it was read."""
         return self._members
 
     # --- its children --------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
         if item.axis is not None and not isinstance(item.taken, int):
             kept.append(len(item.taken))
     axes = tuple(_simplify(item.taken) for item in items if item.axis is not None)
-    layout = Layout.plain(tuple(len(axis) for axis in axes if not isinstance(axis, int)), tuple(kept))
+    layout = Layout.plain(_counts(axes), tuple(kept))
     return Selection(axes, False, layout, _is_scalar(items))
 
 

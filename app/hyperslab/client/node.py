@@ -45,7 +45,7 @@ class RemoteNode(ABC):
     @property
     @abstractmethod
     def info(self) -> Mapping[str, Any]:
-        """The whole node document (DESIGN §3.1), as of when it was read."""
+        """The whole node document, as of when it was read."""
 
     @property
     def attrs(self) -> Attributes:

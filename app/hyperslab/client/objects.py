@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -13,7 +13,14 @@ from hyperslab.client.casting import as_values
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
 
-Filters = Sequence[Mapping[str, Any]] | None
+
+def object_codec(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The codec that turns the objects of an array into bytes: its first one, which may stand for the compressor.
+
+    ``members`` are those of the array's document; empty where no codec is named.
+    """
+    chain = [*(members.get("filters") or ()), members.get("compressor")]
+    return chain[0] or {}
 
 
 def decode(body: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> AnyArray:
@@ -30,15 +37,15 @@ def decode(body: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> AnyA
     return values.reshape(shape)
 
 
-def as_stored(values: AnyArray, filters: Filters) -> AnyArray:
-    """The same objects, with arrays in place of lists where the array's filter wants arrays; raises as `as_values`."""
-    wanted = [wire.dtype_from_json(codec["dtype"]) for codec in filters or () if codec.get("id") == "vlen-array"]
-    if not wanted:
+def as_stored(values: AnyArray, codec: Mapping[str, Any]) -> AnyArray:
+    """The same objects, with arrays in place of lists where the array's codec wants arrays; raises as `as_values`."""
+    if codec.get("id") != "vlen-array":
         return values
+    wanted = wire.dtype_from_json(codec["dtype"])
     found = np.empty(values.size, object)
     for i, item in enumerate(values.reshape(-1).tolist()):
         held = isinstance(item, list | tuple | np.ndarray)
-        found[i] = as_values(item, wanted[0]).astype(wanted[0]) if held else item
+        found[i] = as_values(item, wanted).astype(wanted) if held else item
     return found.reshape(values.shape)
 
 

@@ -18,8 +18,7 @@ from hyperslab.client import objects
 from hyperslab.client.body import OnBytes
 from hyperslab.client.boxes import Box, Cutter, relative, whole_box
 from hyperslab.client.cancel import Cancel
-from hyperslab.client.casting import broadcast, is_extension
-from hyperslab.client.definition import format_fill_value
+from hyperslab.client.casting import broadcast
 from hyperslab.client.indexing import AnyArray, Axis, Selection
 from hyperslab.client.npy import encode_npy
 from hyperslab.client.points import coordinates
@@ -157,14 +156,11 @@ def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview,
 
 
 def _encode_scalar(value: AnyArray, source: Source) -> tuple[bytes, str]:
-    """JSON for numbers, npy without axes for what JSON lacks."""
+    """npy without axes, which keeps every bit: of a NaN, JSON has one."""
     dtype = source.document.dtype
     if dtype.hasobject:
         return bytes(encode_values(source, value)[0]), wire.OBJECTS
-    item = value.astype(dtype)
-    if dtype.kind in "biuf" or is_extension(dtype):
-        return json.dumps(format_fill_value(item)).encode(), wire.JSON
-    return encode_npy(item), wire.NPY
+    return encode_npy(_in_order(value, dtype)), wire.NPY
 
 
 def _write_points(source: Source, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
