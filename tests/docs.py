@@ -36,9 +36,9 @@ def settings_page() -> str:
 
 {NOTE}
 
-Each setting can stand in a TOML file, in the environment or, for the most common ones, on the command line. The
-command line wins over the environment, the environment over the file, the file over the default. A key that does not
-exist stops the start with a message that names it.
+Each setting can be given in a TOML file, in the environment or, for the most common ones, on the command line. The
+command line wins over the environment, the environment over the file, and the file over the default. A setting that
+does not exist stops the start with a message that names it. How to choose them: [Operate](../how-to/deploy.md).
 
 ```toml
 # hyperslab serve --config hyperslab.toml
@@ -76,9 +76,9 @@ effect, secrets masked.
 
 ## Options of stores
 
-What can stand in `stores.NAME.options`, by the kind of URL; anything else is an error that names the nearest one that
-there is. For other protocols, options go to fsspec's file system as they are, those of the inner part of a chained URL
-as `protocol.name`.
+What `stores.NAME.options` may contain, by the kind of URL; anything else is an error that names the most similar
+option. For other protocols, options are passed to fsspec's file system as they are. Those for the inner part of a
+chained URL are written `protocol.name`.
 
 | URL | options |
 |---|---|
@@ -90,7 +90,7 @@ as `protocol.name`.
 | `anonymous` | no signature: public data |
 | `path_style` | the bucket in the path (`true`) or in the host name (`false`) |
 | `conditional_put` | `auto` (try once), `true` or `false`: whether the server honours conditional puts |
-| `listable` | whether keys can be listed; if not, `.zmetadata` says what there is |
+| `listable` | whether keys can be listed; if not, groups contain what `.zmetadata` says |
 | `file_locks` | `false` for file systems without `flock`; writers are then safe between threads only |
 | `authorization` | the header that goes to a web server |
 """
@@ -161,8 +161,9 @@ def metrics_page() -> str:
 {NOTE}
 
 `GET /metrics` shows them in Prometheus's text format: the sum over all workers of one service, whichever of them
-answers. The numbers of the others may be a second old. Counters keep what workers have counted that have ended since;
-gauges, limits too, are those of the workers that live.
+answers. The numbers of the other workers may be a second old; where there is no space to write them, several workers
+tell what they told last. Counters include what workers that have ended had counted; gauges, and limits, are those of
+the running workers.
 
 | name | type | labels | |
 |---|---|---|---|
@@ -193,11 +194,12 @@ def python_page() -> str:
 from hyperslab import RemoteArray, RemoteGroup
 ```
 
-Needs numpy, urllib3 and httptools. Progress bars need tqdm, which `hyperslab[cli]` has beside the commands `info`,
-`get` and `put`; values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which `hyperslab[server]` has.
+It needs numpy, urllib3 and httptools. Progress bars need tqdm, which `hyperslab[cli]` installs together with the
+commands `info`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which
+`hyperslab[server]` installs.
 
 Nodes can be pickled and copied (without their `progress`), used from many threads, and given to `numpy.asarray` and
-`dask.array.from_array`.
+`dask.array.from_array`. Where the service wants a token: `headers={{"Authorization": "Bearer …"}}`.
 
 | | | |
 |---|---|---|
@@ -210,27 +212,32 @@ Nodes can be pickled and copied (without their `progress`), used from many threa
 | `a.attrs["unit"] = "K"`, `a.attrs.update(…)` | read and write | each change is one merge patch |
 | `a.change(np.s_[:5], fn)`, `a.attrs.change(fn)` | read and write | loses nothing that others write meanwhile |
 
-**Reading.** Big reads are cut on chunk edges over a few connections and read straight into the result. A broken body
-is resumed by `Range` under the tag that it began with; where the array has changed since, the read starts again, and
-after a few times raises `ArrayChanged`.
+**Reading.** Big reads are cut on chunk edges and read over a few connections straight into the result. If a body breaks
+off, it is resumed by `Range` with the tag that it began with. If the array has changed since, the read starts again,
+and after a few times raises `ArrayChanged`.
 
 **Writing.** Values are broadcast as numpy does, cut on chunk edges, and sent in parallel. Several requests are not one
-transaction. What would become another value on the way is refused before anything is sent, in fields of records and in
-arrays of any length too: values of another kind by `TypeError` (floats for integers, numbers for times), by
-`OverflowError` integers that do not fit, numbers that would become infinite, times that are too far away, and text that
-would be cut. Precision is lost without a word, as in numpy: floats, and integers that become floats, are rounded, and
-times are cut to a coarser unit, `M8[D]` to whole days.
+transaction. Values that would become other values on the way are refused before anything is sent, also in fields of
+records and in arrays of any length:
 
-**Retries.** What may be repeated is repeated, up to six times with growing pauses or after `Retry-After`: reads, writes
-of values (writing twice is as good as once), and appends, which carry an `Idempotency-Key`. A creation is not, nor is a
-write on condition: `change` starts again where others came first, but not where an answer was lost. Where one request
-of a read or write has failed for good, or Ctrl-C was pressed, the others end at once: their connections are cut.
+- `TypeError` for values of another kind: floats for integers, numbers for times;
+- `OverflowError` for integers that do not fit, numbers that would become infinite, times that are too far away, and
+  text that would be cut.
 
-**Connections.** At most `connections` to a server, kept alive and shared by the nodes that are opened through one
-another; after a fork each process has its own. Plain `http://` goes from the socket straight into the result, https and
-proxies through urllib3. Proxies of the environment are not used, and redirects are not followed.
-`hyperslab.client.HTTPTransport` takes `connect_timeout` and `read_timeout` (seconds; the latter for the next bytes, not
-for all), `proxy`, and `pool_options` for urllib3 (`ca_certs`, `cert_file`, …):
+Precision is lost silently, as in numpy: floats, and integers that become floats, are rounded; times are cut to a
+coarser unit, such as `M8[D]` to whole days.
+
+**Retries.** Requests that may be repeated are repeated, up to six times with growing pauses or after `Retry-After`:
+reads, writes of values (writing twice is as good as once), deletions, and appends, which carry an `Idempotency-Key`.
+Not repeated are creations and conditional writes: `change` starts again if others came first, but not if an answer was
+lost. If one request of a read or write has failed for good, or Ctrl-C was pressed, the others end at once: their
+connections are cut.
+
+**Connections.** There are at most `connections` to a server. They are kept alive, and shared by nodes that are opened
+through one another; after a fork each process has its own. Plain `http://` is read from the socket straight into the
+result; https and proxies go through urllib3. Proxies named in the environment are not used, and redirects are not
+followed. `hyperslab.client.HTTPTransport` takes `connect_timeout` and `read_timeout` (seconds; the latter for the next
+bytes, not for the whole body), `proxy`, and `pool_options` for urllib3 (`ca_certs`, `cert_file`, …):
 
 ```python
 from hyperslab.client import HTTPTransport
@@ -239,9 +246,8 @@ RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/brain", transport=HTTPTransp
 ```
 
 **Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
-`urllib3.exceptions` where the server cannot be reached; `RemoteProblem` where something else than a Hyperslab service
-answers; numpy's own (`IndexError`, `ValueError`) for what is wrong
-before anything is asked.
+`urllib3.exceptions` if the server cannot be reached; `RemoteProblem` if something other than a Hyperslab service
+answers; numpy's own (`IndexError`, `ValueError`) for mistakes that can be seen before anything is asked.
 
 ```python
 from hyperslab.errors import NodeNotFound, TooLarge

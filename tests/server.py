@@ -10,6 +10,7 @@ with served(create_app(service)) as url:                             # uvicorn i
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -19,23 +20,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
 from hyperslab.server import PROTOCOL
+from tests.forked import PRELOADED, command_line
 
 Stores = Mapping[str, str | Path | Mapping[str, Any]]
 """By name: a folder or URL, or the members of a store's settings."""
 
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]+")
 _PATIENCE = 60.0
+_SERVER_PROCESSES = multiprocessing.get_context("forkserver")
+_SERVER_PROCESSES.set_forkserver_preload(PRELOADED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Server:
     """A server process and its address; ``log`` is all that it has printed."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: Process
     _output: Path
 
     @property
@@ -65,15 +70,9 @@ def running_server(
     """
     with tempfile.TemporaryDirectory(prefix="hyperslab-server-") as folder:
         output = Path(folder) / "log"
-        with output.open("wb") as sink:
-            command = [sys.executable, "-m", "hyperslab", "serve", "--port", "0"]
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=_environment(stores, settings, environment),
-            )
+        output.touch()
+        start = _forked if environment is None and "workers" not in settings else _executed
+        process = start(["serve", "--port", "0"], _environment(stores, settings, environment), output)
         try:
             yield Server(_wait_for_address(process, output), process, output)
         finally:
@@ -81,7 +80,64 @@ def running_server(
             print(output.read_text(encoding="utf-8", errors="replace"))
 
 
-def stop(process: subprocess.Popen[Any]) -> None:
+class Process(Protocol):
+    """As much of a process as tests need."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class _Forked:
+    """A process of multiprocessing, with the methods of one of subprocess."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self._process = process
+        self.pid = process.pid or 0
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired("hyperslab", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int, /) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _forked(arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
+    """A child of a process that has imported the server and done nothing else: to import it takes longer than many a
+    test."""
+    process = _SERVER_PROCESSES.Process(target=command_line, args=(arguments, environment, str(output)))
+    process.start()
+    return _Forked(process)
+
+
+def _executed(arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
+    """As it is started in earnest: with its own environment from the beginning."""
+    with output.open("wb") as sink:
+        command = [sys.executable, "-m", "hyperslab", *arguments]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment
+        )
+
+
+def stop(process: Process) -> None:
     """Ask a process to end, and end it where it does not."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
@@ -106,7 +162,7 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _wait_for_address(process: subprocess.Popen[bytes], output: Path) -> str:
+def _wait_for_address(process: Process, output: Path) -> str:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         found = _ADDRESS.search(output.read_text(encoding="utf-8", errors="replace"))

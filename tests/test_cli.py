@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -335,6 +336,18 @@ def test_an_answer_that_has_begun_is_finished_after_being_told_to_stop(tmp_path:
         code = process.wait(timeout=30)
 
     assert (begun + rest, code) == (size, 0)
+
+
+def test_has_as_many_open_files_as_it_may(store: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # as a child inherits it
+    try:
+        with serving(str(store)) as (process, _):
+            found = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert found == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536), hard)
 
 
 def test_says_what_it_serves_and_what_to_try(store: Path) -> None:

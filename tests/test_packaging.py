@@ -1,4 +1,4 @@
-"""What is built, what it needs, and whether the examples beside it are usable."""
+"""What is built, and what it needs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from hyperslab import __version__, wire
-from hyperslab.settings import load
 from tests.architecture.sources import imports
 from tests.tools import ROOT
 
 BROUGHT_BY_OTHERS = {"starlette", "typing-extensions", "msgpack"}
 """Imported, and firmly required by fastapi, by pydantic and by numcodecs[msgpack]."""
-DEPLOY = ROOT / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +86,6 @@ def test_a_command_that_lacks_a_library_says_which_extra_brings_it(command: str,
 
     assert done.returncode == 1
     assert done.stderr == f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'\n"
-
-
-def test_example_settings_are_understood() -> None:
-    settings = load(DEPLOY / "hyperslab.toml")
-
-    assert settings.stores["data"].url == "/data"
-
-
-@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml"])
-def test_deployment_examples_are_yaml_and_name_the_settings_file(name: str) -> None:
-    documents: list[Any] = list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
-
-    assert all(isinstance(document, dict) for document in documents)
-    assert "hyperslab.toml" in str(documents)
 
 
 def test_container_runs_as_somebody_and_looks_after_its_health() -> None:

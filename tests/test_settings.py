@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,8 @@ def test_a_url_alone_in_the_environment_hides_no_other_variable_of_its_store(mon
         ("cors_origins", '["https://viewer.example/"]'),
         ("cors_origins", '["viewer.example"]'),
         ("cors_origins", '["https://żółw.example"]'),
+        ("trusted_proxies", '["nginx"]'),
+        ("trusted_proxies", '["10.0.0.1/8"]'),
         ("idle_seconds", "inf"),
         ("shutdown_seconds", "inf"),
     ],
@@ -240,6 +243,31 @@ def test_what_could_never_work_is_refused_at_the_start(monkeypatch: pytest.Monke
 
     with pytest.raises(BadSettings, match=rf"(?i){name}"):
         load()
+
+
+def test_a_bad_value_is_looked_for_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that Kubernetes makes for a Service which is called hyperslab."""
+    file = tmp_path / "hyperslab.toml"
+    file.write_text("port = 8000\nworkers = 0\n[stores.a]\nwritable = true\n", encoding="utf-8")
+    monkeypatch.setenv("HYPERSLAB_PORT", "tcp://10.0.0.1:80")
+    monkeypatch.setenv("HYPERSLAB_STORES__A__OPTIONS__REGION", "x")
+
+    with pytest.raises(BadSettings) as caught:
+        load(file, {"max_points": 0})
+
+    origins = {part.partition(":")[0]: re.findall(r" \(in (.*)\)$", part) for part in str(caught.value).split("; ")}
+    assert origins == {
+        "port": ["the environment"], "workers": [str(file)], "stores.a.url": [str(file)], "max_points": []
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("proxy", ["*", "127.0.0.1", "::1", "10.0.0.0/8"])
+def test_proxies_by_address_and_network_are_taken(proxy: str) -> None:
+    assert Settings(trusted_proxies=[proxy]).trusted_proxies == [proxy]
+
+
+def test_all_proxies_are_all_whoever_else_is_named() -> None:
+    assert Settings(trusted_proxies=["10.0.0.1", "*"]).trusted_proxies == ["*"]
 
 
 @pytest.mark.parametrize("url", ["memory://x", "simplecache::memory://x"])

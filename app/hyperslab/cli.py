@@ -30,7 +30,7 @@ app = typer.Typer(
 
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
 Url = Annotated[str, typer.Argument(metavar="URL", help="A node of a running service: any of its URLs.")]
-Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="What to take, as numpy writes it: 0:10,:,5.")]
+Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="Which part, as in numpy's brackets: 0:10,:,5.")]
 FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="One field of a structured dtype.")]
 Token = Annotated[str | None, typer.Option("--token", metavar="TEXT", help="A bearer token for the service.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]

@@ -275,11 +275,8 @@ class WrongKind(Impossible):
     wanted: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path!r} is a {self.kind}, not an {self.wanted}"
-            if self.wanted == "array"
-            else (f"{self.path!r} is an {self.kind}, not a {self.wanted}")
-        )
+        found, wanted = ("a", "an") if self.wanted == "array" else ("an", "a")
+        return f"{self.path!r} is {found} {self.kind}, not {wanted} {self.wanted}"
 
 
 @dataclass(eq=False)
@@ -661,15 +658,6 @@ class Cancelled(HyperslabError):
     title: ClassVar[str] = "The client has left"
 
 
-def all_errors() -> Iterator[type[HyperslabError]]:
-    """Every class of the tree, bases first."""
-    waiting: list[type[HyperslabError]] = [HyperslabError]
-    while waiting:
-        cls = waiting.pop(0)
-        yield cls
-        waiting.extend(cls.__subclasses__())
-
-
 @dataclass(eq=False)
 class RemoteProblem(HyperslabError):
     """A problem whose code this version does not know, or an answer that is none of this service."""
@@ -681,6 +669,15 @@ class RemoteProblem(HyperslabError):
 
     def __str__(self) -> str:
         return f"HTTP {self.status}: {self.detail}"
+
+
+def all_errors() -> Iterator[type[HyperslabError]]:
+    """Every class of the tree, bases first."""
+    waiting: list[type[HyperslabError]] = [HyperslabError]
+    while waiting:
+        cls = waiting.pop(0)
+        yield cls
+        waiting.extend(cls.__subclasses__())
 
 
 def from_facts(code: str, facts: Mapping[str, Any]) -> HyperslabError | None:

@@ -25,7 +25,7 @@ _PIECE: Final = 8 << 10
 """How much is parsed at a time where requests may begin: so many bytes of the smallest ones are some hundred requests,
 each of which takes a hundred times its length."""
 _LONGEST_HEAD: Final = 64 << 10
-"""In bytes; also of what may stand between two pieces of a body, and behind the last one. Nobody has counted it."""
+"""In bytes; also of what may stand between two pieces of a body, and behind the last one. The parser sets no limit."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -35,8 +35,8 @@ class Protocol(HttpToolsProtocol):
     Everything else goes the way of its parent: what takes longer, other methods and versions, the last request of a
     connection, requests that wait for an earlier answer, clients that are slow to take theirs.
 
-    What is no request gets a problem document, and who is refused while it is still sending gets to read why. Who does
-    not come to an end with its request, or takes nothing of its answer, is let go.
+    What is not a request gets a problem document, and a client that is refused while it is still sending gets to read
+    why. A client that does not finish its request, or takes nothing of its answer, is cut off.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -55,6 +55,7 @@ class Protocol(HttpToolsProtocol):
         self._is_deaf = False
         self._heard = 0.0
         self._unread = 0
+        self._idle_since = 0.0
         self._deadline: Any = None  # what the loop's `call_later` gives
 
     def connection_made(self, transport: Any) -> None:
@@ -91,7 +92,6 @@ class Protocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """What was received, as far as nothing has to wait for an earlier answer."""
-        self._unset_keepalive_if_required()
         rest = memoryview(data)
         while rest and not self._is_deaf:
             if self._has_to_wait:
@@ -133,7 +133,6 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._is_deaf:
             return
-        self._unset_keepalive_if_required()  # what came before it in the same data may be answered already
         self._is_between = False
         self._answered, self._kept = False, None
         super().on_message_begin()
@@ -162,6 +161,7 @@ class Protocol(HttpToolsProtocol):
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
+        self._idle_since = self.loop.time()
         self._unread = 0
         self._body_left -= len(body)
         if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
@@ -177,22 +177,35 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if not self._is_deaf:
-            super().on_response_complete()
-        else:
-            self.server_state.total_requests += 1
-            if self.pipeline:  # what came before the nonsense is answered
-                self._start_asgi_task(*self.pipeline.pop())
+        self.server_state.total_requests += 1
         if self.transport.is_closing():  # as soon as the client has taken all
             self._let_go_after(self._patience)
-        elif self._waiting and not self._has_to_wait:
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_when_idle(self.timeout_keep_alive)
+        if self._waiting and not self._has_to_wait:
             data, self._waiting = self._waiting, b""
             self._completed = 1  # that was sent before this is parsed
             self._parse(data)
 
     def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._let_go_after(self._patience)
+        """Called once for many answers: a timer for each of them would cost as much as finding the answer."""
+        self.timeout_keep_alive_task = None
+        if self._is_deaf or self._is_answering or self._is_in_head:
+            return  # other deadlines hold, and the next answer starts this one again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._close_when_idle(left)
+        else:
+            super().timeout_keep_alive_handler()
+            self._let_go_after(self._patience)
+
+    def _close_when_idle(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -249,7 +262,7 @@ class Protocol(HttpToolsProtocol):
             self._close_when_quiet()
 
     def _let_go_after(self, seconds: float) -> None:
-        """End the connection then, whatever of it is not done yet, unless it is `_keep` before."""
+        """End the connection after so many seconds, whatever is still under way, unless `_keep` is called before."""
         self._keep()
         self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
@@ -269,8 +282,8 @@ class Protocol(HttpToolsProtocol):
     def _close_when_quiet(self) -> None:
         """Say that no more will come, and listen without hearing until the client has closed too.
 
-        If a connection is closed while its client still sends, the client's system is told that nobody listens, and may
-        throw away an answer that was not read yet (RFC 9112 §9.6).
+        If a connection is closed while its client still sends, the client's system receives a reset, and may throw away
+        an answer that was not read yet (RFC 9112 §9.6).
         """
         self._is_deaf = True
         self._unset_keepalive_if_required()
@@ -333,6 +346,11 @@ class Protocol(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _is_in_head(self) -> bool:
+        """Whether a request has begun, and none that is answered still sends its body."""
+        return not self._is_between and not (self.cycle is not None and self.cycle.more_body)
 
     @property
     def _has_to_wait(self) -> bool:

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,6 +21,10 @@ APPLICATION: Final = "hyperslab.server:application"
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
 MEMORY: Final = "/dev/shm"
+_WORKER_SECONDS: Final = 30
+"""For how long a worker may not answer the process above it before that takes it for hung and kills it. A busy machine
+can keep one from running for longer than uvicorn's five seconds, and all of its requests would be lost."""
+_OPEN_FILES: Final = 65_536
 _COLLECT_EVERY: Final = (20_000, 20, 50)
 """How often the collector of cycles looks at what is new, and at what is older. A request makes hundreds of objects and
 leaves no cycles, so nearly all that the collector does by default is to look in vain."""
@@ -50,6 +54,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
 
     ``announce`` is told the base URL as soon as connections are taken.
     """
+    _allow_open_files()
     with listen(settings.host, settings.port) as listener:
         announce(base_url(listener))
         if settings.workers > 1:
@@ -58,6 +63,20 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
                 Multiprocess(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
             return True
         return _serve_here(settings, listener)
+
+
+def _allow_open_files() -> None:
+    """As many open files and connections as this user may have: a shell often allows 1,024, which clients and requests
+    to some buckets use up."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # some systems allow fewer than they say, and then it stays as it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager
@@ -106,6 +125,7 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         access_log=settings.access_log,
         proxy_headers=bool(settings.trusted_proxies),  # a layer that every request pays for
         forwarded_allow_ips=settings.trusted_proxies,
+        timeout_worker_healthcheck=_WORKER_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         server_header=False,
         http=PROTOCOL,

@@ -8,6 +8,7 @@ an error that names it and the nearest one that does. Values flow down as plain 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import os
 import re
@@ -84,8 +85,8 @@ class StoreSettings(BaseModel):
     writable: bool = Field(default=False, description="Whether clients may write.")
     recheck: Literal["always", "never"] | NonNegativeFloat = Field(
         default="always",
-        description="How fresh cached chunks and metadata must be: looked up for each request, never again, "
-        "or at most so many seconds old.",
+        description="When to ask the store whether cached chunks and metadata are still good: at each request, never, "
+        "or if this has not been asked for so many seconds.",
     )
     fill_missing: bool = Field(
         default=True,
@@ -96,11 +97,11 @@ class StoreSettings(BaseModel):
     )
     assume_metadata: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="`.zarray` documents by path in the store (the empty path is its root), taken as they stand where "
-        "the store holds none.",
+        description="`.zarray` documents by path in the store (the empty path is its root), for arrays that have none "
+        "there.",
     )
     store_data_equal_to_fill_value: bool = Field(
-        default=False, description="Whether chunks that hold nothing but the fill value are stored all the same."
+        default=False, description="Whether chunks that hold nothing but the fill value are stored too."
     )
     durability: Literal["fsync", "rename"] = Field(
         default="fsync",
@@ -109,12 +110,15 @@ class StoreSettings(BaseModel):
     timeout: PositiveFloat = Field(default=30.0, description="Seconds to wait for one answer of a remote store.")
     retries: int = Field(default=4, ge=0, description="How often a failed request to a remote store is tried again.")
     width: int | None = Field(
-        default=None, gt=0, description="Requests in flight at once; by default what suits the kind of store."
+        default=None,
+        gt=0,
+        description="Requests in flight at once. By default 256 to an object store, 16 to a web server, 8 to what "
+        "fsspec opens; for a folder, as many threads as there are processors.",
     )
     options: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="What the store's library wants to know, such as `endpoint`, `region`, `access_key_id`, "
-        "`secret_access_key`, `skip_signature`.",
+        description="Options for the library that opens the store, such as `endpoint`, `region`, `access_key_id`, "
+        "`secret_access_key`; see below.",
     )
 
     @field_validator("options", mode="before")
@@ -196,24 +200,24 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
     workers: int = Field(default=1, ge=1, description="Worker processes, each with caches of its own.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What is worth a line in the log."
+        default="info", description="The least severe messages that are logged."
     )
     access_log: bool = Field(default=False, description="Whether each request gets a line in the log.")
     trusted_proxies: list[str] = Field(
         default_factory=list,
-        description="Addresses of reverse proxies whose `X-Forwarded-…` headers are believed; `*` believes all, "
-        "none (the default) nobody.",
+        description="Addresses and networks (`10.0.0.0/8`) of reverse proxies whose `X-Forwarded-Proto` and "
+        "`X-Forwarded-For` are believed; `*` believes all, none (the default) nobody.",
     )
     shutdown_seconds: PositiveFloat = Field(
-        default=10.0, description="How long running requests may take to end after SIGTERM."
+        default=10.0, description="How many seconds running requests get to finish after SIGTERM."
     )
     metrics_folder: Path | None = Field(
         default=None,
-        description="A folder of this machine in which workers put their numbers, so that `/metrics` tells the sum.",
+        description="A folder of this machine in which workers put their numbers, so that `/metrics` can add them up.",
         json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
     )
     cors_origins: list[str] = Field(
-        default=["*"], description="Web origins whose pages may use this service; `*` lets all."
+        default=["*"], description="Web origins whose pages may read answers (CORS); `*` allows all."
     )
     read_tokens: list[SecretStr] = Field(
         default_factory=list, description="Bearer tokens, one of which every request must carry; none: all may read."
@@ -240,7 +244,7 @@ class Settings(BaseSettings):
     bytes_in_flight: ByteSize = Field(
         default_factory=_share_of_memory(4),
         gt=0,
-        description="Memory that the answers under way may take together, in each worker.",
+        description="Memory that answers and uploads under way may take together, in each worker.",
         json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
     slab_bytes: ByteSize = Field(
@@ -249,24 +253,25 @@ class Settings(BaseSettings):
     request_threads: int = Field(
         default=32,
         gt=0,
-        description="Requests that may wait for a store at the same time, in each worker: so many that read, and "
-        "so many that write.",
+        description="Requests that may wait for a store at the same time, in each worker: this many that read, and "
+        "as many that write. Each store that is not a folder has as many for itself.",
     )
     queue_seconds: PositiveFloat = Field(
         default=10.0,
-        description="How long a request waits for its share of the memory, or a write for those before it, "
-        "before it is told to come back.",
+        description="How many seconds a request waits for its share of the memory, or a write for those before it, "
+        "until the answer is `503` with `Retry-After`.",
     )
     idle_seconds: PositiveFloat = Field(
         default=300.0,
-        description="How long a client may send nothing of its body, or take to make room for the next `slab_bytes` of "
-        "its answer, before its connection is closed: until then it holds its share of the memory. For the head of a "
-        "request it has a minute, or this where it is less.",
+        description="How many seconds a client may send nothing of its body, or take for the next `slab_bytes` of its "
+        "answer, before its connection is closed: until then it holds its share of the memory. For the head of a "
+        "request it has a minute, or this time if it is shorter.",
     )
     immutable_seconds: int = Field(
         default=86_400,
         ge=0,
-        description="How long caches on the way may keep answers from stores whose `recheck` is `never`.",
+        description="How many seconds browsers and proxies may keep answers from read-only stores whose `recheck` is "
+        "`never`.",
     )
     max_response_bytes: ByteSize | None = Field(
         default=None, gt=0, description="The largest raw or npy answer; by default there is no limit."
@@ -279,7 +284,9 @@ class Settings(BaseSettings):
         default=ByteSize(64 * MiB), gt=0, description="The most array data that goes into one CSV answer."
     )
     max_tile_bytes: ByteSize = Field(
-        default=ByteSize(256 * MiB), gt=0, description="The most array data that is read to draw one tile."
+        default=ByteSize(256 * MiB),
+        gt=0,
+        description="The most array data that is read to draw one tile; 16 times as much may be decoded for it.",
     )
     max_points: int = Field(default=1_000_000, gt=0, description="The most points that one request may gather.")
     max_listed: int = Field(
@@ -291,7 +298,7 @@ class Settings(BaseSettings):
     def _url_alone_is_a_store(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {name: {"url": store} if isinstance(store, str) else store for name, store in value.items()}
+        return _stores_in_full(value)
 
     @field_validator("stores")
     @classmethod
@@ -315,6 +322,19 @@ class Settings(BaseSettings):
         if not all(_TOKEN.fullmatch(token.get_secret_value()) for token in tokens):
             raise ValueError("a token is one or more visible ASCII characters, without spaces")
         return tokens
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_addresses(cls, proxies: list[str]) -> list[str]:
+        """What connects has an address and no name, so that a name would never be met."""
+        if "*" in proxies:
+            return ["*"]
+        for proxy in proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise ValueError(f"{error}: name proxies by address or network, such as '10.0.0.0/8'") from error
+        return proxies
 
     @field_validator("cors_origins")
     @classmethod
@@ -351,13 +371,15 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     path = config or (Path(named) if named else None)
     _refuse_unknown_variables(os.environ)
     from_file = _read_toml(path) if path else {}
-    values = _merge(_merge(from_file, _read_environment()), overrides or {})
+    from_environment = _read_environment()
+    values = _merge(_merge(from_file, from_environment), overrides or {})
     try:
         return Settings(**values)
     except ValidationError as error:
         own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # on account of the others
-        sentences = [_sentence(e["loc"], e) + _origin(e["loc"], from_file, path) for e in own]
-        raise BadSettings("; ".join(sentences)) from error
+        below = [] if path is None else [(from_file, str(path))]
+        sources = [(overrides or {}, None), (from_environment, "the environment"), *below]
+        raise BadSettings("; ".join(_sentence(e["loc"], e) + _origin(e["loc"], sources) for e in own)) from error
 
 
 def hand_down(settings: Settings, environ: MutableMapping[str, str] | None = None) -> None:
@@ -386,9 +408,14 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     for key, value in above.items():
         old = merged.get(key)
         if key == "stores" and isinstance(old, Mapping):
-            old = {name: {"url": store} if isinstance(store, str) else store for name, store in old.items()}
+            old = _stores_in_full(old)
         merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def _stores_in_full(stores: Mapping[str, Any]) -> dict[str, Any]:
+    """A URL alone is a store too."""
+    return {name: {"url": store} if isinstance(store, str) else store for name, store in stores.items()}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -456,5 +483,21 @@ def _sentence(location: tuple[int | str, ...], error: Any) -> str:
     return f"there is no setting {key}: did you mean {'.'.join([*map(str, location[:-1]), nearest[0]])}?"
 
 
-def _origin(location: tuple[int | str, ...], from_file: Mapping[str, Any], path: Path | None) -> str:
-    return f" (in {path})" if location and location[0] in from_file else ""
+def _origin(location: tuple[int | str, ...], sources: Iterable[tuple[Mapping[str, Any], str | None]]) -> str:
+    """Where a value, or the table that lacks one, is from. ``sources`` by name, None for arguments; the first wins."""
+    found = [(_depth(values, location), name) for values, name in sources]
+    deepest = max(depth for depth, _ in found)
+    names = [name for depth, name in found if depth == deepest]
+    name = names[0] if deepest == len(location) else names[-1]  # what is lacking belongs where the table begins
+    return f" (in {name})" if deepest and name else ""
+
+
+def _depth(values: Any, location: tuple[int | str, ...]) -> int:
+    """How many keys of a location a source holds."""
+    for depth, key in enumerate(location):
+        if not isinstance(values, Mapping):
+            return len(location)  # a list or a value, all of which is from here
+        if key not in values:
+            return depth
+        values = values[key]
+    return len(location)

@@ -6,7 +6,7 @@ import http.client
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Stored
+from hyperslab.storage.base import Capabilities, Part, Stored
 from hyperslab.storage.local import LocalStore
 from hyperslab.storage.local_files import LocalFiles
 from tests.arrays.counting import CountingStore
@@ -29,13 +29,21 @@ from tests.server import served
 
 class HookedStore(CountingStore):
     """Counts, also the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
-    value is about to be read, which may block or raise."""
+    value is about to be read, and ``before_versions`` with keys that are about to be looked up; both may block or
+    raise. ``far``: each look-up is said to take milliseconds."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
+    before_versions: Callable[[Sequence[str]], None] = staticmethod(lambda _: None)
     looked_up = 0
+    far = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, cheap_stat=not self.far)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         self.looked_up += len(keys)
+        self.before_versions(keys)
         return super().versions(prefix, keys)
 
     def get(self, key: str) -> Stored | None:
@@ -47,6 +55,10 @@ class HookedStore(CountingStore):
     ) -> list[bytes | memoryview] | None:
         self._meet(key)
         return super().get_ranges(key, ranges, version)
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        self._meet(key)
+        return super().get_part(key, start, stop)
 
     def _meet(self, key: str) -> None:
         if not _is_document(key):
@@ -77,10 +89,12 @@ def running(
     *,
     mount: Mapping[str, Any] | None = None,
     root_path: str = "",
+    far: bool = False,
     **sizes: int,
 ) -> Iterator[Running]:
     """A folder served as the store ``data``; ``mount`` holds further members of `MountedStore`."""
     store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))))
+    store.far = far
     service = build([MountedStore("data", store, **(mount or {}))], **sizes)
     with served(create_app(service, options), root_path=root_path) as url:
         yield Running(url, store, service)

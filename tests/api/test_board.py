@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,29 @@ def test_counters_of_a_worker_that_is_gone_stay_and_its_gauges_go(tmp_path: Path
     assert (told["asked_total slice"], told["held"]) == (8, 10)
 
 
+def test_a_folder_that_was_emptied_is_filled_again(tmp_path: Path) -> None:
+    """As systemd does with what a user who logs out has in memory."""
+    folder = tmp_path / "made"
+    with boards(folder, 2) as (first, second):
+        for pattern in ("*.lock", "*"):
+            second.write(numbers(5, 20))
+            for path in folder.glob(pattern):
+                path.unlink()
+            alone = values(first.total(numbers(3, 10)))
+            second.write(numbers(5, 20))
+            told = values(first.total(numbers(3, 10)))
+
+            assert alone["asked_total slice"] in (3, 8)
+            assert (told["asked_total slice"], told["held"]) == (8, 30)
+        shutil.rmtree(folder)
+        third = Board(folder)  # takes the slot of one that has not noticed yet
+        for board, count in ((third, 1), (first, 3), (second, 5), (third, 1)):
+            told = values(board.total(numbers(count, 10)))
+        third.close()
+
+    assert (told["asked_total slice"], told["held"]) == (9, 30)
+
+
 def test_who_follows_takes_the_slot_and_counts_on(tmp_path: Path) -> None:
     for _ in range(3):
         with boards(tmp_path, 1) as (board,):
@@ -103,6 +127,41 @@ def test_numbers_that_have_not_changed_are_not_written_again(tmp_path: Path) -> 
 
     assert same == before
     assert b'"route":"slice"},6' in stored.read_bytes().replace(b" ", b"")
+
+
+def test_who_cannot_write_tells_what_was_written_last(tmp_path: Path) -> None:
+    """A folder in the place of the new file, as for a full disk there is no telling how much fits."""
+    with boards(tmp_path, 2) as (first, second):
+        second.write(numbers(5, 20))
+        (tmp_path / "0.new").mkdir()
+        never_written = values(first.total(numbers(3, 10)))
+        (tmp_path / "0.new").rmdir()
+        first.write(numbers(3, 10))
+        (tmp_path / "0.new").mkdir()
+        told_by_first = values(first.total(numbers(4, 11)))
+        told_by_second = values(second.total(numbers(5, 20)))
+
+    assert (never_written["asked_total slice"], never_written["held"]) == (5, 20)
+    assert told_by_first == told_by_second
+    assert (told_by_first["asked_total slice"], told_by_first["held"]) == (8, 30)
+
+
+def test_counters_are_told_where_somebody_has_tidied_the_folder_up(tmp_path: Path) -> None:
+    with boards(tmp_path, 2) as (first, second):
+        second.write(numbers(5, 20))
+        (tmp_path / "1.lock").unlink()
+        told = values(first.total(numbers(3, 10)))
+
+    assert told["asked_total slice"] == 8
+
+
+def test_a_worker_without_a_place_for_its_numbers_serves_and_tells_its_own(example_store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with running_server({"data": example_store}, metrics_folder=str(tmp_path / "file")) as server:
+        ask(server, 2)
+
+        assert told(server)["asked"] == 2
+        assert "its own numbers only" in server.log
 
 
 @pytest.fixture
@@ -151,6 +210,16 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_that_does_not_run_for_some_seconds_is_not_replaced(crowd: Server) -> None:
+    """As on a machine that is busy with something else: its requests would be lost."""
+    first, second = workers(crowd)
+    with stopped(first):
+        time.sleep(7)
+    time.sleep(1)
+
+    assert workers(crowd) == [first, second]
 
 
 def test_every_worker_tells_what_all_have_answered(crowd: Server) -> None:

@@ -53,6 +53,13 @@ def test_what_no_typed_array_holds_is_refused(source: str) -> None:
         ("<c16", "<f4", "<c16"),
         ("bfloat16", "<f4", ml_dtypes.bfloat16),
         ("<f4", ml_dtypes.bfloat16, "<f4"),
+        ("<f2", ml_dtypes.bfloat16, "<f2"),
+        ("|i1", ml_dtypes.int4, "|i1"),
+        ("<i8", ml_dtypes.int2, "<i8"),
+        ("<f8", ml_dtypes.int4, "<f8"),
+        ("int4", "<u8", ml_dtypes.int4),
+        ("float8_e5m2", ml_dtypes.int4, ml_dtypes.float8_e5m2),
+        ("<c8", ml_dtypes.float8_e8m0fnu, "<c8"),
     ],
 )
 def test_conversions_of_the_same_kind_are_made(text: str | None, source: str, target: str | None) -> None:
@@ -69,10 +76,28 @@ def test_conversions_of_the_same_kind_are_made(text: str | None, source: str, ta
         ("<f8", "<M8[D]"),
         ("<f4", "|S4"),
         ("<i4", ml_dtypes.bfloat16),
+        ("int4", ml_dtypes.bfloat16),
+        ("int4", "<f4"),
+        ("|u1", ml_dtypes.int4),
+        ("bfloat16", "<c8"),
     ],
 )
 def test_conversions_that_lose_the_meaning_are_refused(text: str, source: str) -> None:
     with pytest.raises(NotRepresentable):
+        converted(text, np.dtype(source))
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("float8_e8m0fnu", ml_dtypes.float8_e5m2),
+        ("float4_e2m1fn", ml_dtypes.float8_e8m0fnu),
+        ("int2", ml_dtypes.int4),
+        ("<m8[s]", ml_dtypes.int4),
+    ],
+)
+def test_conversions_that_ml_dtypes_lacks_are_refused(text: str, source: str) -> None:
+    with pytest.raises(NotRepresentable, match="ml_dtypes has this"):
         converted(text, np.dtype(source))
 
 

@@ -66,7 +66,8 @@ def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None
             request(found.url, "/v1/slice/data/cube?select=0,0")
         request(found.url, "/v1/slice/data/nothing")
         request(found.url, "/zarr/data/cube/.zarray", "HEAD")
-        text = request(found.url, "/metrics").body.decode()
+        answer = request(found.url, "/metrics")
+    text = answer.body.decode()
 
     def value(pattern: str) -> float:
         match = re.search(rf"^{pattern} (\S+)$", text, re.MULTILINE)
@@ -83,6 +84,7 @@ def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None
     assert value("hyperslab_tile_cache_limit_bytes") > 0
     assert value("hyperslab_chunk_cache_bytes") > 0
     assert value("hyperslab_in_flight_bytes") == 0
+    assert answer.headers["cache-control"] == "no-store"
 
 
 def test_the_description_is_valid_and_has_the_hot_routes(client: httpx.Client) -> None:
@@ -141,7 +143,9 @@ def test_links_and_pages_know_the_path_that_a_proxy_has_cut_off(example_store: P
         document = json.loads(request(found.url, "/v1/metadata/data/cube").body)
         problem = json.loads(request(found.url, "/v1/metadata/data/none").body)
         page = request(found.url, "/docs").body.decode()
+        description = json.loads(request(found.url, "/openapi.json").body)
 
+    assert description["servers"] == [{"url": "/api"}]
     assert document["links"]["slice"] == "/api/v1/slice/data/cube"
     assert problem["type"] == "/api/problems/node-not-found"
     assert 'href="/api/openapi.json"' in page

@@ -55,3 +55,15 @@ def test_plans_for_dtypes_that_numpy_spells_alike_have_tags_of_their_own(example
 
     assert plans[0].content != plans[1].content
     assert plans[0].headers["etag"] != plans[1].headers["etag"]
+
+
+def test_a_plan_is_asked_for_anew_also_where_the_store_never_changes(example_store: Path) -> None:
+    """How much of it is cached does change."""
+    with running(example_store, mount={"recheck": "never"}) as found:
+        cold = httpx.get(f"{found.url}/v1/plan/data/cube")
+        httpx.get(f"{found.url}/v1/slice/data/cube")
+        warm = httpx.get(f"{found.url}/v1/plan/data/cube", headers={"If-None-Match": cold.headers["etag"]})
+
+    assert cold.headers["cache-control"] == "no-cache"
+    assert cold.json()["chunks"] == {"touched": 18, "cached": 0}
+    assert warm.json()["chunks"] == {"touched": 18, "cached": 18}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.ranges import ByteRange, Multipart, parse_range
+from hyperslab.api.ranges import ByteRange, Multipart, parse_range, place_of
 from hyperslab.errors import RangeNotSatisfiable
 
 
@@ -54,6 +54,25 @@ def test_ranges_are_resolved_against_the_size(text: str, found: list[tuple[int, 
 )
 def test_what_is_no_range_of_bytes_is_ignored(text: str | None) -> None:
     assert parse_range(text, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("bytes=0-0", (0, 1)),
+        ("bytes=5-", (5, None)),
+        (" Bytes = 10-19 ", (10, 20)),
+        ("bytes=-5", None),
+        ("bytes=0-1,5-6", None),
+        ("bytes=5-2", None),
+        ("items=0-1", None),
+        ("bytes", None),
+        ("bytes=99999999999999999999-", None),
+        ("bytes=0-99999999999999999999", None),
+    ],
+)
+def test_one_range_that_is_counted_from_the_beginning_has_a_place(text: str, place: tuple[int, int | None]) -> None:
+    assert place_of(text) == place
 
 
 @pytest.mark.parametrize("text", ["bytes=100-", "bytes=100-200", "bytes=-0", "bytes=500-,600-"])

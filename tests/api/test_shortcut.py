@@ -222,20 +222,42 @@ def test_requests_that_wait_for_an_earlier_answer_are_not_even_parsed(server: Ru
     assert [status for status, _ in answers] == [200] * (1 + count)
 
 
-def test_an_upload_behind_a_kept_answer_has_as_long_as_any(folder: Path) -> None:
+@pytest.fixture
+def url_with_second(folder: Path) -> Iterator[str]:
+    """A server that lets clients go a second after their last answer."""
     store = open_store(StoreConfig(name="data", url=str(folder), writable=True))
     service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service), timeout_keep_alive=1) as url:
+        yield url
+
+
+def test_an_upload_behind_a_kept_answer_has_as_long_as_any(url_with_second: str) -> None:
     body = VALUES.tobytes()
     put = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with served(create_app(service), timeout_keep_alive=1) as url:
-        warmed(url, SLICE)
-        with connect(url) as connection:
-            connection.sendall(asking(SLICE) + put + body[:10])
-            assert receive(connection, 1)[0][0] == 200
-            time.sleep(1.5)
-            connection.sendall(body[10:])
+    warmed(url_with_second, SLICE)
+    with connect(url_with_second) as connection:
+        connection.sendall(asking(SLICE) + put + body[:10])
+        assert receive(connection, 1)[0][0] == 200
+        time.sleep(1.5)
+        connection.sendall(body[10:])
 
-            assert receive(connection, 1)[0][0] == 204
+        assert receive(connection, 1)[0][0] == 204
+
+
+def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_is_not(url_with_second: str) -> None:
+    warmed(url_with_second, SLICE)
+    with connect(url_with_second) as connection:
+        for _ in range(4):
+            connection.sendall(asking(SLICE))
+            assert receive(connection, 1)[0][0] == 200
+            time.sleep(0.6)
+        connection.sendall(asking(SLICE)[:20])  # has its own time
+        time.sleep(1.5)
+        connection.sendall(asking(SLICE)[20:])
+        assert receive(connection, 1)[0][0] == 200
+        connection.settimeout(30)
+
+        assert connection.recv(1) == b""
 
 
 def _answered(url: str) -> float:

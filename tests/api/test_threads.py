@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,11 +18,16 @@ from numcodecs import Blosc
 from hyperslab.api import threads as threads_module
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.routes import health
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Capabilities, Entry, Part, Stored
 from tests.api.support import WatchedStore
+from tests.arrays.counting import CountingStore
 from tests.arrays.support import age, zarr_array
+from tests.server import served
 
 LONGER = 0.002
 """Seconds: more than a turn has to spare."""
@@ -159,3 +166,70 @@ class TestReads:
         monkeypatch.setattr(threads_module, "_TURN_SECONDS", 0.0)
 
         assert self.readers(store, self.ROWS, self.MORE) == {0}
+
+
+class StalledStore(CountingStore):
+    """A store on the network that does not answer once it ``stalls``, until it is to ``go_on``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(open_store(StoreConfig(name="far", url=str(folder), writable=True)))
+        self.stalls = False
+        self.go_on = threading.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities, cheap_stat=False)
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self._stall()
+        return super().versions(prefix, keys)
+
+    def get(self, key: str) -> Stored | None:
+        self._stall()
+        return super().get(key)
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        self._stall()
+        return super().get_part(key, start, stop)
+
+    def stat(self, key: str) -> Entry | None:
+        self._stall()
+        return super().stat(key)
+
+    def check(self) -> None:
+        self._stall()
+        super().check()
+
+    def _stall(self) -> None:
+        if self.stalls:
+            self.go_on.wait(60)
+
+
+def test_a_store_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_READY_SECONDS", 0.2)
+    for name in ("near", "far"):
+        zarr_array(tmp_path / name, np.zeros((4, 4)), (4, 4))
+    near = open_store(StoreConfig(name="near", url=str(tmp_path / "near"), writable=True))
+    far = StalledStore(tmp_path / "far")
+    service = build([MountedStore("near", near, writable=True), MountedStore("far", far, writable=True)])
+    with served(create_app(service, ApiOptions(request_threads=2))) as url, ThreadPoolExecutor(12) as pool:
+        reading = "/v1/slice/{}/a?select=3", "/v1/metadata/{}", "/zarr/{}/a/.zarray", "/v1/tile/{}/a/info.json"
+        far.stalls = True
+        try:
+            asked = [pool.submit(httpx.get, url + target.format("far"), timeout=90) for target in 2 * reading]
+            asked += [pool.submit(_write, url, f"far/{name}") for name in ("a", "b", "c", "a")]
+            wait(asked, timeout=1)
+            assert not any(request.done() for request in asked)
+
+            for target in reading:
+                assert httpx.get(url + target.format("near"), timeout=30).status_code == 200
+            assert _write(url, "near/a").status_code == 204
+            ready = httpx.get(f"{url}/readyz", timeout=30).json()["stores"]
+        finally:
+            far.go_on.set()
+
+    assert (ready["near"]["ready"], ready["far"]["ready"]) == (True, False)
+
+
+def _write(url: str, path: str) -> httpx.Response:
+    return httpx.put(f"{url}/v1/slice/{path}?select=3", json=3, timeout=90)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Listing, Store, Stored
+from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Listing, Part, Store, Stored
 
 
 class CountingStore:
-    """Passes everything on and keeps the keys of ``get`` and ``get_ranges`` (``gets``) and of ``put`` and ``delete``
-    (``puts``)."""
+    """Passes everything on and keeps the keys whose values are read, in whole or in part (``gets``), and those of
+    ``put`` and ``delete`` (``puts``)."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -35,6 +35,14 @@ class CountingStore:
         with self._lock:
             self.gets.append(key)
         return self.inner.get(key)
+
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        return [self.get(key) for key in keys]
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        with self._lock:
+            self.gets.append(key)
+        return self.inner.get_part(key, start, stop)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None

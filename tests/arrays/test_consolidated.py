@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,9 @@ import pytest
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import ConsolidatedBehind, StoreFull
+from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Absent, VersionConflict
+from hyperslab.storage.base import Absent, Check, VersionConflict
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import read_all, service_on
 
@@ -70,15 +72,92 @@ def test_it_knows_the_documents_of_arrays_by_their_own_name(tmp_path: Path) -> N
         assert "a/.array" not in metadata
 
 
+def test_what_has_changed_while_a_client_gathered_it_is_put_right(tmp_path: Path, service: Service) -> None:
+    """As zarr-python does it: it reads all documents and puts what it has seen, however long ago that was."""
+    for name in "ab":
+        service.creator.create_array(f"data/{name}", {"shape": [2], "dtype": "<i4"})
+    gathered = _gathered(tmp_path)
+    service.appender.append("data/a", np.ones(2, "<i4"))  # there is none to follow yet
+
+    assert service.key_writer.put("data/.zmetadata", gathered).created
+    assert _consolidated_shape(tmp_path) == [4]
+
+    gathered = (tmp_path / ".zmetadata").read_bytes()
+    service.appender.append("data/a", np.ones(2, "<i4"))
+    service.creator.create_array("data/c", {"shape": [2], "dtype": "<i4"})
+    service.creator.delete("data/b")
+    put = service.key_writer.put("data/.zmetadata", gathered)
+
+    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+    assert metadata == json.loads(_gathered(tmp_path))["metadata"]
+    assert {key for key in metadata if key.endswith(".zarray")} == {"a/.zarray", "c/.zarray"}
+    entry = open_store(StoreConfig(name="data", url=str(tmp_path))).stat(".zmetadata")
+    assert (put.created, put.version) == (False, entry and entry.version)
+
+
+def test_a_node_that_was_deleted_does_not_come_back_with_what_a_client_gathered(
+    tmp_path: Path, service: Service
+) -> None:
+    (tmp_path / ".zmetadata").write_text(EMPTY)
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4"})
+    gathered = (tmp_path / ".zmetadata").read_bytes()
+    service.creator.delete("data/a")
+
+    service.key_writer.put("data/.zmetadata", gathered)
+
+    assert json.loads((tmp_path / ".zmetadata").read_text())["metadata"] == {}
+    with pytest.raises(NodeNotFound):
+        service.catalog.open_node("data/a")
+
+
+def test_documents_that_are_nowhere_else_and_other_members_stay_byte_for_byte(tmp_path: Path, service: Service) -> None:
+    array = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0}
+    alone: dict[str, Any] = {"a/.zarray": {**array, "compressor": None, "filters": None}, "../.zarray": {}, "note": {}}
+    for size in (2, 3):
+        alone["a/.zarray"]["shape"] = [size]
+        data = json.dumps({"zarr_consolidated_format": 1, "metadata": alone, "by": "somebody"}, indent=4).encode()
+        service.key_writer.put("data/.zmetadata", data)
+
+        assert (tmp_path / ".zmetadata").read_bytes() == data
+        assert service.catalog.open_array("data/a").metadata.shape == (size,)
+
+
+def test_attributes_of_other_nodes_stay_the_numbers_that_they_are(tmp_path: Path, service: Service) -> None:
+    """zarr-python writes NaN as it is, and xarray reads text where it became text."""
+    service.key_writer.put("data/.zattrs", b'{"valid_min": NaN, "range": [-Infinity, 1.5]}')
+    service.key_writer.put("data/.zmetadata", _gathered(tmp_path))
+
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<f4", "fill_value": "NaN"})
+
+    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+    assert metadata[".zattrs"] == {"valid_min": pytest.approx(np.nan, nan_ok=True), "range": [-np.inf, 1.5]}
+    assert metadata["a/.zarray"]["fill_value"] == "NaN"
+
+
+def _gathered(folder: Path) -> bytes:
+    """What `zarr.consolidate_metadata` gathers."""
+    names = [path for name in (".zarray", ".zgroup", ".zattrs") for path in folder.rglob(name)]
+    metadata = {str(path.relative_to(folder)): json.loads(path.read_text()) for path in names}
+    return json.dumps({"zarr_consolidated_format": 1, "metadata": metadata}).encode()
+
+
 class Unconsolidated(CountingStore):
-    """Raises ``error`` where ``.zmetadata`` is to be put."""
+    """Raises ``error`` where ``.zmetadata`` is to be put, as often as is said; ``removes`` whole folders or fails."""
 
     error: Exception | None = None
+    errors_left = math.inf
+    removes = True
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        if key == ".zmetadata" and self.error is not None:
+        if key == ".zmetadata" and self.error is not None and self.errors_left > 0:
+            self.errors_left -= 1
             raise self.error
         return super().put(key, data, if_version=if_version)
+
+    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+        if not self.removes:
+            raise StoreError(self.name, prefix, "no answer")
+        return super().delete_prefix(prefix, check)
 
 
 @pytest.mark.parametrize("error", [VersionConflict(".zmetadata", "1"), StoreFull("data", ".zmetadata", "no space")])
@@ -110,6 +189,107 @@ def test_where_it_cannot_follow_what_is_published_is_not_done_again(
     assert _consolidated_shape(tmp_path) == [8]
     assert read_all(service).tolist() == [0, 0, 1, 2, 3, 4, 0, 0]
     service.close()
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[tuple[Unconsolidated, Service]]:
+    """A service on a store with consolidated metadata, which fails on command."""
+    store = Unconsolidated(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    service = build([MountedStore("data", store, writable=True)])
+    service.creator.create_group("data", {})
+    (tmp_path / ".zmetadata").write_text(EMPTY)
+    yield store, service
+    service.close()
+
+
+FULL = StoreFull("data", ".zmetadata", "no space")
+
+
+def test_what_is_said_to_be_done_is_done(failing: tuple[Unconsolidated, Service]) -> None:
+    """Also what takes several steps, of which the first cannot be followed."""
+    store, service = failing
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4", "chunks": [2]})
+    store.error = FULL
+
+    with pytest.raises(ConsolidatedBehind):
+        service.appender.append("data/a", np.array([1, 2], "<i4"))
+    assert read_all(service).tolist() == [0, 0, 1, 2]
+    with pytest.raises(ConsolidatedBehind):
+        service.resizer.resize("data/a", [3], attributes={"unit": "m"})
+    assert read_all(service).tolist() == [0, 0, 1]
+    with pytest.raises(ConsolidatedBehind):
+        service.creator.create_array("data/b/c", {"shape": [2], "dtype": "<i4"})
+    assert service.catalog.open_array("data/b/c").metadata.shape == (2,)
+    with pytest.raises(ConsolidatedBehind):
+        service.creator.create_array("data/a", {"shape": [1], "dtype": "<i4"}, mode="replace")
+    assert read_all(service).tolist() == [0]
+
+
+def test_a_patch_of_shape_and_attributes_is_followed_as_a_whole(
+    tmp_path: Path, failing: tuple[Unconsolidated, Service]
+) -> None:
+    store, service = failing
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4"})
+    store.error, store.errors_left = FULL, 1
+
+    service.resizer.resize("data/a", [3], attributes={"unit": "m"})
+
+    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+    assert (metadata["a/.zarray"]["shape"], metadata["a/.zattrs"]) == ([3], {"unit": "m"})
+
+
+def delete(service: Service, path: str) -> None:
+    service.creator.delete(path, recursive=True)
+
+
+def replace(service: Service, path: str) -> None:
+    service.creator.create_group(path, {}, mode="replace")
+
+
+@pytest.mark.parametrize("path", ["data/a", "data/g/s/a"])
+@pytest.mark.parametrize("remove", [delete, replace])
+def test_an_array_whose_removal_ends_half_way_is_none_of_fill_values(
+    tmp_path: Path, failing: tuple[Unconsolidated, Service], path: str, remove: Callable[[Service, str], object]
+) -> None:
+    """Consolidated metadata would open what has lost its document."""
+    store, service = failing
+    service.creator.create_array(path, {"shape": [2], "dtype": "<i4", "fill_value": 7})
+    if path != "data/a":
+        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+        inner = {key.removeprefix("g/s/"): value for key, value in metadata.items() if key.startswith("g/s/")}
+        (tmp_path / "g" / "s" / ".zmetadata").write_text(json.dumps({**json.loads(EMPTY), "metadata": inner}))
+    store.removes = False
+
+    with pytest.raises(StoreError):
+        remove(service, "/".join(path.split("/")[:2]))
+
+    with pytest.raises(NodeNotFound):
+        service.catalog.open_array(path)
+
+
+def test_a_removal_that_consolidated_metadata_could_not_follow_is_not_begun(
+    failing: tuple[Unconsolidated, Service],
+) -> None:
+    store, service = failing
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4", "fill_value": 7})
+    store.error = StoreError("data", ".zmetadata", "no answer")
+
+    with pytest.raises(StoreError) as raised:
+        service.creator.delete("data/a")
+
+    assert not isinstance(raised.value, ConsolidatedBehind)
+    assert read_all(service).tolist() == [7, 7]
+
+
+def test_an_array_is_removed_from_a_full_disk(tmp_path: Path, failing: tuple[Unconsolidated, Service]) -> None:
+    """The consolidated metadata is not written before there is space."""
+    store, service = failing
+    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4"})
+    store.error, store.errors_left = FULL, 1
+
+    service.creator.delete("data/a")
+
+    assert "a/.zarray" not in json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
 
 
 def _consolidated_shape(folder: Path) -> list[int]:

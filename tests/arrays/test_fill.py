@@ -474,9 +474,9 @@ class TestThreads:
         counts: list[int] = []
         original = WorkerPool.each
 
-        def each(self: WorkerPool, items: Any, count: int, *rest: Any) -> None:
+        def each(self: WorkerPool, items: Any, count: int, *rest: Any, **more: Any) -> None:
             counts.append(count)
-            original(self, items, count, *rest)
+            original(self, items, count, *rest, **more)
 
         monkeypatch.setattr(WorkerPool, "each", each)
         return counts

@@ -395,3 +395,45 @@ def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread(
     go_on.set()
     other.join()
     pool.close()
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(1, 14), (16 << 20, 4), (200 << 20, 1), (1 << 30, 0)])
+def test_large_items_are_in_the_hands_of_few_threads(nbytes: int, most: int) -> None:
+    pool = WorkerPool(16, "test")
+    helpers: set[int] = set()
+
+    def work(_: int) -> None:
+        helpers.add(threading.get_ident())
+        time.sleep(0.002)
+
+    pool.each(range(100), 100, work, nbytes=nbytes)
+    assert len(helpers - {threading.get_ident()}) <= most
+    helpers.clear()
+    pool.gather(range(100), 100, work, lambda _: None, waiting=100, nbytes=nbytes)
+    assert len(helpers - {threading.get_ident()}) <= most
+    pool.close()
+
+
+def test_reads_of_large_items_share_their_memory() -> None:
+    pool, at_once, most, lock = WorkerPool(64, "test"), 0, 0, threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.002)
+        with lock:
+            at_once -= 1
+
+    readers = [
+        threading.Thread(target=pool.each, args=(range(50), 50, work), kwargs={"nbytes": 16 << 20}) for _ in "abcdefgh"
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    pool.close()
+
+    assert most <= len(readers) + (256 << 20) // (16 << 20)
+    assert pool._in_hand == 0

@@ -12,7 +12,7 @@ from hyperslab.arrays.nodes import MountedStore, Recheck
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store
+from hyperslab.storage.base import Store, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import read_all
 
@@ -28,10 +28,18 @@ class SlowAnswers(CountingStore):
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         found = super().versions(prefix, keys)
+        self._meanwhile()
+        return found
+
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        found = super().get_each(keys)
+        self._meanwhile()
+        return found
+
+    def _meanwhile(self) -> None:
         action, self.meanwhile = self.meanwhile, None
         if action is not None:
             action()
-        return found
 
 
 @pytest.fixture
@@ -76,3 +84,27 @@ def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store
 
     assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
     assert book.knows_all(mount, ["a/0"]) == documents
+
+
+@pytest.mark.parametrize("recheck", ["never", 3600.0])
+def test_what_is_read_counts_as_looked_up(store: SlowAnswers, recheck: Recheck) -> None:
+    mount = MountedStore("data", store, writable=True, recheck=recheck)
+    book = VersionBook()
+    store.put("a/.zarray", b"{}")
+
+    read = book.read(mount, ["a/.zarray", "a/.zattrs"])
+
+    assert [stored and bytes(stored.data) for stored in read] == [b"{}", None]
+    assert book.knows_all(mount, ["a/.zarray", "a/.zattrs"])
+    assert book.versions(mount, "a/", ["a/.zarray", "a/.zattrs"]) == [read[0] and read[0].version, None]
+
+
+def test_a_read_that_began_before_a_write_is_not_remembered_after_it(store: SlowAnswers) -> None:
+    mount = MountedStore("data", store, writable=True, recheck="never")
+    book = VersionBook()
+    store.put("a/.zarray", b"old")
+
+    store.meanwhile = lambda: book.note(mount, "a/.zarray", store.put("a/.zarray", b"new"))
+    book.read(mount, ["a/.zarray"])
+
+    assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])

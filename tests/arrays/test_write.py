@@ -453,6 +453,16 @@ def test_deleting_a_node_leaves_its_namesakes(tmp_path: Path, service: Service) 
         service.creator.delete("data")
 
 
+def test_attributes_that_a_patch_does_not_name_stay_the_numbers_that_they_are(tmp_path: Path, service: Service) -> None:
+    """zarr-python writes NaN as it is, and reads text where it became text."""
+    service.key_writer.put("data/.zgroup", b'{"zarr_format": 2}')
+    service.key_writer.put("data/.zattrs", b'{"valid_min": NaN, "range": [-Infinity, 1.5]}')
+
+    service.creator.change_attributes("data", {"unit": "K", "range": None})
+
+    assert (tmp_path / ".zattrs").read_text() == '{"valid_min":NaN,"unit":"K"}'
+
+
 def test_attributes_are_merged(service: Service) -> None:
     make(service, (4,), (2,), attributes={"a": 1, "b": {"c": 2, "d": 3}})
     node = service.creator.change_attributes(A, {"a": None, "b": {"c": 9}, "e": [1]})

@@ -22,6 +22,15 @@ def test_a_value_is_found_under_its_own_version_only() -> None:
     assert cache.get("key", "v2") is None
 
 
+def test_a_value_is_found_in_any_version_until_it_is_dropped() -> None:
+    cache: VersionedCache[bytes] = VersionedCache(100)
+    cache.put("key", "v1", b"one", 3)
+
+    assert (cache.any_version("key"), cache.any_version("other")) == (b"one", None)
+    cache.drop("key")
+    assert cache.any_version("key") is None
+
+
 def test_putting_another_version_replaces_the_first() -> None:
     cache: VersionedCache[bytes] = VersionedCache(100)
     cache.put("key", "v1", b"one", 3)

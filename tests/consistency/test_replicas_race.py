@@ -508,3 +508,25 @@ def test_the_tag_is_that_of_the_bytes_where_a_chunk_is_written_while_it_is_read(
     after = first.client.get(SLICE, params={"format": form})
     assert (raced.status_code, raced.headers["etag"]) == (200, after.headers["etag"])
     assert raced.content == after.content
+
+
+@pytest.mark.parametrize("write", ["7", "0"], ids=["other values", "fill values"])
+def test_the_tags_of_tiles_and_points_are_those_of_the_bytes_too(pair: tuple[Replica, Replica], write: str) -> None:
+    first, second = pair
+    first.client.put(A, json=DEFINITION | {"shape": [2, 4], "chunks": [1, 4]})
+    put = partial(first.client.put, SLICE, params={"select": "1:"}, headers=JSON)
+    points = {"coordinates": [[0, 0], [1, 3]]}
+    asked: list[Callable[[Replica], httpx.Response]] = [
+        lambda replica: replica.client.post(A.replace("/metadata/", "/points/"), json=points),
+        lambda replica: replica.client.get(f"{A.replace('/metadata/', '/tile/')}/0/0/0.npy"),
+        lambda replica: replica.client.get(f"{A.replace('/metadata/', '/tile/')}/0/0/0.png?rescale=0,9"),
+    ]
+    for ask in asked:
+        put(content="1").raise_for_status()
+        between(second, "/a/1.0", lambda: put(content=write).raise_for_status())
+
+        raced = ask(second)
+
+        after = ask(first)
+        assert (raced.status_code, raced.headers["etag"]) == (200, after.headers["etag"])
+        assert raced.content == after.content

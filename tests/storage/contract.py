@@ -49,8 +49,48 @@ class ReadContract:
         assert store.get(key) is None
         assert store.get_ranges(key, [(0, 1), (3, 4)]) is None
         assert store.get_ranges(key, []) is None
+        assert store.get_part(key, 0, 10) is None
+        assert store.get_part(key, 5, 10) is None
         assert store.stat(key) is None
         assert store.versions("", [key]) == [None]
+
+    @pytest.mark.parametrize(("start", "stop"), [(0, 4), (0, 10), (0, 99), (3, 7), (9, 99), (10, 11), (50, 60)])
+    def test_a_part_comes_with_what_stat_tells(self, opened: Opened, start: int, stop: int) -> None:
+        value = b"0123456789"
+        store = opened({"a/0.0": value})
+
+        part = store.get_part("a/0.0", start, stop)
+
+        assert part is not None
+        assert part.entry == store.stat("a/0.0")
+        assert bytes(part.between(start, stop)) == value[start:stop]
+        assert bytes(part.data) == value[part.start :][: len(part.data)]
+        assert store.get_ranges("a/0.0", [(3, 5)], part.entry.version) is not None
+
+    def test_a_part_of_an_empty_value_is_not_absence(self, opened: Opened) -> None:
+        store = opened({"empty": b""})
+
+        part = store.get_part("empty", 0, 1000)
+
+        assert part is not None
+        assert (part.entry, bytes(part.data)) == (store.stat("empty"), b"")
+
+    def test_the_beginning_of_a_big_value_is_a_part(self, opened: Opened) -> None:
+        value = random.Random(4).randbytes(3_000_001)
+        store = opened({"big": value})
+
+        part = store.get_part("big", 0, 1 << 20)
+
+        assert part is not None
+        assert part.entry.size == len(value)
+        assert bytes(part.between(0, 1 << 20)) == value[: 1 << 20]
+
+    def test_several_values_come_in_the_order_asked_for(self, opened: Opened) -> None:
+        store = opened({"a": b"1", "b/c": b"22", "empty": b""})
+        keys = ["b/c", "nothing", "empty", "a", "b/c"]
+
+        assert store.get_each(keys) == [store.get(key) for key in keys]
+        assert store.get_each([]) == []
 
     def test_an_empty_value_is_not_absence(self, opened: Opened) -> None:
         store = opened({"empty": b""})

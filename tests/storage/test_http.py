@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store
-from tests.faults import Delay, Fault, FaultProxy, Reset, Status, Truncate
+from hyperslab.storage.base import Part, Store
+from tests.faults import Before, Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
 from tests.storage.contract import ListContract, ListedVersionContract, Opened, ReadContract, ReadOnlyContract
 
@@ -144,7 +144,13 @@ class TestFaults:
         store = web(proxy.url, timeout=0.2)
         proxy.inject(fault, times=math.inf)
 
-        for read in (lambda: store.get("k"), lambda: store.stat("k"), lambda: store.list_dir(""), store.check):
+        for read in (
+            lambda: store.get("k"),
+            lambda: store.get_part("k", 0, 10),
+            lambda: store.stat("k"),
+            lambda: store.list_dir(""),
+            store.check,
+        ):
             with pytest.raises(kind):
                 read()
 
@@ -188,6 +194,38 @@ class TestFaults:
         assert proxy.seen[0].headers["Authorization"] == sent
         assert store.url == proxy.url
         assert "token" not in repr(config)
+
+
+def test_a_part_takes_one_request_and_where_the_server_knows_no_ranges_it_is_all(files: str, tmp_path: Path) -> None:
+    fill(tmp_path / "root", {"k": b"0123456789"})
+    with FaultProxy(files) as proxy:
+        part = web(proxy.url).get_part("k", 2, 5)
+        asked = [(seen.method, seen.headers["Range"]) for seen in proxy.seen]
+
+    assert part is not None
+    assert (part.entry.size, part.start, part.data) == (10, 0, b"0123456789")
+    assert asked == [("GET", "bytes=2-4")]
+
+
+def test_a_part_takes_one_request_where_the_server_knows_ranges(s3_server: S3Server, s3_bucket: S3Bucket) -> None:
+    s3_server.client.put_object(Bucket=s3_bucket.name, Key="k", Body=b"0123456789", ACL="public-read")
+    with FaultProxy(s3_server.url) as proxy:
+        part = web(f"{proxy.url}/{s3_bucket.name}").get_part("k", 2, 5)
+        asked = [(seen.method, seen.headers["Range"]) for seen in proxy.seen]
+
+    assert part is not None
+    assert (part.entry.size, part.start, part.data) == (10, 2, b"234")
+    assert asked == [("GET", "bytes=2-4")]
+
+
+def test_several_values_are_asked_for_at_once(files: str, tmp_path: Path) -> None:
+    fill(tmp_path / "root", {"a": b"1", "b": b"2"})
+    meeting = threading.Barrier(3, timeout=30)
+    with FaultProxy(files) as proxy:
+        proxy.inject(Before(meeting.wait), times=3)
+        found = web(proxy.url, timeout=60.0, retries=0).get_each(["a", "nothing", "b"])
+
+    assert [stored and stored.data for stored in found] == [b"1", None, b"2"]
 
 
 def test_index_pages_are_found_out_by_the_check(files: str, s3_server: S3Server, s3_bucket: S3Bucket) -> None:
@@ -263,6 +301,8 @@ def test_a_part_or_a_refusal_is_never_taken_for_the_value(odd: Store, key: str) 
 def test_other_bytes_than_those_of_the_range_are_a_failure(odd: Store, key: str) -> None:
     with pytest.raises(errors.StoreError, match="another range"):
         odd.get_ranges(key, [(0, 100)])
+    with pytest.raises(errors.StoreError, match="206"):  # nor does it come whole
+        odd.get_part(key, 0, 100)
 
 
 @pytest.mark.parametrize("key", ["packed", "length"])
@@ -273,6 +313,7 @@ def test_what_was_compressed_on_the_way_or_has_an_odd_length_has_the_size_of_the
     assert stored is not None
     assert (entry.size, bytes(stored.data)) == (1000, _Odd.VALUE)
     assert odd.get_ranges(key, [(5, 10)]) == [_Odd.VALUE[5:10]]
+    assert odd.get_part(key, 5, 10) == Part(entry, 0, _Odd.VALUE)
 
 
 def test_an_unknown_option_is_refused() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +64,22 @@ def test_a_thin_column_costs_one_page_and_a_head_a_key() -> None:
     assert len(found) == 100
     assert bucket.lists == 1
     assert bucket.heads <= 100
+
+
+def test_the_first_key_of_a_run_is_asked_for_while_the_others_are_listed() -> None:
+    """Each kind of request is answered when the other one is there."""
+    bucket, both_are_there = Bucket({f"{i:03d}": "v" for i in range(100)}, 1_000), Barrier(2)
+
+    def list_after(offset: str) -> Iterator[Page]:
+        both_are_there.wait(30)
+        yield from bucket.list_after(offset)
+
+    def head(key: str) -> str | None:
+        both_are_there.wait(30)
+        return bucket.head(key)
+
+    with ThreadPoolExecutor(2) as threads:
+        found = VersionFinder(list_after, head, threads.map, few=8).find(bucket.values)
+
+    assert found == bucket.values
+    assert (bucket.lists, bucket.heads) == (1, 1)

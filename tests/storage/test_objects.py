@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +144,8 @@ class TestMissingBucket:
         for call in (
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),
+            lambda: store.get_part("k", 0, 1),
+            lambda: store.get_each(["k", "l"]),
             lambda: store.stat("k"),
             lambda: store.versions("", ["k", "l"]),
             lambda: store.list_dir(""),
@@ -216,11 +219,14 @@ class TestFaults:
     @pytest.mark.parametrize("fault", [*TRANSIENT, Truncate(50_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, store: Store, proxy: FaultProxy, fault: Fault) -> None:
         proxy.inject(fault)
-
         stored = store.get("k")
+        proxy.inject(fault)
+        part = store.get_part("k", 0, 90_000)
 
         assert stored is not None
         assert bytes(stored.data) == bytes(100_000)
+        assert part is not None
+        assert bytes(part.data) == bytes(90_000)
 
     @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
     def test_a_lasting_fault_fails_every_read(
@@ -229,6 +235,8 @@ class TestFaults:
         for read in (
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),
+            lambda: store.get_part("k", 0, 1),
+            lambda: store.get_each(["k", "l"]),
             lambda: store.stat("k"),
             lambda: store.list_dir(""),
         ):
@@ -289,6 +297,47 @@ class TestFaults:
 
         with pytest.raises(errors.StoreError, match="no connection"):
             store.get("k")
+
+
+class TestRequests:
+    """What is read in how many requests."""
+
+    @pytest.mark.parametrize("key", ["k", "nothing"])
+    def test_a_part_takes_one(self, store: Store, proxy: FaultProxy, key: str) -> None:
+        store.get_part(key, 0, 200_000)
+        store.get_part(key, 50_000, 60_000)
+
+        assert [(seen.method, seen.headers["range"]) for seen in proxy.seen] == [
+            ("GET", "bytes=0-199999"),
+            ("GET", "bytes=50000-59999"),
+        ]
+
+    def test_several_values_are_asked_for_at_once(self, s3_bucket: S3Bucket, store: Store, proxy: FaultProxy) -> None:
+        meeting = threading.Barrier(3, timeout=30)
+        proxy.inject(Before(meeting.wait), times=3)
+        patient = open_store(s3_bucket.at(proxy.url).config(timeout=60.0, retries=0))
+
+        found = patient.get_each(["k", "nothing", "k"])
+
+        assert found == [store.get("k"), None, store.get("k")]
+
+    def test_a_value_that_grows_while_it_is_found_to_be_too_short_is_read_again(
+        self, store: Store, direct: Store, proxy: FaultProxy
+    ) -> None:
+        proxy.inject(Before(lambda: direct.put("k", bytes(100_000) + b"more")), method="HEAD")
+
+        part = store.get_part("k", 100_000, 200_000)
+
+        assert part is not None
+        assert (part.entry.size, bytes(part.data)) == (100_004, b"more")
+
+    def test_of_a_server_that_knows_no_ranges_a_part_is_all(self, store: Store, proxy: FaultProxy) -> None:
+        proxy.inject(DropHeaders(("Range",)), times=math.inf)
+
+        part = store.get_part("k", 10, 20)
+
+        assert part is not None
+        assert (part.entry, part.start, bytes(part.data)) == (store.stat("k"), 0, bytes(100_000))
 
 
 class TestLostAnswers:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from hyperslab.errors import TooLarge
-from hyperslab.tiles.amount import region_chunks
+from hyperslab.tiles.amount import region_chunks, region_decoded
 from hyperslab.tiles.asked import parse_asked
 from tests.tiles.support import tiles_on, write_plain
 
 
-def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], codec: object = None) -> None:
     """An array of bytes none of whose chunks was ever written."""
     write_plain(folder, np.zeros((1,) * len(shape), "u1"), "|u1")
-    document = json.loads((folder / ".zarray").read_text()) | {"shape": shape, "chunks": chunks, "fill_value": 0}
-    (folder / ".zarray").write_text(json.dumps(document))
+    facts = {"shape": shape, "chunks": chunks, "fill_value": 0, "compressor": codec}
+    (folder / ".zarray").write_text(json.dumps(json.loads((folder / ".zarray").read_text()) | facts))
 
 
 @pytest.mark.parametrize("chunks", [(64, 64), (50, 70), (1, 300), (7, 1000)])
@@ -58,3 +58,43 @@ def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: P
         larger = tiles.frame("data/a", parse_asked([("tile_size", "512")]))
         with pytest.raises(TooLarge, match="smaller ones"):
             tiles.source.plan(larger, larger.grid.region(1, 0, 0))
+
+
+BZ2 = {"id": "bz2", "level": 1}
+BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+
+
+@pytest.mark.parametrize(("codec", "minzoom"), [(None, 0), (BLOSC, 0), (BZ2, 1)])
+def test_what_deep_chunks_decode_is_bounded_and_the_coarsest_zoom_agrees(
+    tmp_path: Path, codec: object, minzoom: int
+) -> None:
+    """Of uncompressed and of Blosc chunks only a part is decoded."""
+    write_empty(tmp_path / "a", (512, 4096, 4096), (512, 128, 128), codec)
+
+    with tiles_on(tmp_path) as tiles:
+        frame = tiles.frame("data/a", parse_asked([]))
+        assert tiles.source.minzoom(frame) == minzoom
+        tiles.source.plan(frame, frame.grid.region(minzoom, 0, 0))
+        if minzoom:
+            with pytest.raises(TooLarge, match=f"decoded.*: {1 << 33} bytes, the limit is {1 << 32}; .*from zoom 1 "):
+                tiles.source.plan(frame, frame.grid.region(0, 0, 0))
+
+
+def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
+    write_empty(tmp_path / "a", (4096, 600, 600), (1, 4096, 4096), BZ2)
+
+    with tiles_on(tmp_path, max_bytes=1 << 26) as tiles:
+        frame = tiles.frame("data/a", parse_asked([("axes", "d0,d2")]))
+        assert tiles.source.minzoom(frame) == frame.grid.maxzoom == 4
+        tiles.source.plan(frame, frame.grid.region(4, 0, 0))
+        larger = tiles.frame("data/a", parse_asked([("axes", "d0,d2"), ("tile_size", "512")]))
+        with pytest.raises(TooLarge, match="smaller ones"):
+            tiles.source.plan(larger, larger.grid.region(3, 0, 0))
+
+
+def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Path) -> None:
+    write_empty(tmp_path / "a", (8192, 8192), (8192, 1024), BZ2)
+
+    with tiles_on(tmp_path) as tiles:
+        frame = tiles.frame("data/a", parse_asked([]))
+        assert region_decoded(frame, frame.grid.region(0, 0, 0)) == 4 * 8192 * 8192

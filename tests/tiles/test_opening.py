@@ -55,7 +55,14 @@ def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
 
     assert (found["kind"], found["name"], found["path"], found["dtype"]) == ("multiscale", "picture", "data/a", "<u2")
     assert [axis["name"] for axis in found["axes"]] == ["c", "z", "y", "x"]
-    assert found["axes"][2] == {"name": "y", "type": "space", "unit": None, "size": 600, "scale": 1}
+    assert found["axes"][2] == {
+        "name": "y",
+        "type": "space",
+        "unit": None,
+        "size": 600,
+        "scale": 1,
+        "translation": None,
+    }
     assert (found["plane"], found["width"], found["height"]) == (["y", "x"], 500, 600)
     assert (found["tile_size"], found["minzoom"], found["maxzoom"]) == (256, 0, 2)
     assert [level["factor"] for level in found["levels"]] == [[1, 1], [2, 2], [4, 4]]

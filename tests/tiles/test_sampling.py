@@ -14,7 +14,7 @@ from hyperslab.wire import SelectionItem
 
 
 def cells(box: list[SelectionItem]) -> int:
-    return prod(item.stop - item.start for item in box if isinstance(item, slice))
+    return prod(len(range(item.start, item.stop, item.step or 1)) for item in box if isinstance(item, slice))
 
 
 def touched(box: list[SelectionItem], chunks: Sequence[int]) -> int:
@@ -54,6 +54,22 @@ def test_a_small_array_of_very_many_chunks_is_looked_at_in_places() -> None:
 
     assert len(boxes) == 64
     assert {touched(box, (1, 1)) for box in boxes} == {64}
+
+
+def test_of_a_large_chunk_cells_are_taken_from_all_of_it() -> None:
+    assert sample_boxes((5000, 4000), (5000, 4000), {}, most_cells=1 << 20) == [
+        [slice(0, 5000, 16), slice(0, 4000, 16)]
+    ]
+
+
+def test_no_more_chunks_are_looked_at_than_allowed_however_few_cells_are_wanted() -> None:
+    """Of chunks that are deep along the axis of which one index is wanted."""
+    shape, chunks = (1000, 400, 400), (1000, 4, 4)
+
+    for most in (1, 3, 50, 5000):
+        boxes = sample_boxes(shape, chunks, {0: 7}, most_cells=1 << 20, most_chunks=most)
+        assert 1 <= sum(touched(box[1:], chunks[1:]) for box in boxes) <= most
+        assert {box[0] for box in boxes} == {7}
 
 
 def test_boxes_are_spread_over_all_axes() -> None:

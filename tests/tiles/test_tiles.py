@@ -333,7 +333,7 @@ def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch
 
     with tiles_on(tmp_path) as tiles:
         whole = tile(tiles, "data/a", (0, 0, 0), query)
-    monkeypatch.setattr("hyperslab.tiles.cells._STRIP_BYTES", 50_000)
+    monkeypatch.setattr("hyperslab.tiles.cells.STRIP_BYTES", 50_000)
     with tiles_on(tmp_path) as tiles:
         in_strips = tile(tiles, "data/a", (0, 0, 0), query)
 

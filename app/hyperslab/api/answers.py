@@ -1,4 +1,4 @@
-"""What is asked for again and again: answered once more, without a parse, as long as nothing it is made of changed.
+"""Answers to what is asked for again and again: given once more, unparsed, while nothing they are made of has changed.
 
 Of every small answer the head is kept and how its body was planned; of those that fit into the cache the body too. What
 is kept is never trusted: every time, the versions of all keys that the answer was made of are looked up, so it is as

@@ -83,17 +83,19 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
-    metrics, threads = Metrics(service), Threads(options.request_threads)
+    mounts = service.catalog.mounts.values()
+    far = [mount.name for mount in mounts if not mount.store.capabilities.cheap_stat]
+    metrics, threads = Metrics(service), Threads(options.request_threads, far)
     answers = Answers(options.answer_cache_bytes, service.reader.versions, threads)
     metrics.watch("answer", answers.stats)
     return Context(
         service,
         options,
         threads,
-        WriteThreads(options.request_threads, patience=options.queue_seconds),
+        WriteThreads(options.request_threads, far, patience=options.queue_seconds),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
-        KeyReader(service.catalog, most_nodes=options.max_consolidated_nodes),
+        KeyReader(service.catalog),
         WarmKeys(),
         answers,
     )
@@ -149,8 +151,10 @@ async def _refuse(request: Request, error: Exception) -> NoReturn:
 
 
 def _documentation(description: Callable[[], Members]) -> list[Route]:
-    async def openapi_json(_: Request) -> Response:
-        return Response(dump_json(description()), media_type=JSON, headers={"cache-control": "no-cache"})
+    async def openapi_json(request: Request) -> Response:
+        root = request.scope.get("root_path", "")
+        servers = {"servers": [{"url": root}]} if root else {}
+        return Response(dump_json({**description(), **servers}), media_type=JSON, headers={"cache-control": "no-cache"})
 
     async def docs(request: Request) -> Response:
         page = docs_page.render(description(), request.scope.get("root_path", ""))

@@ -1,4 +1,4 @@
-"""The values that an append brings, and how many rows they are: their number says it, or their shape."""
+"""The values that an append brings, and how many rows they are, as their number or their shape tells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _KINDS = (RAW, NPY, JSON, OBJECTS)
 
 
 class _Units(NamedTuple):
-    """What a body is counted in: so many there are, and so many an item of the array has."""
+    """What a body is counted in: how many units it has, how many each item of the array takes, and what they are
+    called."""
 
     number: int
     each: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.answers import MOST_KEYS, Sources
-from hyperslab.api.bodies import Produced
+from hyperslab.api.bodies import Bytes, Produced
+from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.conversion import converted
 from hyperslab.api.encoders import check_npy, encode_json, npy_header
@@ -41,7 +41,7 @@ PARAMETERS: Final = ("field", "format", "dtype")
 
 _TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({"json": encode_json, "csv": encode_csv})
 TEXT_IS_LARGER: Final = 4
-"""A number as text takes some times the memory that it takes as a number."""
+"""How many times the memory of a number its text takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,16 @@ class Wanted:
         return self.dtype if self.dtype is not None else stored_dtype(self.array, self.field)
 
     @property
+    def encode(self) -> Callable[[NDArray[Any]], bytes] | None:
+        """What makes a text of the values; None where they are sent in binary form."""
+        return _TEXT.get(self.form)
+
+    @property
+    def prefix(self) -> bytes:
+        """What precedes the values in binary form: an npy header, or nothing."""
+        return npy_header(self.shape, self.out_dtype) if self.form == "npy" else b""
+
+    @property
     def media_type(self) -> str:
         return media_types(self.out_dtype)[self.form]
 
@@ -73,7 +83,7 @@ class Wanted:
     def etag(self, tag: str) -> str:
         """A strong entity tag: that of the plan, in this form and dtype."""
         form = self.form if self.dtype is None else f"{self.form} {format_dtype(self.dtype)}"
-        return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
+        return etag_of(f"{tag} {form}".encode())
 
     def boxes(self, limit: int) -> list[str]:
         """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
@@ -108,7 +118,11 @@ def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiat
 
 async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
     """A slice or a chunk. Its tag is worked out from versions; no chunk is read before conditions are weighed."""
-    asked = _asked(context, request, array, selection)
+    return await planned_reply(context, request, asked_for(context, request, array, selection))
+
+
+async def planned_reply(context: Context, request: Request, asked: Wanted) -> Representation:
+    """See `array_reply`."""
     began = perf_counter()
     plan = await make_plan(context, request, asked)
     return _reply(context, request, asked, plan, perf_counter() - began)
@@ -118,20 +132,28 @@ def prepared_reply(context: Context, request: Request, array: ArrayNode, selecti
     """`array_reply` where nothing has to be waited for; else None."""
     if not array.mount.store.capabilities.cheap_stat or not _is_brief(array, selection):
         return None
-    asked = _asked(context, request, array, selection)
+    asked = asked_for(context, request, array, selection)
     began = perf_counter()
     plan = context.service.reader.plan(asked.array, asked.selection, asked.field, asked.dtype)
     return _reply(context, request, asked, plan, perf_counter() - began)
 
 
-def _asked(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Wanted:
+def asked_for(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Wanted:
+    """What a request wants of an array; raises for what it cannot have, before anything is looked up."""
     asked = wanted(request, array, selection)
     asked.check(most_bytes(context, asked))
     return asked
 
 
 def _reply(context: Context, request: Request, asked: Wanted, plan: ReadPlan, seconds: float) -> Representation:
-    array, body = asked.array, _body(context, asked, plan, {"plan": seconds})
+    return representation_of(context, request, asked, plan, _body(context, asked, plan, {"plan": seconds}))
+
+
+def representation_of(
+    context: Context, request: Request, asked: Wanted, plan: ReadPlan, body: SliceBody | Produced | Bytes
+) -> Representation:
+    """The values, with the tag of their plan."""
+    array = asked.array
     return Representation(
         context,
         asked.etag(plan.tag),
@@ -143,7 +165,7 @@ def _reply(context: Context, request: Request, asked: Wanted, plan: ReadPlan, se
     )
 
 
-def _sources(plan: ReadPlan, body: SliceBody | Produced) -> Sources | None:
+def _sources(plan: ReadPlan, body: SliceBody | Produced | Bytes) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
@@ -181,21 +203,21 @@ def most_bytes(context: Context, asked: Wanted) -> int | None:
 
 def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> SliceBody | Produced:
     reader = context.service.reader
-    encode = _TEXT.get(asked.form)
+    encode = asked.encode
     if plan.dtype.hasobject:
         limit = context.options.max_json_bytes
         objects = ObjectBody(reader, plan, encode, limit, timings)
-        return Produced(objects.produce, memory=_text_memory(reader, plan), head=objects.head)
+        return Produced(objects.produce, memory=text_memory(reader, plan), head=objects.head)
     if encode is None:
-        prefix = npy_header(plan.shape, plan.dtype) if asked.form == "npy" else b""
         slab_bytes = reader.choose_slab(plan, context.service.in_flight.room)
-        return SliceBody(reader, context.warm_keys, plan, prefix, slab_bytes, timings)
+        return SliceBody(reader, context.warm_keys, plan, asked.prefix, slab_bytes, timings)
     return Produced(
         partial(produce_text, reader, plan, encode, timings),
-        memory=_text_memory(reader, plan),
+        memory=text_memory(reader, plan),
         head=lambda: cost_headers(plan.touched, reader.count_cached(plan), None, timings),
     )
 
 
-def _text_memory(reader: Reader, plan: ReadPlan) -> int:
+def text_memory(reader: Reader, plan: ReadPlan) -> int:
+    """Bytes that values take while they are read and made a text of."""
     return TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan)

@@ -19,10 +19,8 @@ _IS_READER = "hyperslab.is_reader"
 
 
 class Tokens:
-    """Lets through whoever carries a token that is good enough.
-
-    Probes of an orchestrator need none, and neither does reading what is ``public``, a test of the path as it was
-    sent: what holds nothing that is stored.
+    """Lets through whoever carries a token that is good enough. Probes of an orchestrator need none, and neither does
+    reading where ``public``, a test of the path as it was sent, says that nothing stored is shown.
     """
 
     def __init__(
@@ -89,6 +87,6 @@ def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _is_one_of(token: bytes | None, known: Sequence[bytes]) -> bool:
-    """Compares with all, so that the time tells nothing."""
+    """Compares with all of them, so that the time it takes tells nothing."""
     matches: list[Any] = [hmac.compare_digest(token or b"", each) for each in known]
     return token is not None and any(matches)

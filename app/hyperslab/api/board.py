@@ -2,6 +2,9 @@
 
 In a folder that the workers of one service share, every worker holds a *slot*: ``{n}.lock``, which it keeps locked
 while it lives, and ``{n}.json``, its numbers. Whoever takes the slot of a worker that has died counts on from there.
+
+Others may empty the folder (systemd does, when a user logs out whose service goes on): each worker makes its slot
+again.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from prometheus_client.core import Metric
 
 from hyperslab.api.metrics import Metrics
 from hyperslab.engine.jsontext import dump_json
+from hyperslab.storage.locks import is_still_at
 
 REFRESH_SECONDS: Final = 1.0
 """How old the numbers of other workers may be."""
@@ -49,20 +53,34 @@ class Board:
     def total(self, numbers: Iterable[Metric]) -> list[Metric]:
         """The worker's own numbers and those of all others: counters of all that ever were, gauges of those alive.
 
-        What is told has been written first, so that no later answer of another worker can be behind it.
+        What is told has been written first, so that no later answer of another worker can be behind it; where nothing
+        can be written, as on a full disk, it is what was written last.
         """
-        own = self.write(numbers)
+        try:
+            own = self.write(numbers)
+        except OSError:
+            own = _decode(self._written) if self._written else self._before
         others = [self._of_other(slot) for slot in self._slots() if slot != self._slot]
         return add_up([own, *others])
 
     def write(self, numbers: Iterable[Metric]) -> list[Metric]:
-        """Put up the worker's numbers, which stand on those of who had the slot before; returns the sum."""
+        """Write the worker's numbers, added to those of the workers that had the slot before; returns the sum."""
         own = add_up([self._before, numbers])
         data = _encode(own)
-        if data != self._written:
+        if self._hold_slot() or data != self._written:
             _replace(self._numbers(self._slot), data)
             self._written = data
         return own
+
+    def _hold_slot(self) -> bool:
+        """Take a slot again where ours has been removed, and return whether that was so."""
+        if is_still_at(self._lock, f"{self._folder}/{self._slot}.lock"):
+            return False
+        self._folder.mkdir(exist_ok=True)
+        slot, lock = _take_slot(self._folder, self._slot)
+        os.close(self._lock)
+        self._slot, self._lock = slot, lock
+        return True
 
     def close(self) -> None:
         """Leave the slot; the counters stay."""
@@ -87,11 +105,12 @@ class Board:
 
 @asynccontextmanager
 async def shared(metrics: Metrics, folder: Path | None) -> AsyncIterator[None]:
-    """While it lasts, ``metrics`` tell the sum over all workers that share a folder; None: those of this one."""
-    if folder is None:
+    """While it lasts, ``metrics`` tell the sum over all workers that share a folder; None: those of this one, as also
+    where there is no space for a slot, which is no reason not to serve."""
+    board = None if folder is None else _try_to_make(folder)
+    if board is None:
         yield
         return
-    board = Board(folder)
     metrics.share(board.total)
     refreshing = asyncio.create_task(_refresh(board, metrics))
     try:
@@ -109,6 +128,14 @@ async def _refresh(board: Board, metrics: Metrics) -> None:
     while True:
         _try_to_write(board, metrics)
         await asyncio.sleep(REFRESH_SECONDS)
+
+
+def _try_to_make(folder: Path) -> Board | None:
+    try:
+        return Board(folder)
+    except OSError as error:
+        _log.warning("this worker tells its own numbers only, as it has no place to put them up: %s", error)
+        return None
 
 
 def _try_to_write(board: Board, metrics: Metrics) -> None:
@@ -160,9 +187,9 @@ def _decode_metric(name: str, text: str, kind: str, samples: list[Any]) -> Metri
     return metric
 
 
-def _take_slot(folder: Path) -> tuple[int, int]:
+def _take_slot(folder: Path, first: int = 0) -> tuple[int, int]:
     """The first slot that nobody holds, and the descriptor that now holds it."""
-    for slot in count():
+    for slot in count(first):
         descriptor = os.open(folder / f"{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if _lock(descriptor, _EXCLUSIVE):
             return slot, descriptor
@@ -171,8 +198,12 @@ def _take_slot(folder: Path) -> tuple[int, int]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a worker holds a slot; while we look at a free one, a worker that starts takes the next."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Whether a worker holds a slot; while we look at a free one, a worker that starts takes the next. Who tidies up
+    temporary folders may have removed the file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
     try:
         return not _lock(descriptor, _SHARED)
     finally:

@@ -47,7 +47,7 @@ class Effort(Enum):
 
 
 def fits_the_loop(effort: Effort, threads: Threads) -> bool:
-    """Whether the event loop can bear it now, without a trip to a thread."""
+    """Whether it is quick enough for the event loop, without a trip to a thread."""
     return effort is Effort.NONE or (effort is Effort.BRIEF and threads.spare())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ def strong_etag(version: str) -> str:
     if not _OPAQUE.fullmatch(bare):
         bare = bare.encode().hex()
     return f'"{bare}"'
+
+
+def etag_of(data: bytes) -> str:
+    """A strong entity tag made of the bytes themselves, or of all that they depend on."""
+    return f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
 
 
 @lru_cache(4096)

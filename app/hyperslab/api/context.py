@@ -51,6 +51,16 @@ class Context:
         node = self.service.catalog.open_known(path)
         return None if node is None else _array(node)
 
+    def is_far(self, path: str) -> bool:
+        """Whether a path lies in a store where each request takes milliseconds."""
+        mount = self.service.catalog.mounts.get(path.partition("/")[0])
+        return mount is not None and mount.is_far
+
+    def remembered_array(self, path: str) -> ArrayNode | None:
+        """See `Catalog.remembered`; None where that is a group."""
+        node = self.service.catalog.remembered(path)
+        return node if isinstance(node, ArrayNode) else None
+
     async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
         if mount.store.capabilities.cheap_stat:

@@ -25,7 +25,8 @@ def converted(text: str | None, source: DType) -> DType | None:
     ``safe`` is what a JavaScript typed array holds: little endian, half and other short floats as float32, 64-bit
     integers as float64, booleans as uint8, times as their int64 counts. Otherwise numpy's ``same_kind`` rule decides,
     so that nothing turns into what it is not: NaN never becomes an integer. Integers that do not fit wrap around.
-    Raises `BadParameter` for an unknown dtype and `NotRepresentable`.
+    Narrow integers and floats of ml_dtypes are integers and floats. Raises `BadParameter` for an unknown dtype and
+    `NotRepresentable`.
     """
     if text is None:
         return None
@@ -36,6 +37,8 @@ def converted(text: str | None, source: DType) -> DType | None:
         allowed = text == _SAFE or _may_become(source, target)
     except OverflowError as error:
         raise NotRepresentable(str(source), str(target), _TOO_FAR_APART) from error
+    except TypeError as error:
+        raise NotRepresentable(str(source), str(target), "neither numpy nor ml_dtypes has this conversion") from error
     if not allowed:
         raise NotRepresentable(str(source), str(target), "numpy's same_kind rule does not allow this conversion")
     return target
@@ -61,14 +64,17 @@ def _may_become(source: DType, target: DType) -> bool:
         return False
     if source.kind in "mM" and target.kind == "i":
         return target.itemsize == 8
-    if is_extension(source):
-        return is_extension(target) or np.can_cast(np.float32, target, "same_kind")
-    if is_extension(target):
-        return source.kind in "biuf"
-    allowed = bool(np.can_cast(source, target, "same_kind"))
-    if allowed and source.kind in "mM":
-        np.zeros(1, source).astype(target)  # numpy allows more than it can do, and says so by an OverflowError
+    allowed = bool(np.can_cast(_nearest(source), _nearest(target), "same_kind"))
+    if allowed and not (source.kind in "biufc" and target.kind in "biufc"):
+        np.zeros(1, source).astype(target)  # more is allowed than can be done, and this raises what says so
     return allowed
+
+
+def _nearest(dtype: DType) -> DType:
+    """The dtype of numpy that is of the same kind, for those of ml_dtypes, of which its rule knows little."""
+    if is_extension(dtype):
+        return np.dtype(np.int8 if "int" in dtype.name else np.float32)
+    return dtype
 
 
 def _safe(source: DType) -> DType:

@@ -68,11 +68,6 @@ class ContentDigest:
                 raise DigestMismatch(name, _text(self._expected[name]), _text(found))
 
 
-def content_digest(data: bytes | memoryview) -> str:
-    """The header's value for a body, with sha-256."""
-    return f"sha-256=:{_text(hashlib.sha256(data).digest())}:"
-
-
 def _members(header: str) -> dict[str, bytes]:
     members, position = {}, 0
     while position < len(header):

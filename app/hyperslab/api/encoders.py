@@ -85,7 +85,7 @@ def encode_numbers(values: NDArray[Any]) -> bytes:
 
 
 def _spell_out(text: bytes, values: NDArray[Any]) -> bytes:
-    """orjson writes null for whatever is not finite; those come in C order, so each can have its name back."""
+    """orjson writes null for whatever is not finite; the nulls come in C order, so each can be replaced by its name."""
     flat = values.reshape(-1)
     odd = flat[~np.isfinite(flat)]
     names = np.where(np.isnan(odd), b'"NaN"', np.where(odd > 0, b'"Infinity"', b'"-Infinity"')).tolist()

@@ -1,4 +1,4 @@
-"""Numbers for the operator: counted on the event loop, put into Prometheus's words when they are asked for."""
+"""Numbers for the operator: counted on the event loop, and written in Prometheus's format when asked for."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Metrics:
         self._cut[route] += 1
 
     def share(self, total: Total) -> None:
-        """Tell from now on what ``total`` makes of the own numbers."""
+        """From now on, report what ``total`` makes of this process's numbers."""
         self._total = total
 
     def own(self) -> list[Metric]:
@@ -85,7 +85,7 @@ class Metrics:
         return list(self._numbers.collect())
 
     def text(self) -> bytes:
-        """The text format that Prometheus reads. Raises `OSError` where shared numbers cannot be had."""
+        """The text format that Prometheus reads. Raises `OSError` where the numbers of others cannot be read."""
         registry = CollectorRegistry()
         registry.register(_Found(self.own() if self._total is None else self._total(self.own())))
         return generate_latest(registry)
@@ -192,7 +192,17 @@ def _by_route(name: str, text: str, values: Mapping[str, int]) -> Metric:
 
 
 def _cache_numbers(name: str, stats: CacheStats) -> Iterable[Metric]:
-    for member, value in (("hits", stats.hits), ("misses", stats.misses), ("evictions", stats.evictions)):
-        yield CounterMetricFamily(f"hyperslab_{name}_cache_{member}", f"The {name} cache's {member}.", value)
-    for member, value in (("bytes", stats.nbytes), ("entries", stats.entries), ("limit_bytes", stats.limit)):
-        yield GaugeMetricFamily(f"hyperslab_{name}_cache_{member}", f"The {name} cache's {member}.", value)
+    counted = {
+        "hits": ("Look-ups that found what they wanted", stats.hits),
+        "misses": ("Look-ups that did not", stats.misses),
+        "evictions": ("Entries that were dropped to make room", stats.evictions),
+    }
+    present = {
+        "bytes": ("Memory that the entries take", stats.nbytes),
+        "entries": ("Entries", stats.entries),
+        "limit_bytes": ("Memory that the entries may take", stats.limit),
+    }
+    for member, (text, value) in counted.items():
+        yield CounterMetricFamily(f"hyperslab_{name}_cache_{member}", f"{text} ({name} cache).", value)
+    for member, (text, value) in present.items():
+        yield GaugeMetricFamily(f"hyperslab_{name}_cache_{member}", f"{text} ({name} cache).", value)

@@ -37,7 +37,9 @@ def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Ca
 
 async def _answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
     async with _running(app) as state:
-        await _request(app, _scope(path, state), on_head, on_body)
+        client = _Client(on_head, on_body)
+        await app(_scope(path, state), client.receive, client.send)
+        client.check_whole()
 
 
 @asynccontextmanager
@@ -66,37 +68,41 @@ async def _running(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
         await lifespan
 
 
-async def _request(
-    app: ASGIApp, scope: Scope, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]
-) -> None:
-    received = whole = False
-    failure: OSError | None = None
+class _Client:
+    """The client's side of one request without a body, as ASGI has it."""
 
-    async def receive() -> Message:
-        nonlocal received
-        if received:  # the client stays until it has the answer
+    def __init__(self, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
+        self._on_head = on_head
+        self._on_body = on_body
+        self._is_sent = self._is_whole = False
+        self._failure: OSError | None = None
+
+    async def receive(self) -> Message:
+        """The request; never again, as the client stays until it has the answer."""
+        if self._is_sent:
             await asyncio.Event().wait()
-        received = True
+        self._is_sent = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: Message) -> None:
-        nonlocal whole, failure
+    async def send(self, message: Message) -> None:
+        """Take a part of the answer."""
         if message["type"] == "http.response.start":
             headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            on_head(Head(message["status"], tuple(headers)))
+            self._on_head(Head(message["status"], tuple(headers)))
         elif message["type"] == "http.response.body":
             try:
-                on_body(message.get("body", b""))
+                self._on_body(message.get("body", b""))
             except OSError as error:  # to the application, this is a client that has left
-                failure = error
+                self._failure = error
                 raise Cancelled from error
-            whole = not message.get("more_body", False)
+            self._is_whole = not message.get("more_body", False)
 
-    await app(scope, receive, send)
-    if failure is not None:
-        raise failure
-    if not whole:
-        raise CutShort
+    def check_whole(self) -> None:
+        """Raise what ``on_body`` has raised, and `CutShort` where the answer has no end."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_whole:
+            raise CutShort
 
 
 def _scope(path: str, state: dict[str, Any]) -> Scope:

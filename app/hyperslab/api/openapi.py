@@ -30,13 +30,13 @@ def query(name: str, description: str, schema: Mapping[str, Any], example: Any =
     return parameter if example is None else {**parameter, "example": example}
 
 
-_TEXT: Final = {"type": "string"}
+TEXT: Final = {"type": "string"}
 PATH: Final[Members] = {
     "name": "path",
     "in": "path",
     "required": True,
     "description": "The node: the store's name, then the path in the store; slashes stay as they are.",
-    "schema": _TEXT,
+    "schema": TEXT,
     "example": "demo/brain",
 }
 CHUNK: Final[Members] = {
@@ -51,10 +51,10 @@ SELECT: Final = query(
     "select",
     "What to read, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists "
     "`[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default.",
-    _TEXT,
+    TEXT,
     "10:20,...,::2",
 )
-FIELD: Final = query("field", "One field of a structured dtype; its subarray dimensions follow the array's.", _TEXT)
+FIELD: Final = query("field", "One field of a structured dtype; its subarray dimensions follow the array's.", TEXT)
 
 
 def _format(*more: str) -> Members:
@@ -68,13 +68,13 @@ FORMS: Final = (
     query(
         "dtype",
         "Another dtype than the stored one, such as `<f4`; `safe` is one that a JavaScript typed array holds.",
-        _TEXT,
+        TEXT,
     ),
 )
 CHUNK_FORMS: Final = (FIELD, _format("stored"), FORMS[2])
 PAGES: Final = (
     query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
-    query("cursor", "`next_cursor` of the page before.", _TEXT),
+    query("cursor", "`next_cursor` of the page before.", TEXT),
 )
 CASTING: Final = query(
     "casting",
@@ -83,14 +83,14 @@ CASTING: Final = query(
 )
 BOX_BYTES: Final = query("box_bytes", "The most bytes of each box of the split.", {"type": "integer", "minimum": 1})
 
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 VALUES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], _BINARY),
+    **dict.fromkeys([*MEDIA_TYPES.values(), OBJECTS], BINARY),
     JSON: {"schema": {"description": "Nested lists, or one value."}},
-    CSV: {"schema": _TEXT},
+    CSV: {"schema": TEXT},
 }
 DOCUMENT: Final[Mapping[str, Any]] = {JSON: {"schema": {"type": "object"}}}
-STORED: Final[Mapping[str, Any]] = {RAW: _BINARY, JSON: {"schema": {"type": "object"}}, HTML: {"schema": _TEXT}}
+STORED: Final[Mapping[str, Any]] = {RAW: BINARY, JSON: {"schema": {"type": "object"}}, HTML: {"schema": TEXT}}
 
 PROBLEM_CONTENT: Final[Mapping[str, Any]] = {
     PROBLEM: {
@@ -99,10 +99,10 @@ PROBLEM_CONTENT: Final[Mapping[str, Any]] = {
             "required": ["type", "title", "status", "detail", "code"],
             "properties": {
                 "type": {"type": "string", "format": "uri-reference"},
-                "title": _TEXT,
+                "title": TEXT,
                 "status": {"type": "integer"},
-                "detail": _TEXT,
-                "instance": _TEXT,
+                "detail": TEXT,
+                "instance": TEXT,
                 "code": {"type": "string", "description": "Stable; the facts are further members."},
             },
         }
@@ -115,7 +115,7 @@ FAILED: Final[Mapping[str, Members]] = {"default": {"description": "What went wr
 
 def header(name: str, description: str) -> Members:
     """A header of a request."""
-    return {"name": name, "in": "header", "description": description, "schema": _TEXT}
+    return {"name": name, "in": "header", "description": description, "schema": TEXT}
 
 
 CONDITIONS: Final = (
@@ -138,13 +138,13 @@ TAG: Final = "ETag"
 OF_VALUES: Final = (ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_CHUNKS, SERVER_TIMING)
 """Headers of answers that hold values."""
 _SENT: Final[Mapping[str, Members]] = {
-    TAG: {"description": "The strong tag of what is there now.", "required": True, "schema": _TEXT},
-    ARRAY_SHAPE: {"description": "The shape of the whole answer, as JSON.", "schema": _TEXT},
-    ARRAY_DTYPE: {"description": "Its dtype, as JSON.", "schema": _TEXT},
-    ARRAY_CHUNKS: {"description": "How many chunks it has touched.", "schema": _TEXT},
-    SERVER_TIMING: {"description": "Milliseconds by phase.", "schema": _TEXT},
-    "Content-Range": {"description": "Which bytes these are, where it is one range.", "schema": _TEXT},
-    "Location": {"description": "Where it is.", "required": True, "schema": {"type": "string"}},
+    TAG: {"description": "The strong tag of what is there now.", "required": True, "schema": TEXT},
+    ARRAY_SHAPE: {"description": "The shape of the whole answer, as JSON.", "schema": TEXT},
+    ARRAY_DTYPE: {"description": "Its dtype, as JSON.", "schema": TEXT},
+    ARRAY_CHUNKS: {"description": "How many chunks it has touched.", "schema": TEXT},
+    SERVER_TIMING: {"description": "Milliseconds by phase.", "schema": TEXT},
+    "Content-Range": {"description": "Which bytes these are, where it is one range.", "schema": TEXT},
+    "Location": {"description": "Where it is.", "required": True, "schema": TEXT},
 }
 
 
@@ -165,7 +165,7 @@ def operation(
 ) -> Mapping[str, Any]:
     """A GET operation that honours conditions and ranges; ``headers`` of its answers besides the tag."""
     sent = (TAG, *headers)
-    parts = {**content, "multipart/byteranges": _BINARY}
+    parts = {**content, "multipart/byteranges": BINARY}
     return {
         "summary": summary,
         "description": description,
@@ -181,6 +181,6 @@ def operation(
 
 def page(summary: str, media_type: str, parameters: Sequence[Members] = ()) -> Members:
     """A GET operation that always has something to answer."""
-    content = {media_type: {"schema": {"type": "object"} if media_type == JSON else _TEXT}}
+    content = {media_type: {"schema": {"type": "object"} if media_type == JSON else TEXT}}
     responses = {"200": answer("The whole of it.", content), **FAILED}
     return {"summary": summary, "parameters": list(parameters), "responses": responses}

@@ -30,7 +30,6 @@ class ApiOptions:
     tile_cache_bytes: int = 64 * MIB
     max_points: int = 1_000_000
     max_listed: int = 1000
-    max_consolidated_nodes: int = 10_000
     answer_cache_bytes: int = 32 * MIB
     immutable_seconds: int = 86_400
     request_threads: int = 32

@@ -3,11 +3,11 @@ their locks."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from hyperslab.api.array_reply import Wanted
-from hyperslab.api.conditional import Conditions, Validators, strong_etag
+from hyperslab.api.conditional import Conditions, Validators, etag_of, strong_etag
+from hyperslab.api.context import Context
 from hyperslab.api.negotiation import MEDIA_TYPES
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import document_etag
@@ -56,7 +56,7 @@ def points_check(request: Request) -> Precondition | None:
 
 def points_etag(tag: str, form: str) -> str:
     """The entity tag of points in one of their forms."""
-    return f'"{hashlib.blake2b(f"{tag} {form}".encode(), digest_size=12).hexdigest()}"'
+    return etag_of(f"{tag} {form}".encode())
 
 
 def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
@@ -89,14 +89,16 @@ def key_check(request: Request) -> KeyCheck | None:
     return check
 
 
-def node_check(conditions: Conditions, catalog: Catalog, most_listed: int) -> NodeCheck | None:
+def node_check(context: Context, request: Request) -> NodeCheck | None:
     """For a node: the tag of its document, for a group also that of the document without children, for records those
     that state the schema of a field.
 
     A broken node has no document of ours: the tags are those that its stored documents have as keys of the store.
     """
+    conditions = request.conditions
     if not is_conditional(conditions):
         return None
+    catalog, most_listed = context.service.catalog, context.options.max_listed
 
     def check(node: ArrayNode | GroupNode | BrokenNode | None) -> None:
         check_tags(conditions, _document_etags(node, catalog, most_listed), exists=node is not None)

@@ -11,6 +11,7 @@ from functools import cached_property
 from hyperslab.errors import RangeNotSatisfiable
 
 _MOST_RANGES = 64
+_LARGEST = 1 << 62
 _SPEC = re.compile(r"([0-9]{0,30})-([0-9]{0,30})", re.ASCII)
 
 
@@ -48,6 +49,16 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
     if not merged or len(merged) > _MOST_RANGES:
         raise RangeNotSatisfiable(text, size)
     return merged
+
+
+def place_of(text: str) -> tuple[int, int | None] | None:
+    """Start and stop (None: the end) of what a Range header asks for, where it says so whatever the size is: it names
+    one range, and counts it from the beginning."""
+    unit, equals, spec = text.partition("=")
+    parsed = _parse_spec(spec.strip()) if equals and unit.strip().lower() == "bytes" else None
+    if parsed is None or parsed[0] is None or max(parsed[0], parsed[1] or 0) >= _LARGEST:
+        return None
+    return parsed[0], None if parsed[1] is None else parsed[1] + 1
 
 
 def _parse_spec(spec: str) -> tuple[int | None, int | None] | None:

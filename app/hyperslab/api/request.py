@@ -12,6 +12,7 @@ from hyperslab.api import params
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 
 _MOST_TRIES: Final = 8
+_PARTIAL: Final = CONDITIONAL | {b"range"}
 
 
 class Request:
@@ -56,6 +57,11 @@ class Request:
     def has_any(self, names: Set[bytes]) -> bool:
         """Whether any of these headers was sent."""
         return not names.isdisjoint(self._headers)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the answer is sure to be the whole of what was asked for: a GET without conditions and ranges."""
+        return self.method == "GET" and not self.has_any(_PARTIAL)
 
     @property
     def conditions(self) -> Conditions:

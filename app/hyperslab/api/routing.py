@@ -1,4 +1,4 @@
-"""The resources that are read all day, found by the front of the path and answered without a framework in between."""
+"""The resources that are read most, found by the front of the path and answered without a framework in between."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.streaming import Moved
+from hyperslab.api.threads import STORE
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 
 Handler = Callable[[Request], Awaitable[Reply]]
@@ -59,7 +60,9 @@ class Endpoints:
             await self._app(scope, receive, send)
             return
         scope["path"] = _with_single_slashes(scope["path"])
-        endpoint = self._endpoint(scope)
+        front, rest = split_front(raw_path(scope))
+        STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
+        endpoint = self._by_prefix.get(front)
         if endpoint is not None:
             scope[ROUTE] = endpoint.name
         if endpoint is None or scope["method"] not in READING:
@@ -78,7 +81,7 @@ class Endpoints:
 
     def prepare(self, scope: Scope) -> Representation | None:
         """The reply to a GET, if it can be made without waiting for anything. Raises what a handler raises."""
-        endpoint = self._endpoint(scope)
+        endpoint = self._by_prefix.get(split_front(raw_path(scope))[0])
         if endpoint is None or endpoint.prepare is None:
             return None
         scope[ROUTE] = endpoint.name
@@ -95,9 +98,6 @@ class Endpoints:
             return any(route.matches(asked)[0] is Match.FULL for route in routes)
 
         return [*(method for method in _METHODS if method in read or served(method)), "OPTIONS"]
-
-    def _endpoint(self, scope: Scope) -> Endpoint | None:
-        return self._by_prefix.get(split_front(raw_path(scope))[0])
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the framework's routes take it; where the path has other methods only, say which."""

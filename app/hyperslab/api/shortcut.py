@@ -1,4 +1,4 @@
-"""The way past everything: a kept answer goes out before there is a request, a task or a framework."""
+"""The way past everything: a kept answer goes out before a request object, a task or the framework comes in."""
 
 from __future__ import annotations
 

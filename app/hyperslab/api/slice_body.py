@@ -27,9 +27,9 @@ MOST_READY_CHUNKS = 64
 _SHORT = 16 << 20
 """Work that takes some milliseconds at most, in bytes that LZ4 makes in the same time."""
 _BRIEF = 4 << 20
-"""Work that takes most of one."""
+"""Work that takes most of a millisecond."""
 _INSTANT = 512 << 10
-"""Work that takes a fraction of one."""
+"""Work that takes a fraction of a millisecond."""
 _PER_CHUNK = 16 << 10
 """What it takes to find and open a chunk, in the same measure."""
 

@@ -11,13 +11,14 @@ from hyperslab.api.bodies import Bytes, Effort, Opened, Ready, Timings
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
-from hyperslab.api.ranges import ByteRange
+from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.wire import JSON, RAW
 
 _PIECE = 8 << 20
@@ -26,8 +27,22 @@ _WHOLE = 1 << 20
 _WARM = 256 << 10
 """Values up to this size are read on the event loop where the operating system is likely to have them in memory; those
 up to `_WHOLE` while nobody else waits."""
-_PARTIAL = CONDITIONAL | {b"range"}
+_MAY_NEED_NONE = CONDITIONAL - {b"if-range"}
 _NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
+
+
+def wanted_bytes(mount: MountedStore, request: Request) -> tuple[int, int] | None:
+    """Start and stop of the bytes to be read along with the size and the version of a key, so that a far store is asked
+    once; None where it is better to look first. That costs nothing in a store that is near, and tells whether any bytes
+    are needed, or which."""
+    if mount.store.capabilities.cheap_stat or request.method != "GET" or request.has_any(_MAY_NEED_NONE):
+        return None
+    text = request.header(b"range")
+    place = (0, None) if text is None else place_of(text)
+    if place is None:
+        return None
+    start, stop = place
+    return start, start + _WHOLE if stop is None else min(stop, start + _WHOLE)
 
 
 async def stored_reply(context: Context, request: Request, found: StoredKey | MadeKey) -> Representation:
@@ -38,17 +53,12 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
         return Representation(context, strong_etag(found.version), media_type, Bytes(found.data), always=always)
     again = StoredBody(context.keys, context.warm_keys, found)
     body: Bytes | StoredBody = again
-    if found.size <= _WHOLE and _wants_all(request):
+    if found.part is None and found.size <= _WHOLE and request.wants_all:
         found, body = await _read_whole(context, again)
         again = replace(again, found=found)
     sources = Sources(found.mount, (found.key,), [found.version], None, body=again)
     etag = strong_etag(found.version)
     return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
-
-
-def _wants_all(request: Request) -> bool:
-    """Whether the answer is sure to be the whole value."""
-    return request.method == "GET" and not request.has_any(_PARTIAL)
 
 
 async def _read_whole(context: Context, body: StoredBody) -> tuple[StoredKey, Bytes]:
@@ -91,8 +101,10 @@ class StoredBody:
             return Effort.SHORT
         return Effort.NONE if found.size <= _WARM else Effort.BRIEF
 
-    def ready(self, part: ByteRange) -> None:
-        """Never: the store must be asked."""
+    def ready(self, part: ByteRange) -> Ready | None:
+        """What was read when the key was found; else the store must be asked."""
+        held = self._held(part)
+        return None if held is None or len(held) < len(part) or len(held) > _WHOLE else Ready(held)
 
     def fetch(self, part: ByteRange) -> Ready:
         return Ready(self.keys.read_range(self.found, part.start, part.stop))
@@ -106,9 +118,18 @@ class StoredBody:
         return self.fetch(ByteRange(0, self.size))
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
+        held = self._held(part) or memoryview(b"")
+
         def pieces() -> Iterator[Buffer]:
-            for start in range(part.start, part.stop, _PIECE):
+            for start in range(0, len(held), _PIECE):
+                cancel.check()
+                yield held[start : start + _PIECE]
+            for start in range(part.start + len(held), part.stop, _PIECE):
                 cancel.check()
                 yield self.keys.read_range(self.found, start, min(start + _PIECE, part.stop))
 
         return Opened(pieces())
+
+    def _held(self, part: ByteRange) -> memoryview | None:
+        """The beginning of a part, as far as it was read when the key was found; None where nothing was."""
+        return None if self.found.part is None else self.found.part.between(part.start, part.stop)

@@ -95,4 +95,4 @@ async def _hand_over(context: Context, message: Message, request: Request, send:
 
 
 def _nothing() -> None:
-    """What a server can do that offers no way to hang up: it closes the connection once all is sent."""
+    """For a server that offers no way to hang up: it closes the connection once all is sent."""

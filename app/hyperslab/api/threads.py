@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
@@ -20,27 +21,35 @@ T = TypeVar("T")
 HANG_UP: Final = "hyperslab.hang_up"
 """In the scope where the server offers it: ends the connection, and what is not sent yet is forgotten."""
 
+STORE: Final[ContextVar[str]] = ContextVar("hyperslab.store", default="")
+"""The name of the store that a request is about, as its path spells it."""
+
 _TURN_SECONDS: Final = 0.001
 
 
 class Threads:
-    """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them."""
+    """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them.
 
-    def __init__(self, width: int) -> None:
+    Each store that is ``far`` has ``width`` threads to itself: while it does not answer, requests for it wait until it
+    times out, and those for other stores must not wait with them.
+    """
+
+    def __init__(self, width: int, far: Iterable[str] = ()) -> None:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
+        self._far = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in far}
         self._began: float | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking function without blocking the loop."""
-        loop = asyncio.get_running_loop()
+        """Call a blocking function without blocking the loop, in a thread for the running request's `STORE`."""
+        loop, pool = asyncio.get_running_loop(), self._far.get(STORE.get(), self._pool)
         if kwargs:
-            return await loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
-        return await loop.run_in_executor(self._pool, fn, *args)
+            return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
+        return await loop.run_in_executor(pool, fn, *args)
 
     def spare(self) -> bool:
-        """Whether the loop may do something brief now, which is the caller's to do then: up to a millisecond of it in
-        each of its turns, between which it answers what takes no time; nobody overtakes who waits for a `turn`."""
+        """Whether the caller may do something brief on the loop now. Each turn of the loop has up to a millisecond for
+        that, and between turns it answers what takes no time; nobody overtakes a caller that waits for a `turn`."""
         if self._waiting:
             return False
         now = perf_counter()
@@ -52,8 +61,8 @@ class Threads:
     async def turn(self) -> None:
         """Wait until the loop may do something brief for the caller: first come, first served.
 
-        Threads are no help with that. They would take the interpreter from each other at each call of the system, and
-        all together do half of what one does by itself (ADR 0025).
+        Threads are no help with that. They would fight over the interpreter lock at each system call, and all together
+        do half of what one does by itself (ADR 0025).
         """
         if not self.spare():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +83,8 @@ class Threads:
                 self._spend(perf_counter())
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._pool, *self._far.values()):
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @asynccontextmanager

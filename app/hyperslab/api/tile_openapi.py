@@ -46,10 +46,9 @@ _TILED: Final = (*_STYLE, _query("tile_size", "In pixels.", "integer", minimum=6
 _OVERLAP: Final = _query("overlap", "Pixels that tiles share with their neighbours.", "integer", minimum=0, maximum=16)
 _FORMAT: Final = _query("format", "Of the tiles.", enum=["png", "jpg", "webp"])
 _EMPTY: Final = _query("empty", "What there is outside the picture.", enum=["404", "204", "transparent"])
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-_PICTURES: Final = {f"image/{kind}": _BINARY for kind in ("png", "jpeg", "webp")}
-_NUMBERS: Final = dict.fromkeys((RAW, NPY), _BINARY)
-_XML: Final = {"application/xml": {"schema": {"type": "string"}}}
+_PICTURES: Final = {f"image/{kind}": openapi.BINARY for kind in ("png", "jpeg", "webp")}
+_NUMBERS: Final = dict.fromkeys((RAW, NPY), openapi.BINARY)
+_XML: Final = {"application/xml": {"schema": openapi.TEXT}}
 _LINKED: Final = {LINKED_JSON.partition(";")[0]: {"schema": {"type": "object"}}}
 _COST: Final = (ARRAY_CHUNKS, SERVER_TIMING)
 _NOTHING: Final = openapi.answer("Nothing is there, and `empty=204` has asked for this.")
@@ -93,7 +92,7 @@ def operations() -> dict[str, Any]:
             "Draw the colours",
             "As a bar, low values on the left.",
             [*_STYLE, _query("size", "Width.", "integer", minimum=16, maximum=2048)],
-            {"image/png": _BINARY},
+            {"image/png": openapi.BINARY},
         ),
         "/{path}/histogram.json": describe(
             "Count values",

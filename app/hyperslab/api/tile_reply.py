@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Bytes, Produced, Ready
-from hyperslab.api.conditional import Validators
+from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
 from hyperslab.api.reply import Answer, Headers, Reply
@@ -84,7 +84,8 @@ async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, re
     always = caching(rendering.mount, options) if asked.v is None else kept_for(_PINNED_SECONDS, options)
     kept = rendering.kept()
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
-        kept = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
+        drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
+        kept = None if drawn.moved else drawn
     body: Bytes | Produced = Produced(partial(_draw, rendering), rendering.memory)
     if kept is not None:
         body = Bytes(kept.body, (*_described(kept), *cost_headers(0, 0, None, {})))
@@ -105,7 +106,7 @@ def _draw(rendering: Rendering, cancel: Cancel) -> Ready:
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
-    return Ready(encoded.body, (*_described(encoded), *spent))
+    return Ready(encoded.body, (*_described(encoded), *spent), encoded.moved)
 
 
 def _described(encoded: Encoded) -> Headers:
@@ -114,15 +115,19 @@ def _described(encoded: Encoded) -> Headers:
     return array_headers(encoded.shape, encoded.dtype)
 
 
+def format_of(match: re.Match[str]) -> str:
+    """The format that the end of a path names."""
+    return "jpg" if match["fmt"] == "jpeg" else match["fmt"]
+
+
 def document_reply(
     routes: TileRoutes, path: str, document: bytes | dict[str, Any], *, media_type: str = JSON
 ) -> Representation:
     """What is small and made at once, with a tag of its bytes."""
     data = document if isinstance(document, bytes) else dump_json(document)
-    etag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
     mount = routes.context.service.catalog.mounts.get(path.partition("/")[0])
     always = caching(mount, routes.context.options)
-    return Representation(routes.context, etag, media_type, Bytes(data), always=always)
+    return Representation(routes.context, etag_of(data), media_type, Bytes(data), always=always)
 
 
 def nothing_reply(routes: TileRoutes, asked: Asked, fmt: str, error: TileNotFound) -> Reply:
@@ -132,5 +137,4 @@ def nothing_reply(routes: TileRoutes, asked: Asked, fmt: str, error: TileNotFoun
     if asked.empty == "404" or fmt in ("npy", "raw"):
         raise error
     data = routes.tiles.nothing(asked, fmt).body
-    etag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
-    return Representation(routes.context, etag, MEDIA_TYPES[fmt], Bytes(data))
+    return Representation(routes.context, etag_of(data), MEDIA_TYPES[fmt], Bytes(data))

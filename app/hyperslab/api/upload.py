@@ -50,7 +50,8 @@ async def read_body(request: Request, limit: int, patience: float) -> memoryview
 
 
 class _Received:
-    """What has come of a body; memory for all of it at once where its length was told, and touched as it fills."""
+    """What has been received of a body. Where its length was stated, memory for all of it is taken at once, and touched
+    only as it fills."""
 
     def __init__(self, length: int | None, limit: int) -> None:
         self._limit = limit
@@ -78,8 +79,8 @@ class _Received:
 
 
 def check_whole(request: Request) -> None:
-    """Refuse a body that is not the values themselves: compressed (`UnsupportedMediaType`), or a part of them that
-    only a range says the place of (`BadParameter`, as RFC 9110 §14.5 wants it; ``curl -C -`` sends such uploads)."""
+    """Refuse a body that is not the values themselves: compressed (`UnsupportedMediaType`), or a part of them whose
+    place only Content-Range tells (`BadParameter`, as RFC 9110 §14.5 wants it; ``curl -C -`` sends such uploads)."""
     coding = (request.header(b"content-encoding") or "identity").strip().lower()
     if coding != "identity":
         raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
@@ -106,8 +107,8 @@ async def received_body(
 ) -> AsyncIterator[memoryview]:
     """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`.
 
-    JSON is counted as what it is parsed to. ``unsaid``: what a body may be of which the client has not said it;
-    ``most``: its bytes, by default what the operator allows.
+    JSON is counted as what it is parsed to. ``unsaid``: the media type that a body without Content-Type may have;
+    ``most``: the bytes that it may have, by default what the operator allows.
     """
     said = media_type(request)
     limit = context.options.max_upload_bytes if most is None else most

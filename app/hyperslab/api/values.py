@@ -41,7 +41,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
     `TooLarge` for a shape that no array in memory can have, even an empty one."""
     check_countable(shape, array.metadata.itemsize)
-    codecs = (*(array.metadata.filters or ()), *([array.metadata.compressor] if array.metadata.compressor else ()))
+    codecs = array.metadata.codecs
     if field is None:
         return Target(array.metadata.dtype, shape, (), codecs)
     return Target(parse_dtype(field.json), shape + field.shape, field.shape, codecs)
@@ -83,7 +83,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], casting: str) -> NDArray[An
     if values.dtype == dtype:
         return values
     if values.dtype == npy_dtype(dtype):
-        return np.ascontiguousarray(values).view(dtype)
+        return np.asarray(values, order="C").view(dtype)  # which may have no axes, and keeps none
     try:
         return _converted(values, dtype, casting)
     except (OverflowError, ValueError, TypeError) as error:

@@ -63,6 +63,11 @@ def router(context: Context, operations: Sequence[Operation]) -> APIRouter:
     return routes
 
 
+def written_answer(etag: str, chunks: int) -> Answer:
+    """What a write answers: the tag that its selection has now, and how many chunks it wrote."""
+    return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={chunks}".encode())))
+
+
 def _endpoint(context: Context, operation: Operation) -> Callable[[StarletteRequest], Awaitable[Response]]:
     async def endpoint(request: StarletteRequest) -> Response:
         request.scope[ROUTE] = operation.name

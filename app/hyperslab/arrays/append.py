@@ -14,13 +14,14 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.repetition import Keyed, digest_of
-from hyperslab.arrays.resize import follow_again, publish_metadata
+from hyperslab.arrays.resize import follow_again, publish_metadata, put_metadata
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.arrays.write import check_made_for, check_written, node_lock, write_chunks
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
+from hyperslab.storage.keys import as_prefix
 
 _MOST_TRIES = 32
 _ANNOUNCED_AHEAD = 8
@@ -59,15 +60,15 @@ class Appender:
         """Store ``values`` behind the end of ``axis`` and then publish the longer shape: no reader sees fill in
         between.
 
-        ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request with an
-        ``idempotency_key`` that one of the last 64 appends had returns what that one returned and stores nothing, also
-        where ``check`` would not hold any more: that one has made it so. `BadParameter` where that one had other values
-        or another place. `WriteConflict` where the array has not the data type any more that the values were
-        ``made_for``. `TooLarge` before anything is stored.
+        ``at`` is where the caller believes the array to end: `AppendConflict` where it does not. A request whose
+        ``idempotency_key`` one of the last 64 appends had returns what that append returned and stores nothing, even
+        where ``check`` no longer holds: the append itself may be why. `BadParameter` where that append had other values
+        or another place. `WriteConflict` where the array no longer has the data type that the values were ``made_for``.
+        `TooLarge` before anything is stored.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
-        prefix = f"{rest}/" if rest else ""
+        prefix = as_prefix(rest)
         keyed = None if idempotency_key is None else Keyed(idempotency_key, at, digest_of(values))
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
             announced = ""
@@ -95,8 +96,8 @@ class Appender:
         raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
 
     def _announce(self, array: ArrayNode, values: NDArray, axis: int, turn: Turn) -> str | None:
-        """Say in the metadata how far data may reach, unless it says so already: then None. Else the version that the
-        node has by this, which the condition of the append holds for as it did before."""
+        """Note in the metadata how far data may reach. None where it says so already; else the version that the node
+        has now, for which the condition of the append holds as it did before."""
         longer = _longer(array, values, axis)
         grown = replace(array, metadata=longer, data_id=data_id(longer))
         check_written(grown, _new_region(longer.shape, axis, array.metadata.shape[axis]))
@@ -106,7 +107,7 @@ class Appender:
             return None
         # what lies beyond the shape along the other axes is still there
         published = with_extent(array.metadata, larger(_ahead(longer.shape, axis, length), reserved))
-        version = publish_metadata(self._reader, array, published)
+        version = put_metadata(self._reader, array, published)
         if version is None:
             turn.take_again()
         return array.version.replace(array.metadata_version, version or _CHANGED, 1)

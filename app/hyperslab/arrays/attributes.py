@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
-from hyperslab.engine.metadata import dump_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_copy, spell_floats
 from hyperslab.errors import BadDefinition
 
 
@@ -25,20 +24,29 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
 
 
 def attributes_text(attributes: Mapping[str, Any]) -> bytes:
-    """What to store as ``.zattrs``; raises `BadDefinition` where it is so large that nobody would read it back."""
-    text = dump_json(dict(attributes))
+    """What to store as ``.zattrs``; raises `BadDefinition` where it is so large that nobody would read it back.
+
+    Bare NaN and infinities are those that were stored before, by others: they stay what they are.
+    """
+    text = dump_copy(dict(attributes))
     if len(text) > MAX_DOCUMENT_BYTES:
         raise BadDefinition("attributes", f"{len(text)} bytes of JSON, the limit is {MAX_DOCUMENT_BYTES}")
     return text
 
 
-def split_definition(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the members that make the ``.zarray``."""
-    attributes = definition.get("attributes")
-    if attributes is None:
-        attributes = {}
+def sent_attributes(attributes: Any) -> Mapping[str, Any]:
+    """Attributes as they were sent, and as strict JSON can hold them; raises `BadDefinition` where they are no
+    object."""
     if not isinstance(attributes, Mapping):
         raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    spelled: dict[str, Any] = spell_floats(dict(attributes))
+    return spelled
+
+
+def split_definition(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes, and the members that make the ``.zarray``."""
+    stated = definition.get("attributes")
+    attributes = {} if stated is None else sent_attributes(stated)
     others = ("attributes", "kind", "dimension_names")
     return dict(attributes), {name: value for name, value in definition.items() if name not in others}
 

@@ -1,4 +1,4 @@
-"""Many small chunks of a store that is near at a time: read one after the other, decoded, placed and kept together."""
+"""Many small chunks of a near store at a time: read one after the other, then decoded, placed and cached together."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ class BatchReader:
         """`fetch` and `place` many groups, on the threads of ``pool`` too; raises as `ChunkReader.read` does, and
         `Cancelled`.
 
-        Opening and closing files takes the interpreter, which two threads would wrest from each other again and again.
-        So one thread fetches and the others decode; until it turns out that files are not in the page cache: those are
-        waited for side by side.
+        Opening and closing files needs the interpreter lock, over which two threads would fight again and again. So one
+        thread fetches and the others decode, until it turns out that files are not in the page cache: several threads
+        wait for those side by side.
         """
         pool.relay(_fetched_quickly(groups, fetch), lambda batch: self.place(batch, out, cost), cancel)
         if rest := list(groups):
@@ -206,7 +206,7 @@ class BatchReader:
 
 
 def _fetched_quickly(groups: Iterator[Group], fetch: Callable[[Group], Batch]) -> Iterator[Batch]:
-    """Batches as long as they are fetched in no time."""
+    """Batches, up to the first that takes long to fetch."""
     for group in groups:
         batch = fetch(group)
         yield batch

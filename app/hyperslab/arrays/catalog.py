@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from hyperslab.arrays import listing
@@ -12,8 +12,9 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, Children, GroupNode, M
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
-from hyperslab.errors import BadPath, BrokenData, NodeNotFound, StoreError, WrongKind
-from hyperslab.storage.keys import normalise_path
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoreError, WrongKind
+from hyperslab.storage.base import Stored
+from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 _NODE_CACHE_BYTES = 64 << 20
 _NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
@@ -49,7 +50,7 @@ class Catalog:
         if rest in mount.assume_metadata:
             return _assumed(mount, rest)
         if fresh:
-            self.versions.forget(mount, f"{rest}/" if rest else "", documents=True)
+            self.versions.forget(mount, as_prefix(rest), documents=True)
         return self._open_stored(mount, rest)
 
     def open_even_broken(self, path: str) -> Node | BrokenNode:
@@ -61,13 +62,13 @@ class Catalog:
             return self.open_node(path, fresh=True)
         except BrokenData as error:
             mount, rest = self.locate(path)
-            prefix = f"{rest}/" if rest else ""
+            prefix = as_prefix(rest)
             keys = _document_keys(mount, prefix)
             versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
-            if not documents.keys() - {prefix + ".zattrs"}:
+            if not documents.keys() - {prefix + ".zattrs"} and not _is_at_fault(prefix + ".zattrs", error):
                 raise
-            return BrokenNode(_path(mount, rest), mount, prefix, error, documents)
+            return BrokenNode(mount.path(prefix), mount, prefix, error, documents)
 
     def open_known(self, path: str) -> Node | None:
         """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""
@@ -75,25 +76,32 @@ class Catalog:
         mount = self.mounts.get(name)
         if mount is None:
             return None
-        prefix = f"{rest}/" if rest else ""
+        prefix = as_prefix(rest)
         keys = _document_keys(mount, prefix)
-        if not (mount.store.capabilities.cheap_stat or self.versions.knows_all(mount, keys)):
+        if mount.is_far and not self.versions.knows_all(mount, keys):
             return None
         return self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, keys)))
+
+    def remembered(self, path: str) -> Node | None:
+        """The node at ``path`` as it was when it was last opened, if it lies in a store that is far; asks nobody."""
+        mount, rest = self.locate(path)
+        return self._nodes.any_version((mount.name, rest)) if mount.is_far else None
 
     def unchanged(self, nodes: Sequence[Node], *, may_block: bool) -> bool:
         """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.
 
-        False also where that cannot be told so cheaply, or only by blocking unless that ``may_block``.
+        False also where that cannot be told so cheaply, or only by blocking though it must not (``may_block``).
         """
         mount = nodes[0].mount
-        if mount is None or any(node.mount is not mount for node in nodes):
+        if mount is None or any(node.mount is not mount or not node.documents for node in nodes):
             return False
-        keys = [key for node in nodes for key in _document_keys(mount, node.prefix)]
-        if not (may_block or mount.store.capabilities.cheap_stat or self.versions.knows_all(mount, keys)):
+        if any(isinstance(node, GroupNode) and node.implicit for node in nodes):  # others may have left it empty
             return False
-        found = self.versions.versions(mount, "", keys)
-        return all(_joined(found[3 * i : 3 * i + 3]) == node.version for i, node in enumerate(nodes))
+        known = {key: version for node in nodes for key, version in node.documents.items()}
+        keys = [*known]
+        if mount.is_far and not (may_block or self.versions.knows_all(mount, keys)):
+            return False
+        return self.versions.versions(mount, "", keys) == [*known.values()]
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
@@ -109,28 +117,40 @@ class Catalog:
             return node
         raise WrongKind(node.path, "array", "group")
 
-    def children(self, group: GroupNode, *, limit: int, cursor: str | None = None) -> Children:
-        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name)."""
+    def children(
+        self, group: GroupNode, *, limit: int, cursor: str | None = None, each: listing.Each = listing.in_turn
+    ) -> Children:
+        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``each``: how several
+        prefixes are looked into."""
         if group.mount is None:
             return self._stores(limit, cursor)
         known = self._consolidated_at(group.mount, group.prefix)
-        return listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor)
-
-    def consolidated(self, mount: MountedStore, prefix: str) -> Mapping[str, Any]:
-        """The documents of the store's ``.zmetadata`` by key; empty where it has none."""
-        key = prefix + ".zmetadata"
-        (version,) = self.versions.versions(mount, prefix, [key])
-        if version is None:
-            return {}
-        stored = mount.store.get(key)
-        return {} if stored is None else parse_consolidated(stored.data, key)
+        return listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each)
 
     def _consolidated_at(self, mount: MountedStore, prefix: str) -> dict[str, Any]:
         """What the ``.zmetadata`` of a group and of all groups above it know, by key in the store."""
         found: dict[str, Any] = {}
-        for root in _ancestors(prefix.rstrip("/")):
-            found |= {root + key: document for key, document in self.consolidated(mount, root).items()}
+        for root, documents in self._consolidated(mount, prefix):
+            found |= {root + key: document for key, document in documents.items()}
         return found
+
+    def _consolidated(self, mount: MountedStore, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The documents of each ``.zmetadata`` at a path and above, by key, with its prefix, from the root down.
+
+        A far store is asked for all of them at once; of one that is near, and of one whose versions are remembered,
+        each is read when the caller comes to it.
+        """
+        roots = prefixes(path)
+        keys = [root + ".zmetadata" for root in roots]
+        stored: Iterable[Stored | None]
+        if mount.recheck == "always" and mount.is_far:
+            stored = mount.store.get_each(keys)
+        else:
+            versions = dict(zip(keys, self.versions.versions(mount, "", keys), strict=True))
+            stored = (None if versions[key] is None else mount.store.get(key) for key in keys)
+        for root, key, document in zip(roots, keys, stored, strict=True):
+            if document is not None:
+                yield root, parse_consolidated(document.data, key)
 
     def _stores(self, limit: int, cursor: str | None) -> Children:
         kinds = {}
@@ -143,24 +163,30 @@ class Catalog:
         return listing.page(kinds, limit=limit, cursor=cursor)
 
     def _open_stored(self, mount: MountedStore, rest: str) -> Node:
-        prefix = f"{rest}/" if rest else ""
-        found = self.versions.versions(mount, prefix, _document_keys(mount, prefix))
+        prefix = as_prefix(rest)
+        keys = _document_keys(mount, prefix)
+        stored = self.versions.read(mount, keys) if self._is_read_unseen(mount, rest, keys) else None
+        found = self.versions.versions(mount, prefix, keys) if stored is None else _versions_of(stored)
         if found[0] is None and found[2] is None:
-            return self._open_undocumented(mount, rest, prefix)
-        version = _joined(found)
-        node = self._nodes.get((mount.name, rest), version)
-        return node if node is not None else self._parse(mount, rest, prefix)
+            return self._open_undocumented(mount, rest, prefix, has_attributes=found[1] is not None)
+        if stored is not None:
+            return self._parse(mount, rest, prefix, stored)
+        node = self._nodes.get((mount.name, rest), _joined(found))
+        return node if node is not None else self._parse(mount, rest, prefix, self.versions.read(mount, keys))
 
-    def _parse(self, mount: MountedStore, rest: str, prefix: str) -> Node:
-        """Read and parse the documents; the versions kept are those of the bytes that were read."""
-        store = mount.store
-        attributes = store.get(prefix + ".zattrs")
-        array = store.get(prefix + mount.metadata_key)
-        group = store.get(prefix + ".zgroup")
+    def _is_read_unseen(self, mount: MountedStore, rest: str, keys: Sequence[str]) -> bool:
+        """Whether looking up versions before the documents are read would cost a far store a trip more and spare
+        nothing."""
+        if not mount.is_far or self._nodes.any_version((mount.name, rest)):
+            return False
+        return not self.versions.knows_all(mount, keys)
+
+    def _parse(self, mount: MountedStore, rest: str, prefix: str, stored: Sequence[Stored | None]) -> Node:
+        """Parse the documents, those of `_document_keys`; the versions kept are those of the bytes that were read."""
+        array, attributes, group = stored
         if array is None and group is None:
-            raise NodeNotFound(_path(mount, rest))
-        stored = [array, attributes, group]
-        versions = [None if s is None else s.version for s in stored]
+            raise NodeNotFound(mount.path(prefix))
+        versions = _versions_of(stored)
         version = _joined(versions)
         documents = dict(zip(_document_keys(mount, prefix), versions, strict=True))
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
@@ -168,24 +194,24 @@ class Catalog:
         if array is not None:
             del documents[prefix + ".zgroup"]  # where an array is, nobody looks for a group
             metadata = ArrayMetadata.parse(array.data, prefix + mount.metadata_key)
-            path, identity = _path(mount, rest), data_id(metadata)
+            path, identity = mount.path(prefix), data_id(metadata)
             node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, identity, documents)
         else:
             assert group is not None
             parse_group(group.data, prefix + ".zgroup")
-            node = GroupNode(_path(mount, rest), mount, prefix, attrs, version, documents=documents)
+            node = GroupNode(mount.path(prefix), mount, prefix, attrs, version, documents=documents)
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node
 
-    def _open_undocumented(self, mount: MountedStore, rest: str, prefix: str) -> Node:
+    def _open_undocumented(self, mount: MountedStore, rest: str, prefix: str, *, has_attributes: bool) -> Node:
         """A node that only ``.zmetadata`` knows, or a group that only its children show."""
         node = self._open_consolidated(mount, rest, prefix)
         if node is not None:
             return node
         if mount.store.capabilities.listable and self._is_implicit_group(mount, rest, prefix):
-            return GroupNode(_path(mount, rest), mount, prefix, {}, "implicit", implicit=True)
-        raise NodeNotFound(_path(mount, rest))
+            return _implicit_group(mount, prefix, has_attributes=has_attributes)
+        raise NodeNotFound(mount.path(prefix))
 
     def _is_implicit_group(self, mount: MountedStore, rest: str, prefix: str) -> bool:
         """The root of a store is a group even while it is empty: that is where the first node will be created."""
@@ -195,17 +221,15 @@ class Catalog:
 
     def _open_consolidated(self, mount: MountedStore, rest: str, prefix: str) -> Node | None:
         """Data with only ``.zmetadata`` and chunks (CONFORMANCE 190), at the root of the store or any ancestor."""
-        for root in _ancestors(rest):
-            documents = self.consolidated(mount, root)
-            inner = prefix[len(root) :]
-            node = _from_consolidated(mount, rest, prefix, documents, inner)
+        for root, documents in self._consolidated(mount, rest):
+            node = _from_consolidated(mount, prefix, documents, prefix[len(root) :])
             if node is not None:
                 return node
         return None
 
     def _inside_array(self, mount: MountedStore, rest: str) -> bool:
         """Whether an ancestor is an array: then this is a directory of chunks, not a group."""
-        keys = [root + mount.metadata_key for root in _ancestors(rest)[:-1]]
+        keys = [root + mount.metadata_key for root in prefixes(rest)[:-1]]
         return any(version is not None for version in self.versions.versions(mount, "", keys)) if keys else False
 
 
@@ -221,10 +245,6 @@ def _document_keys(mount: MountedStore, prefix: str) -> list[str]:
     return [prefix + mount.metadata_key, prefix + ".zattrs", prefix + ".zgroup"]
 
 
-def _path(mount: MountedStore, rest: str) -> str:
-    return f"{mount.name}/{rest}" if rest else mount.name
-
-
 def _kind(node: Node) -> Literal["array", "group"]:
     return "array" if isinstance(node, ArrayNode) else "group"
 
@@ -233,23 +253,33 @@ def _joined(versions: list[str | None]) -> str:
     return "+".join(version or "-" for version in versions)
 
 
-def _ancestors(rest: str) -> list[str]:
-    """Prefixes from the root of the store down to the node itself: ``["", "a/", "a/b/"]``."""
-    parts = rest.split("/") if rest else []
-    return ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
+def _versions_of(stored: Sequence[Stored | None]) -> list[str | None]:
+    return [None if each is None else each.version for each in stored]
+
+
+def _is_at_fault(key: str, error: BrokenData) -> bool:
+    return isinstance(error, BadMetadata) and error.key == key
+
+
+def _implicit_group(mount: MountedStore, prefix: str, *, has_attributes: bool) -> GroupNode:
+    """A group without a ``.zgroup``; it may have attributes all the same."""
+    array, attributes, group = _document_keys(mount, prefix)
+    stored = mount.store.get(attributes) if has_attributes else None
+    attrs = {} if stored is None else parse_attributes(stored.data, attributes)
+    documents = {array: None, attributes: None if stored is None else stored.version, group: None}
+    version = "implicit" + _joined([*documents.values()])
+    return GroupNode(mount.path(prefix), mount, prefix, attrs, version, implicit=True, documents=documents)
 
 
 def _assumed(mount: MountedStore, rest: str) -> ArrayNode:
     document = mount.assume_metadata[rest]
-    prefix = f"{rest}/" if rest else ""
+    prefix = as_prefix(rest)
     metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
     version = "assumed-" + hashlib.blake2b(metadata.to_bytes(), digest_size=8).hexdigest()
-    return ArrayNode(_path(mount, rest), mount, prefix, metadata, {}, version, version, data_id(metadata), {})
+    return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, version, version, data_id(metadata), {})
 
 
-def _from_consolidated(
-    mount: MountedStore, rest: str, prefix: str, documents: Mapping[str, Any], inner: str
-) -> Node | None:
+def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, Any], inner: str) -> Node | None:
     attributes = documents.get(inner + ".zattrs", {})
     array, group = documents.get(inner + ".zarray"), documents.get(inner + ".zgroup")
     text = repr((array, attributes, group)).encode()
@@ -257,8 +287,8 @@ def _from_consolidated(
     if array is not None:
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
         return ArrayNode(
-            _path(mount, rest), mount, prefix, metadata, attributes, version, version, data_id(metadata), {}
+            mount.path(prefix), mount, prefix, metadata, attributes, version, version, data_id(metadata), {}
         )
     if group is not None:
-        return GroupNode(_path(mount, rest), mount, prefix, attributes, version)
+        return GroupNode(mount.path(prefix), mount, prefix, attributes, version)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
@@ -42,7 +42,8 @@ class Caching(Enum):
     """When a decoded chunk gets a place in the cache.
 
     ``AT_ONCE``: small answers, which are what viewers and loops ask for. ``WHEN_ASKED_AGAIN``: larger ones, which are
-    often read once and for which decoding straight into the answer is faster. ``NEVER``: what would wash the cache out.
+    often read once and for which decoding straight into the answer is faster. ``NEVER``: answers so large that they
+    would push everything else out of the cache.
     """
 
     AT_ONCE = 0
@@ -121,11 +122,14 @@ class Piece:
         each = max(_BYTES_PER_ITEM, _ITEMS_PER_ITEM * metadata.dtype.itemsize)
         return partial if self.projection.size * each <= metadata.chunk_nbytes else None
 
+    def decoded(self) -> int:
+        """About how many bytes are decoded where nothing is cached."""
+        partial, runs = self._metadata.codec.partial, self.runs()
+        return self._metadata.chunk_nbytes if partial is None or runs is None else partial.work(runs)
+
     def effort(self) -> float:
         """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
-        codec, runs = self._metadata.codec, self.runs()
-        nbytes = self._metadata.chunk_nbytes if codec.partial is None or runs is None else codec.partial.work(runs)
-        return nbytes * codec.effort
+        return self.decoded() * self._metadata.codec.effort
 
 
 class Pending(NamedTuple):
@@ -166,7 +170,7 @@ class ChunkReader:
         return self._source.partial is not None
 
     def piece(self, projection: Projection) -> Piece:
-        """What to ask `read` for."""
+        """What to ask `fetch` for."""
         return Piece(self._array, projection)
 
     def read_cached(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> bool:
@@ -184,23 +188,19 @@ class ChunkReader:
         cost.add(cached=1)
         return True
 
-    def read(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> None:
-        """Place what an answer needs of one chunk into ``out``; ``version`` as in `read_cached`.
+    def fetch(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> Pending | None:
+        """The first half of reading what an answer needs of a chunk, which waits for the store; what is left to do, if
+        anything, is for `finish`. ``version`` as in `read_cached`.
 
         Raises `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
-        pending = self.fetch(piece, version, out, cost)
-        if pending is not None:
-            self.finish(pending, out, cost)
-
-    def fetch(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> Pending | None:
-        """The first half of `read`, which waits for the store; None where that was all."""
         if self.read_cached(piece, version, out, cost):
             return None
         assert version is not None
         runs = piece.runs()
         if self._keeper.wants(piece.key, version, part=runs is not None):
-            self._read_through_cache(piece, version, out, cost)
+            if self._read_through_cache(piece, version, out, cost) != version:
+                cost.moved = True
             return None
         block = self._scratch.take(self._room) if self._source.into_memory else None
         memory = None if block is None else block.memory
@@ -213,8 +213,25 @@ class ChunkReader:
             cost.moved = True
         return Pending(piece, fetched, runs, block, perf_counter() - start)
 
+    def fetch_latest(
+        self, piece: Piece, current: Callable[[str], str | None], out: NDArray, cost: ReadCost
+    ) -> tuple[str | None, Pending | None]:
+        """As `fetch`, of whatever version there is, and that version (None: absent). One request for each chunk: only
+        of what is cached ``current`` is asked for the version, of the rest it comes with the data."""
+        key = piece.key
+        if self._cache.any_version(cache_key(self._array, key)) is not None:
+            version = current(key)
+            if self.read_cached(piece, version, out, cost):
+                return version, None
+        if self._keeper.wants(key, UNKNOWN, part=piece.runs() is not None):
+            return self._read_through_cache(piece, UNKNOWN, out, cost), None
+        start = perf_counter()
+        fetched = self._source.fetch(key, UNKNOWN, None, None)
+        pending = Pending(piece, fetched, piece.runs(), None, perf_counter() - start)
+        return None if fetched is None else fetched.version, pending
+
     def finish(self, pending: Pending, out: NDArray, cost: ReadCost) -> None:
-        """The second half of `read`: decode, and place."""
+        """The second half: decode, and place. Raises as `fetch` does."""
         piece, fetched, runs, block, seconds = pending
         if fetched is None:
             self._absent(piece, out)
@@ -232,7 +249,8 @@ class ChunkReader:
         if block is not None:
             self._scratch.give_back(block)
 
-    def _read_through_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> None:
+    def _read_through_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> str | None:
+        """Returns the version that was read, None where the chunk is absent by now."""
         key = piece.key
 
         def load() -> tuple[NDArray, str, int]:
@@ -249,17 +267,15 @@ class ChunkReader:
         try:
             loaded = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
         except Vanished:
-            cost.moved = True
             self._absent(piece, out)
-            return
-        if loaded.version != version:
-            cost.moved = True
+            return None
         if loaded.was_there:
             cost.add(cached=1)
         self._place(piece.projection, loaded.value, out)
+        return loaded.version
 
     def _pull_items(self, piece: Piece, version: str, memory: Bytes, out: NDArray, *, cost: ReadCost) -> bool:
-        """Fetch and decode single items, what leads to one after the other; False where that is not the thing to do."""
+        """Fetch and decode single items, what leads to one after the other; False where that does not pay."""
         partial = piece.by_item()
         if partial is None or not partial.takes_items or not isinstance(self._source, NearSource):
             return False
@@ -280,7 +296,7 @@ class ChunkReader:
         return done
 
     def _decode_items(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
-        """Decode single items of a whole chunk; False where that is not the thing to do."""
+        """Decode single items of a whole chunk; False where that does not pay."""
         partial = piece.by_item()
         return partial is not None and self._place_items(piece, partial, Whole(stored), out)
 
@@ -324,7 +340,7 @@ class ChunkReader:
         return run is not None and self._codec.partial.decode_run_into(stored, *run, piece.key)
 
     def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes | None) -> NDArray:
-        """The chunk, perhaps in ``memory``, and perhaps only what of it ``runs`` say."""
+        """The chunk, perhaps in ``memory``, and perhaps only the part of it that ``runs`` name."""
         partial, whole = self._codec.partial, fetched.whole
         if partial is None or runs is None:
             assert whole is not None

@@ -50,8 +50,8 @@ def clear_late(
 ) -> None:
     """Remove what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
 
-    ``written``: its chunks, and the versions that they have got; what has another one by now is not this write's. The
-    caller sees to it that the shape stays as it is; ``check`` as in `clear_outside`.
+    ``written``: its chunks, and the versions that they got; a chunk that has another one by now is not this write's.
+    The caller keeps the shape from changing; ``check`` as in `clear_outside`.
     """
     old = ChunkGrid(before, array.metadata.chunks, array.metadata.dimension_separator)
     own = ChunkWriter(array, reader.cache, reader.versions, written)

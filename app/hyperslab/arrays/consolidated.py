@@ -4,20 +4,27 @@ It is one document for all nodes, so whoever changes it holds its lock for the w
 that no lock reaches come one after the other by the condition on the put. What is put is what the store holds by then:
 others may have changed the same node since, and may have been here before. They may also come between the look and the
 put, so whoever has put looks again; the last to come finds that all agrees.
+
+A client that gathers one itself (zarr-python's ``consolidate_metadata``) puts what it has seen some time before. What
+has changed meanwhile is put right in it; documents that are nowhere else stay as they came.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, dump_json, parse_consolidated, parse_json, parse_object
-from hyperslab.errors import BadMetadata, ConsolidatedBehind, StoreError
-from hyperslab.storage.base import Stored, VersionConflict
+from hyperslab.arrays.write import KeyCheck
+from hyperslab.engine.jsontext import dump_copy
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, parse_consolidated, parse_json, parse_object
+from hyperslab.errors import BadMetadata, BadPath, ConsolidatedBehind, StoreError, StoreFull, WriteConflict
+from hyperslab.storage.base import ABSENT, Stored, VersionConflict
+from hyperslab.storage.keys import normalise_path, prefixes
 
 _MOST_TRIES = 100
 _LONGEST_PAUSE = 0.25
@@ -34,15 +41,97 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
     fails, or other writers come first too often: a failure of its own kind, as the change itself is done by then and
     must not be done again.
     """
-    parts = prefix.split("/")[:-1]
     known = tuple(_known_as(mount, key) for key in changed)
-    for depth in range(len(parts) + 1):
-        root = "".join(part + "/" for part in parts[:depth])
+    for root in prefixes(prefix):
         change = _Change(root, prefix, known, removed_below)
         try:
             _follow_one(mount, change)
         except StoreError as error:
             raise ConsolidatedBehind(error.store, change.key, error.reason) from error
+
+
+def leave_out(mount: MountedStore, prefix: str) -> None:
+    """Take a node that is about to be removed, and all below it, out of every ``.zmetadata`` above it.
+
+    A node without a document is opened from there: while it is removed, and for good where the process is killed, its
+    chunks that are gone already would read as fill values. On a full disk it follows when removing has made room.
+    Raises `StoreError` where nothing is to be removed, as this cannot be done.
+    """
+    with suppress(StoreFull):
+        for root in prefixes(prefix)[:-1]:
+            _follow_one(mount, _Change(root, prefix, (), removed_below=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A ``.zmetadata`` that was put: the version it has now, and whether there was none before."""
+
+    version: str
+    created: bool
+
+
+def put_gathered(
+    mount: MountedStore, prefix: str, data: bytes | memoryview, documents: Mapping[str, Any], check: KeyCheck | None
+) -> Gathered:
+    """Store the ``.zmetadata`` of the group at ``prefix`` that a client has gathered; ``documents`` are what it holds.
+
+    ``check`` is called with the one that is there, and what it raises is passed on. Raises `ConsolidatedBehind` where
+    the store fails once ``data`` is stored, and `WriteConflict` where other writers come first too often.
+    """
+    key = prefix + ".zmetadata"
+    before = _put_in_its_turn(mount, key, data, check)
+    try:
+        stale = _in_doubt(mount, prefix, documents, before)
+        _follow_one(mount, _Change(prefix, prefix, stale, removed_below=False))
+        entry = mount.store.stat(key)
+    except StoreError as error:
+        raise ConsolidatedBehind(error.store, key, error.reason) from error
+    return Gathered("" if entry is None else entry.version, created=before is None)
+
+
+def _put_in_its_turn(mount: MountedStore, key: str, data: bytes | memoryview, check: KeyCheck | None) -> Stored | None:
+    """Put on top of just what is returned: what others have carried into it until then is known."""
+    for _ in _attempts():
+        with mount.store.lock(key):
+            if check is not None:
+                check(mount.store.stat(key))
+            before = mount.store.get(key)
+            try:
+                mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            except VersionConflict:
+                continue
+            return before
+    raise WriteConflict(key, "other writers came first")
+
+
+def _in_doubt(mount: MountedStore, root: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
+    """The documents (keys) that a gathered ``.zmetadata`` may not hold as they are.
+
+    One that was there ``before`` has followed every change: only where the two differ is there a doubt, and what
+    neither it nor the store knows was deleted meanwhile. Where there was none, what the store lacks is held here alone.
+    """
+    known = _documents_in(before, root + ".zmetadata")
+    names = documents.keys() if known is None else known.keys() | documents.keys()
+    doubtful = [n for n in names if _is_document(n) and (known is None or known.get(n) != documents.get(n))]
+    found = mount.store.versions(root, [_stored_under(mount, root + name) for name in doubtful])
+    new = () if known is None else documents.keys() - known.keys()
+    return tuple(root + n for n, version in zip(doubtful, found, strict=True) if version is not None or n in new)
+
+
+def _documents_in(stored: Stored | None, key: str) -> dict[str, Any] | None:
+    """None where there is none that can be read."""
+    try:
+        return None if stored is None else parse_consolidated(stored.data, key)
+    except BadMetadata:
+        return None
+
+
+def _is_document(name: str) -> bool:
+    """Whether a client may have meant a document of a node; no other key is looked for in the store."""
+    try:
+        return normalise_path(name) == name and name.rpartition("/")[2] in (".zarray", ".zgroup", ".zattrs")
+    except BadPath:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +160,21 @@ class _Change:
 
 
 def _follow_one(mount: MountedStore, change: _Change) -> None:
+    """Raises `StoreError`."""
     if mount.store.stat(change.key) is None:
         return
-    for attempt in range(_MOST_TRIES):
+    for _ in _attempts():
         with mount.store.lock(change.key):
             if _followed(mount, change):
                 return
+    raise StoreError(mount.name, change.key, f"other writers came first {_MOST_TRIES} times")
+
+
+def _attempts() -> Iterator[None]:
+    """As many as there may be, with a pause after each, for others to end."""
+    for attempt in range(_MOST_TRIES):
+        yield
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))
-    raise ConsolidatedBehind(mount.name, change.key, f"other writers came first {_MOST_TRIES} times")
 
 
 def _followed(mount: MountedStore, change: _Change) -> bool:
@@ -86,11 +182,8 @@ def _followed(mount: MountedStore, change: _Change) -> bool:
     that it does not follow is stored already, and whoever reads it is told."""
     key = change.key
     stored = mount.store.get(key)
-    if stored is None:
-        return True
-    try:
-        before = parse_consolidated(stored.data, key)
-    except BadMetadata:
+    before = _documents_in(stored, key)
+    if stored is None or before is None:
         return True
     documents = {name: mount.store.get(_stored_under(mount, name)) for name in change.changed}
     after = change.applied(before, documents)
@@ -98,7 +191,7 @@ def _followed(mount: MountedStore, change: _Change) -> bool:
         return True
     document = {**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "metadata": after}
     try:
-        mount.store.put(key, dump_json(document), if_version=stored.version)
+        mount.store.put(key, dump_copy(document), if_version=stored.version)
     except VersionConflict:
         return False
     return _are_still(mount, change.prefix, documents)

@@ -40,11 +40,10 @@ class ReadCost:
         self.timings: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 
-    def add(self, *, touched: int = 0, cached: int = 0, bytes_read: int = 0) -> None:
+    def add(self, *, touched: int = 0, cached: int = 0) -> None:
         with self._lock:
             self.touched += touched
             self.cached += cached
-            self.bytes_read += bytes_read
 
     def chunk(self, bytes_read: int, *, fetch: float, decode: float) -> None:
         """Add what one chunk, or some together, took: bytes from the store, and seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,8 +17,9 @@ from hyperslab.arrays.orphans import clear_orphans
 from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
+from hyperslab.engine.array_match import first_difference
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
-from hyperslab.engine.new_array import first_difference, new_document
+from hyperslab.engine.new_array import new_document
 from hyperslab.errors import (
     BadDefinition,
     BadPath,
@@ -28,7 +29,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import normalise_path
+from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
@@ -98,7 +99,7 @@ class Creator:
         Its document goes first: what is left when the process is killed half way is no node any more.
         """
         mount, rest = self._locate(path)
-        prefix = _prefix(rest)
+        prefix = as_prefix(rest)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # an append under way ends first
             node = self._catalog.open_even_broken(path)
             if check is not None:
@@ -106,11 +107,12 @@ class Creator:
             if not recursive and not isinstance(node, ArrayNode):
                 self._check_childless(mount, node)
             self._remove(mount, prefix, turn)
+            consolidated.follow(mount, prefix, (), removed_below=True)
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
         mount, rest = self._locate(path)
-        prefix = _prefix(rest)
+        prefix = as_prefix(rest)
         with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
             for _ in range(_MOST_TRIES):
                 node = self._catalog.open_node(path, fresh=True)
@@ -131,14 +133,15 @@ class Creator:
         check: NodeCheck | None,
     ) -> Made:
         mount, rest = self._locate(path)
-        prefix = _prefix(rest)
+        prefix = as_prefix(rest)
         _check_names(mount, rest)
         _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
             node = self._documented(path) if mode == "replace" else self._existing(path)
+            shown = self._shown_group(path) if node is None else None
             replace = node is not None
-            if node is None and array_document is not None and self._has_nodes_below(path):
+            if shown is not None and (array_document is not None or mode == "replace") and self._has_children(shown):
                 replace = _may_replace(path, mode)
             if check is not None:
                 check(node)
@@ -150,6 +153,8 @@ class Creator:
                 elif array_document is not None:
                     metadata = ArrayMetadata.parse(array_document, ".zarray")
                     clear_orphans(self._reader, mount, prefix, metadata, turn.check)
+                elif shown is not None:  # the group gets its document, and keeps the attributes that it has
+                    attributes = {**shown.attributes, **attributes}
                 self._store_node(mount, prefix, array_document, attributes, turn)
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
@@ -184,13 +189,15 @@ class Creator:
         self, mount: MountedStore, prefix: str, array_document: bytes | None, attributes: Mapping[str, Any], turn: Turn
     ) -> None:
         """Where nothing is; what makes it a node comes last."""
-        self._store_ancestors(mount, prefix)
+        ancestors = self._store_ancestors(mount, prefix)
         turn.check()  # attributes that are there may be those of a node that another creator has made meanwhile
         self._store_attributes(mount, prefix + ".zattrs", attributes)
         key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
         data = array_document if array_document is not None else dump_json(_GROUP_DOCUMENT)
         version = mount.store.put(key, data, if_version=ABSENT)
         self._catalog.versions.note(mount, key, version)
+        for group in ancestors:  # not before: where they cannot follow, all else is done
+            consolidated.follow(mount, group, _documents(group, None))
         consolidated.follow(mount, prefix, _documents(prefix, array_document))
 
     def _store_attributes(self, mount: MountedStore, key: str, attributes: Mapping[str, Any]) -> None:
@@ -203,14 +210,12 @@ class Creator:
         elif left is not None:
             mount.store.delete(key, if_version=left.version)
 
-    def _store_ancestors(self, mount: MountedStore, prefix: str) -> None:
-        """Every ancestor becomes a group that has none yet (CONFORMANCE 177)."""
-        parts = prefix.split("/")[:-2]
-        roots = ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)] if prefix else []
-        keys = [root + ".zgroup" for root in roots]
-        for key, version in zip(keys, mount.store.versions("", keys) if keys else [], strict=True):
-            if version is None and self._try_put_group(mount, key):
-                consolidated.follow(mount, key.removesuffix(".zgroup"), [key])
+    def _store_ancestors(self, mount: MountedStore, prefix: str) -> list[str]:
+        """Every ancestor becomes a group that has none yet (CONFORMANCE 177); returns the prefixes of those made."""
+        roots = prefixes(prefix)[:-1]
+        found = mount.store.versions("", [root + ".zgroup" for root in roots]) if roots else []
+        absent = [root for root, version in zip(roots, found, strict=True) if version is None]
+        return [root for root in absent if self._try_put_group(mount, root + ".zgroup")]
 
     def _try_put_group(self, mount: MountedStore, key: str) -> bool:
         try:
@@ -222,20 +227,21 @@ class Creator:
 
     def _check_ancestors(self, mount: MountedStore, rest: str) -> None:
         """Nothing can be below an array (CONFORMANCE 180)."""
-        parts = rest.split("/")[:-1]
-        for depth in range(len(parts) + (1 if rest else 0)):
-            above = "/".join([mount.name, *parts[:depth]])
-            node = self._existing(above)
+        for above in prefixes(rest)[:-1]:
+            node = self._existing(mount.path(above))
             if isinstance(node, ArrayNode):
                 raise WrongKind(node.path, "array", "group")
 
-    def _has_nodes_below(self, path: str) -> bool:
-        """Whether a group that has no document has children, which would be below an array then."""
+    def _shown_group(self, path: str) -> GroupNode | None:
+        """The group that only its children show, or that is the root of the store."""
         try:
             node = self._catalog.open_node(path)
         except NodeNotFound:
-            return False
-        return isinstance(node, GroupNode) and bool(self._catalog.children(node, limit=1).nodes)
+            return None
+        return node if isinstance(node, GroupNode) else None
+
+    def _has_children(self, group: GroupNode) -> bool:
+        return bool(self._catalog.children(group, limit=1).nodes)
 
     def _existing(self, path: str) -> Node | None:
         """As `_documented`; raises what is wrong with one that is broken."""
@@ -266,14 +272,19 @@ class Creator:
         """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
         one has ended before, or finds it gone. All are known before the first is removed: a listing that fails removes
         nothing. Raises `WriteConflict` where the turn is lost on the way: then others may have made something new."""
-        below = [] if mount.store.is_link(prefix) else list(listing.arrays_below(mount, prefix))
+        linked = mount.store.is_link(prefix)
+        below = [] if linked else list(listing.arrays_below(mount, prefix))
+        turn.check()
+        consolidated.leave_out(mount, prefix)
+        for group in () if linked else _groups(prefix, below):  # which open nodes that have no document any more, too
+            turn.check()
+            mount.store.delete(group + ".zmetadata")
         for inner in below:
             turn.check()
             with node_lock(mount, inner), alone(mount, inner) as own:
                 _remove_keys(mount, inner, own.check)
         _remove_keys(mount, prefix, turn.check)
         self._catalog.versions.forget(mount, prefix)
-        consolidated.follow(mount, prefix, (), removed_below=True)
 
     def _locate(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
@@ -281,9 +292,14 @@ class Creator:
         return mount, rest
 
 
+def _groups(prefix: str, below: Iterable[str]) -> set[str]:
+    """A node, and the groups between it and the arrays below it."""
+    return {prefix, *(prefix + group for inner in below for group in prefixes(inner[len(prefix) :])[:-1])}
+
+
 def _remove_keys(mount: MountedStore, prefix: str, check: Callable[[], None]) -> None:
-    """The documents first, which are what makes a node; of a link, behind which they are another node's, the link.
-    ``check`` is called before each step, and what it raises ends the work."""
+    """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
+    node's, and only the link goes. ``check`` is called before each step, and what it raises ends the work."""
     for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
         check()
         mount.store.delete(prefix + name)
@@ -305,14 +321,10 @@ def _check_readable(array_document: bytes | None, attributes: Mapping[str, Any])
 
 
 def _may_replace(path: str, mode: Mode) -> bool:
-    """Of a group that only its children show; raises `NodeExists` where it may not be."""
+    """For a group that only its children show: True, or `NodeExists` is raised where the mode does not allow it."""
     if mode != "replace":
         raise NodeExists(normalise_path(path), "group")
     return True
-
-
-def _prefix(rest: str) -> str:
-    return f"{rest}/" if rest else ""
 
 
 def _documents(prefix: str, array_document: bytes | None) -> tuple[str, str]:

@@ -8,12 +8,12 @@ from threading import Lock
 from hyperslab.arrays.batches import BATCH_BYTES, BatchReader
 from hyperslab.arrays.chunks import Caching, ChunkCache, ChunkMemory, ChunkReader, Keeper, NDArray, Piece
 from hyperslab.arrays.cost import Cancel, ReadCost
-from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import MOST_KEPT, PointsPlan, Projection, ReadPlan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch
 from hyperslab.arrays.strategies import WORTH_THREADS, ByChunk, InBatches, Sharing
-from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Strategy
+from hyperslab.arrays.touched import FEW, Chunks, ExactFill, LatestFill, Strategy
 from hyperslab.cache import Recent
 from hyperslab.engine.indexing import Selection, SliceAxis
 from hyperslab.engine.metadata import ArrayMetadata
@@ -63,6 +63,10 @@ class Filler:
         """See `Strategy`."""
         return self._strategy(plan).exact
 
+    def latest(self, plan: ReadPlan | PointsPlan) -> LatestFill | None:
+        """See `Strategy`."""
+        return self._strategy(plan).latest
+
     def read_cached(self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost) -> bool:
         """Read all of a plan whose versions are known, if that needs no I/O; False where it does."""
         versions, chunks = plan.versions or {}, self._chunk_reader(plan, self._caching(plan))
@@ -80,9 +84,8 @@ class Filler:
             return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
         return plan.touched * Piece(plan.array, first).effort()
 
-    def pool(self, array: ArrayNode) -> WorkerPool:
-        """The threads of the array's store."""
-        mount = array.mount
+    def pool(self, mount: MountedStore) -> WorkerPool:
+        """The threads of a store."""
         with self._lock:
             pool = self._pools.get(mount.name)
             if pool is None:
@@ -119,16 +122,16 @@ class Filler:
             return self._by_chunk(plan, chunks.projections, chunks.count, caching)
         cached = self._chunk_reader(plan, caching) if batches.keeps else None
         sharing = _sharing(plan.array.metadata, chunks.count, batches.most)
-        return InBatches(batches, chunks, cached=cached, pool=self.pool(plan.array), sharing=sharing)
+        return InBatches(batches, chunks, cached=cached, pool=self.pool(plan.array.mount), sharing=sharing)
 
     def _by_chunk(
         self, plan: ReadPlan | PointsPlan, parts: Callable[[], Iterable[Projection]], count: int, caching: Caching
     ) -> Strategy:
         array = plan.array
-        far = not array.mount.store.capabilities.cheap_stat
+        far = array.mount.is_far
         reader = self._chunk_reader(plan, caching)
         versioned = caching is not Caching.NEVER or (far and reader.takes_parts)
-        return ByChunk(reader, parts, count, pool=self.pool(array), far=far, versioned=versioned)
+        return ByChunk(reader, parts, count, pool=self.pool(array.mount), far=far, versioned=versioned)
 
     def _batch_reader(self, plan: ReadPlan, chunks: Chunks, caching: Caching) -> BatchReader | None:
         """Reads chunks that are near, and small or nothing but bytes to be copied."""
@@ -141,8 +144,8 @@ class Filler:
         return BatchReader(array, store, decoder, field=plan.field, keeper=Keeper(array, self._memory, caching))
 
     def _is_copied(self, plan: ReadPlan, chunks: Chunks, caching: Caching) -> bool:
-        """Whether uncompressed chunks are read whole and not cached: there is so little to do that what Python does for
-        each of them counts."""
+        """Whether uncompressed chunks are read whole and not cached: copying is so little work that what Python does
+        for each of them counts."""
         metadata = plan.array.metadata
         if metadata.codec.links or metadata.chunk_nbytes > BATCH_BYTES // 2 or caching is not Caching.NEVER:
             return False

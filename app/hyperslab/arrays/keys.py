@@ -11,8 +11,8 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadPath, BrokenData, KeyNotFound, NodeNotFound, Overloaded
-from hyperslab.storage.base import Stored, VersionConflict
-from hyperslab.storage.keys import normalise_path
+from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
+from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
 GROUP: Final = ".zgroup"
@@ -26,13 +26,15 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the store has it. ``size`` in bytes, ``modified`` in seconds since 1970."""
+    """A key as the store has it. ``size`` in bytes, ``modified`` in seconds since 1970; ``part``: what was read of it
+    when it was found."""
 
     mount: MountedStore
     key: str
     size: int
     version: str
     modified: float
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class MadeKey:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a directory-listing client is shown of a node: its documents, and its children with a slash behind."""
+    """What a directory-listing client is shown of a node: its documents, and its children with a slash at the end."""
 
     path: str
     names: tuple[str, ...]
@@ -60,16 +62,17 @@ class KeyReader:
         self._catalog = catalog
         self._most_nodes = most_nodes
 
-    def find(self, path: str) -> StoredKey | MadeKey:
-        """The key at ``path`` (its first segment names the store); reads no chunk.
+    def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+        """The key at ``path`` (its first segment names the store); reads no chunk but for the bytes that are ``wanted``
+        (start and stop), which come by the same request as size and version do where the store can.
 
         Raises `KeyNotFound` and `BadPath`, and `StoreError` where the store cannot tell. ``zarr.json`` is never found:
-        clients that see two faces of a node choose the wrong one or none.
+        clients that find metadata of two formats choose the wrong one or neither.
         """
         parent, _, name = normalise_path(path).rpartition("/")
         if name == _V3_METADATA:
             raise KeyNotFound(path)
-        stored = self._stored(parent, name)
+        stored = self._stored(parent, name, wanted)
         if stored is not None:
             return stored
         made = self._make(parent, name) if name in DOCUMENTS else None
@@ -104,26 +107,28 @@ class KeyReader:
         children = [f"{name}/" for name in self._child_names(node)]
         return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
 
-    def _stored(self, parent: str, name: str) -> StoredKey | None:
+    def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")
         mount = self._catalog.mounts.get(store_name)
         if mount is None:
             return None
-        key = f"{inside}/{name}" if inside else name
+        key = join(inside, name)
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
-        elif name not in DOCUMENTS and _is_hidden(key) and not self._is_chunk(store_name, key):
+        elif name not in DOCUMENTS and _is_hidden(key) and not self._is_chunk(mount, key):
             return None
+        if wanted is not None:
+            part = mount.store.get_part(key, *wanted)
+            return None if part is None else _stored_key(mount, part.entry, part)
         entry = mount.store.stat(key)
-        return None if entry is None else StoredKey(mount, key, entry.size, entry.version, entry.modified)
+        return None if entry is None else _stored_key(mount, entry)
 
-    def _is_chunk(self, store_name: str, key: str) -> bool:
+    def _is_chunk(self, mount: MountedStore, key: str) -> bool:
         """Whether a key with a dot in front of a name belongs to an array that is called so."""
-        parts = key.split("/")
-        for depth in range(len(parts) - 1, -1, -1):
-            node = self._open("/".join([store_name, *parts[:depth]]))
+        for prefix in reversed(prefixes(key.rpartition("/")[0])):
+            node = self._open(mount.path(prefix))
             if isinstance(node, ArrayNode):
-                return node.metadata.grid.parse_key("/".join(parts[depth:])) is not None
+                return node.metadata.grid.parse_key(key[len(prefix) :]) is not None
         return False
 
     def _make(self, parent: str, name: str) -> bytes | None:
@@ -142,7 +147,7 @@ class KeyReader:
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
         """All documents at and below a group as they are now; None where there are too many to gather."""
-        prefix = f"{group.path}/" if group.path else ""
+        prefix = as_prefix(group.path)
         documents: dict[str, Any] = {}
         for count, node in enumerate(self._walk(group)):
             if count == self._most_nodes:
@@ -159,7 +164,7 @@ class KeyReader:
         yield group
         for name in self._child_names(group):
             try:
-                node = self._open(f"{group.path}/{name}" if group.path else name)
+                node = self._open(join(group.path, name))
             except (BrokenData, BadPath):
                 continue
             if isinstance(node, GroupNode):
@@ -175,6 +180,10 @@ class KeyReader:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+
+def _stored_key(mount: MountedStore, entry: Entry, part: Part | None = None) -> StoredKey:
+    return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
 
 
 def _is_hidden(key: str) -> bool:

@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 
+from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.metadata import dump_json, parse_object
 from hyperslab.errors import Overloaded, StoreError, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
+from hyperslab.storage.keys import HIDDEN
 
 _TERM = 20.0
 _RENEWALS = 4
@@ -56,7 +58,7 @@ class Lease(Turn):
 
     def __init__(self, mount: MountedStore, prefix: str) -> None:
         digest = hashlib.blake2b(prefix.encode(), digest_size=12).hexdigest()
-        self._key = f".hyperslab/lease/{digest}.json"
+        self._key = f"{HIDDEN}/lease/{digest}.json"
         self._document = prefix + mount.metadata_key
         self._store = mount.store
         self._holder = uuid.uuid4().hex
@@ -152,8 +154,8 @@ class Lease(Turn):
             document = None if stored is None else parse_object(stored.data)
             if stored is None or document is None:
                 return  # there is nothing that could be published
-            own = document.get("hyperslab")
-            document["hyperslab"] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
+            own = document.get(OWN_MEMBER)
+            document[OWN_MEMBER] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
             with suppress(VersionConflict):
                 self._store.put(self._document, dump_json(document), if_version=stored.version)
                 return

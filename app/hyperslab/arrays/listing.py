@@ -4,8 +4,8 @@ two."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from hyperslab.arrays.nodes import ChildInfo, Children, MountedStore
 from hyperslab.errors import BadPath, StoreDenied, StoreError
@@ -16,6 +16,17 @@ Kind = Literal["array", "group"]
 _PAGE = 1000
 _DEEPEST_IMPLICIT = 4
 _WIDEST_IMPLICIT = 16
+
+
+class Each(Protocol):
+    """Calls something with every item, and returns what comes of that in the same order."""
+
+    def __call__(self, work: Callable[[str], bool], items: Sequence[str], /) -> list[bool]: ...
+
+
+def in_turn(work: Callable[[str], bool], items: Sequence[str]) -> list[bool]:
+    """One item after the other."""
+    return [work(item) for item in items]
 
 
 def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
@@ -35,17 +46,19 @@ def children(
     limit: int,
     cursor: str | None,
     strict: bool = False,
+    each: Each = in_turn,
 ) -> Children:
     """A page of children below ``prefix``: from a listing, or from ``.zmetadata`` where the store cannot list.
 
-    ``strict``: raises `errors.StoreDenied` for a folder that may not be entered, which else is left out.
+    ``each``: how several prefixes are looked into. ``strict``: raises `errors.StoreDenied` for a folder that may not be
+    entered, which else is left out.
     """
     known = consolidated_kinds(consolidated, prefix)
     if not mount.store.capabilities.listable:
         return page(known, limit=limit, cursor=cursor)
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
     start = 0 if cursor is None else bisect_right(names, cursor)
-    return _listed_page(mount, prefix, names[start:], known, limit=limit, strict=strict)
+    return _listed_page(mount, prefix, names[start:], known, limit=limit, strict=strict, each=each)
 
 
 def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
@@ -95,32 +108,38 @@ def is_implicit_group(mount: MountedStore, prefix: str, depth: int = 0) -> bool:
 
 
 def _listed_page(
-    mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], *, limit: int, strict: bool
+    mount: MountedStore,
+    prefix: str,
+    names: list[str],
+    known: dict[str, Kind],
+    *,
+    limit: int,
+    strict: bool,
+    each: Each,
 ) -> Children:
     """Look at candidates a batch at a time until the page is full: names that are not nodes do not count."""
     found: list[ChildInfo] = []
     while names and len(found) <= limit:
         batch, names = names[: limit + 1], names[limit + 1 :]
-        found += _nodes_among(mount, prefix, batch, known, strict)
+        found += _nodes_among(mount, prefix, batch, known, strict=strict, each=each)
     if len(found) <= limit:
         return Children(tuple(found), None)
     return Children(tuple(found[:limit]), found[limit - 1].name)
 
 
 def _nodes_among(
-    mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], strict: bool
+    mount: MountedStore, prefix: str, names: list[str], known: dict[str, Kind], *, strict: bool, each: Each
 ) -> list[ChildInfo]:
     keys = [f"{prefix}{name}/{document}" for name in names for document in (mount.metadata_key, ".zgroup")]
     versions = _versions(mount, prefix, keys, strict)
-    nodes = []
+    kinds: dict[str, Kind | None] = {}
     for i, name in enumerate(names):
         array, group = versions[2 * i], versions[2 * i + 1]
-        kind = "array" if array is not None else "group" if group is not None else known.get(name)
-        if kind is None and _shows_nodes(mount, f"{prefix}{name}/", strict):
-            kind = "group"
-        if kind is not None:
-            nodes.append(ChildInfo(name, kind))
-    return nodes
+        kinds[name] = "array" if array is not None else "group" if group is not None else known.get(name)
+    bare = [name for name, kind in kinds.items() if kind is None]
+    shows = each(lambda name: _shows_nodes(mount, f"{prefix}{name}/", strict), bare)
+    kinds |= {name: "group" for name, shown in zip(bare, shows, strict=True) if shown}
+    return [ChildInfo(name, kind) for name, kind in kinds.items() if kind is not None]
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str], strict: bool) -> list[str | None]:
@@ -147,8 +166,8 @@ def _shows_nodes(mount: MountedStore, prefix: str, strict: bool) -> bool:
 
 
 def _concerns_one(mount: MountedStore, error: BadPath | StoreError, strict: bool) -> bool:
-    """Whether an error says nothing of other keys, and is told when this one is asked for itself: of a link that leads
-    out of the store, and in a folder that is there of whatever may not be entered (``lost+found``) or is no file."""
+    """Whether an error concerns this key alone, and will be reported when the key itself is asked for: a link that
+    leads out of the store or, in a folder that exists, what may not be entered (``lost+found``) or is no file."""
     if isinstance(error, StoreError) and mount.store.capabilities.cheap_stat:
         if strict and isinstance(error, StoreDenied):
             return False

@@ -23,8 +23,8 @@ class MountedStore:
     """A named root and how the operator wants it to be read and written.
 
     ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key``
-    replaces
-    ``.zarray``. ``assume_metadata``: documents by path in the store, taken as they stand; nothing is read for them.
+    replaces ``.zarray``. ``assume_metadata``: documents by path in the store, taken as they stand; nothing is read for
+    them.
     ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value.
     """
 
@@ -36,6 +36,15 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
+
+    @property
+    def is_far(self) -> bool:
+        """Whether each request to the store takes milliseconds."""
+        return not self.store.capabilities.cheap_stat
+
+    def path(self, prefix: str) -> str:
+        """The logical path of what is at a prefix."""
+        return f"{self.name}/{prefix}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +94,8 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True)
 class BrokenNode:
-    """What documents show to be a node, and ``error`` says cannot be opened; ``documents`` are those that are there,
-    and their versions."""
+    """A node that has documents but, as ``error`` says, cannot be opened; ``documents`` are those that are there, and
+    their versions."""
 
     path: str
     mount: MountedStore

@@ -1,7 +1,7 @@
 """Chunks of an array that is no more: they must not become the data of the one that is made in its place.
 
-They are what a delete leaves that is killed half way, and a plain client that removes an array's document alone. To
-such a client keys are keys: where it puts the document back, it has its chunks back.
+A delete that is killed half way leaves them, and so does a plain client that removes only an array's document. To such
+a client keys are just keys: if it puts the document back, it has its chunks back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import NodeExists
+from hyperslab.storage.keys import prefixes
 
 
 def clear_orphans(
@@ -51,8 +52,7 @@ def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> Non
 
 
 def _new(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
-    path = f"{mount.name}/{prefix}".rstrip("/")
-    return ArrayNode(path, mount, prefix, metadata, {}, "", "", data_id(metadata), {})
+    return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, "", "", data_id(metadata), {})
 
 
 def _left(array: ArrayNode) -> Iterator[Coords]:
@@ -71,8 +71,8 @@ def _left(array: ArrayNode) -> Iterator[Coords]:
 
 def _folders(array: ArrayNode, coords: Coords) -> Iterator[str]:
     """Those that a chunk's key has below the array's own."""
-    parts = array.metadata.grid.key(coords).split("/")[:-1]
-    yield from (array.prefix + "".join(f"{part}/" for part in parts[:depth]) for depth in range(1, len(parts) + 1))
+    folder = array.metadata.grid.key(coords).rpartition("/")[0]
+    return (array.prefix + below for below in prefixes(folder)[1:])
 
 
 def _unlink(mount: MountedStore, folders: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.limits import check_readable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.touched import Chunks, Found, Lookup
-from hyperslab.arrays.versions import VersionBook
+from hyperslab.arrays.versions import VersionBook, Versions
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -143,7 +143,7 @@ def require_field(array: ArrayNode, name: str | None) -> Field | None:
 
 
 def make_plan(
-    versions: VersionBook,
+    versions: Versions,
     array: ArrayNode,
     selection: Selection,
     *,
@@ -161,12 +161,17 @@ def make_plan(
     check_readable(array, selection, inner, out_dtype.itemsize)
     chunks = Chunks(selection, array.metadata.grid)
 
+    def digest() -> hashlib.blake2b:
+        return hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
+
     def find() -> Found:
-        digest = hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
-        return _look_up(versions, array, chunks.coords(), digest, keep=chunks.count <= MOST_KEPT, cancel=cancel)
+        return _look_up(versions, array, chunks.coords(), digest(), keep=chunks.count <= MOST_KEPT, cancel=cancel)
+
+    def conclude(read: Mapping[Coords, str | None]) -> Found:
+        return _conclude(array, chunks.coords(), read, digest())
 
     nbytes = prod(shape) * out_dtype.itemsize
-    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, chunks, Lookup(find))
+    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, chunks, Lookup(find, conclude))
 
 
 def make_points_plan(
@@ -178,14 +183,16 @@ def make_points_plan(
     parts = tuple(project_points(points, grid))
 
     def find() -> Found:
-        digest = _points_digest(array, points, field)
-        return _look_up(versions, array, (part.coords for part in parts), digest)
+        return _look_up(versions, array, (part.coords for part in parts), _points_digest(array, points, field))
+
+    def conclude(read: Mapping[Coords, str | None]) -> Found:
+        return _conclude(array, (part.coords for part in parts), read, _points_digest(array, points, field))
 
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
     shape = (count, *(field.shape if field is not None else ()))
     nbytes = prod(shape) * dtype.itemsize
-    return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), Lookup(find))
+    return PointsPlan(array, parts, field, shape, dtype, nbytes, len(parts), Lookup(find, conclude))
 
 
 def points_tag(
@@ -206,7 +213,7 @@ def _points_digest(array: ArrayNode, points: Sequence[Any], field: Field | None)
 
 
 def _look_up(
-    versions: VersionBook,
+    versions: Versions,
     array: ArrayNode,
     coords: Iterator[Coords],
     digest: hashlib.blake2b,
@@ -227,6 +234,15 @@ def _look_up(
             kept.update(zip(batch, found, strict=True))
             by_key.update(zip(keys, found, strict=True))
     return Found(kept if keep else None, by_key if keep else None, digest.hexdigest())
+
+
+def _conclude(
+    array: ArrayNode, coords: Iterable[Coords], read: Mapping[Coords, str | None], digest: hashlib.blake2b
+) -> Found:
+    """What `_look_up` gives, of versions that are known."""
+    kept = {chunk: read[chunk] for chunk in coords}
+    _feed(digest, kept.values())
+    return Found(kept, {array.chunk_key(chunk): version for chunk, version in kept.items()}, digest.hexdigest())
 
 
 def selection_tag(array: ArrayNode, selection: Selection, field: Field | None, versions: Iterable[str | None]) -> str:

@@ -30,6 +30,15 @@ _PAUSE = 0.001
 each time that nothing was."""
 _MORE = 16
 
+_IN_HAND = 256 << 20
+"""Bytes that helpers of all reads of a store may have in hand, of which one read takes a `_SHARE`th; or `_LEAST` items,
+where these are larger."""
+_SHARE = 4
+_LEAST = 3
+_LEFT = 8
+"""One of so many requests to a store that is far is left to others: who looks up a version must not wait for a large
+read."""
+
 
 class WorkerPool:
     """Threads that all requests to one store share. The calling thread works too, so that a busy pool delays nobody.
@@ -40,26 +49,37 @@ class WorkerPool:
     def __init__(self, width: int, name: str, *, near: bool = False) -> None:
         self.width = width
         self._near = near
+        self._most_helpers = width - (1 if near else max(1, width // _LEFT))
         self._helpers: list[int] = []
-        self._busy = 0
+        self._busy = self._in_hand = 0
         self._lock = Lock()
         self._turn = Lock()
         self._threads = ThreadPoolExecutor(
             max(1, width - 1), thread_name_prefix=f"chunks-{name}", initializer=self._introduce
         )
 
-    def each(self, items: Iterable[T], count: int, work: Callable[[T], None], cancel: Cancel | None = None) -> None:
-        """Call ``work`` with every item, of which there are ``count``, on as many threads as help.
+    def each(
+        self,
+        items: Iterable[T],
+        count: int,
+        work: Callable[[T], None],
+        cancel: Cancel | None = None,
+        *,
+        nbytes: int = 0,
+    ) -> None:
+        """Call ``work`` with every item, of which there are ``count``, on as many threads as help. ``nbytes``: of
+        memory that an item takes while it is worked on.
 
         The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
         """
         run = _Run(iter(items), work, cancel=cancel, count=count, share=4 * self.width)
-        helpers = [self._threads.submit(run.drain) for _ in range(min(self.width, count) - 1)]
-        with self._placed():
-            run.drain()
-        for helper in helpers:
-            if not helper.cancel():  # it has started, perhaps ended
-                helper.result()
+        with self._helpers_for(count - 1, nbytes) as most:
+            helpers = [self._threads.submit(run.drain) for _ in range(most)]
+            with self._placed():
+                run.drain()
+            for helper in helpers:
+                if not helper.cancel():  # it has started, perhaps ended
+                    helper.result()
         run.let_go()
         _raise_first(run.errors)
         if cancel is not None:
@@ -88,28 +108,31 @@ class WorkerPool:
         use: Callable[[R], None],
         *,
         waiting: int,
+        nbytes: int = 0,
         cancel: Cancel | None = None,
     ) -> None:
         """Call ``fetch`` with every item, of which there are ``count``, on other threads, and ``use`` with what comes
-        of it on this one, in whichever order; about ``waiting`` results wait for it at most.
+        of it on this one, in whichever order; about ``waiting`` results wait for it at most. ``nbytes`` as in `each`.
 
         Raises as `each` does, when nobody works on an item any more.
 
-        For what waits for a network, and is little work afterwards: many threads that all want the interpreter for a
-        moment wrest it from each other. Threads are added while nothing comes, and where none is free this one fetches.
+        For what waits for a network, and is little work afterwards: many threads that each need the interpreter lock
+        for a moment would only hold each other up. Threads are added while nothing arrives; where none is free, this
+        one fetches.
         """
         run = _Gathering(iter(items), fetch, waiting)
         helpers: list[Future[None]] = []
-        try:
-            while (results := self._next_results(run, helpers, min(self.width - 1, count))) is not None:
-                if cancel is not None:
-                    cancel.check()
-                for result in results:
-                    use(result)
-        finally:
-            run.let_go()
-            wait([helper for helper in helpers if not helper.cancel()])
-            errors, run.errors = run.errors, []
+        with self._helpers_for(count, nbytes) as most:
+            try:
+                while (results := self._next_results(run, helpers, most)) is not None:
+                    if cancel is not None:
+                        cancel.check()
+                    for result in results:
+                        use(result)
+            finally:
+                run.let_go()
+                wait([helper for helper in helpers if not helper.cancel()])
+                errors, run.errors = run.errors, []
         _raise_first(errors)
 
     def _next_results(self, run: _Gathering[T, R], helpers: list[Future[None]], most: int) -> Sequence[R] | None:
@@ -125,6 +148,11 @@ class WorkerPool:
             else:
                 run.fetch_one()
         return run.results(None) if run.expects_more() and not run.errors else None
+
+    def most_helpers(self, count: int, nbytes: int) -> int:
+        """How many threads may help one caller with ``count`` items of ``nbytes`` each."""
+        most = max(0, min(self._most_helpers, count))
+        return min(most, max(_IN_HAND // _SHARE, _LEAST * nbytes) // nbytes) if nbytes else most
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -151,6 +179,20 @@ class WorkerPool:
             run.let_go()
             wait([future for future in under_way if not future.cancel()])
             under_way.clear()
+
+    @contextmanager
+    def _helpers_for(self, count: int, nbytes: int) -> Iterator[int]:
+        """How many threads may help with ``count`` items of ``nbytes`` each, so that all in hand fit into memory."""
+        with self._lock:
+            most = self.most_helpers(count, nbytes)
+            if nbytes:
+                most = max(0, min(most, (_IN_HAND - self._in_hand) // nbytes))
+            self._in_hand += most * nbytes
+        try:
+            yield most
+        finally:
+            with self._lock:
+                self._in_hand -= most * nbytes
 
     @contextmanager
     def _in_turn(self, patience: float) -> Iterator[bool]:
@@ -197,8 +239,8 @@ class _Run(Generic[T]):
         self.errors: list[BaseException | None] = []
 
     def let_go(self) -> None:
-        """Hold on to nothing: helpers that were called off stay in the pool's queue, and this run with them, until a
-        thread comes by; the buffers of an answer must not."""
+        """Drop all references: helpers that were called off stay in the pool's queue, and keep this run alive, until a
+        thread takes them; the buffers of an answer must not live that long."""
         self._items, self._work = iter(()), _nothing
 
     def drain(self) -> None:
@@ -249,7 +291,7 @@ class _Gathering(Generic[T, R]):
         return results
 
     def expects_more(self) -> bool:
-        """Whether somebody is still at work, or what he fetched waits."""
+        """Whether somebody is still at work, or results are waiting."""
         return self._taken < self._begun
 
     def call(self, helpers: int) -> int:

@@ -13,11 +13,13 @@ from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.fill import LARGEST_SLAB, Filler, enters_midway, row_nbytes
 from hyperslab.arrays.limits import check_chunk_count
-from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
 from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import UNSHARED, Bytes, Slabs
-from hyperslab.arrays.versions import VersionBook
+from hyperslab.arrays.together import Part, Together
+from hyperslab.arrays.touched import FEW
+from hyperslab.arrays.versions import VersionBook, Versions
 from hyperslab.cache import Recent, VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, normalise, split_rows
@@ -38,6 +40,8 @@ _PLAN_BYTES_PER_CHUNK = 1 << 10
 _MOST_PLANNED = 64
 _PLANS_REMEMBERED = 4_096
 _SIMPLE = frozenset((int, slice, type(...)))
+_MOST_CHECKED = 64
+"""So many versions may be asked for one by one; more are better listed."""
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
 
@@ -74,9 +78,35 @@ class Reader:
         Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
         can be looked up in a minute or two; and `Cancelled`.
         """
-        plan = self._plan(array, selection, field=field, dtype=dtype, cancel=cancel)
+        plan = self.plan_only(array, selection, field, dtype, cancel=cancel)
         plan.lookup()
         return plan
+
+    def plan_only(
+        self,
+        array: ArrayNode,
+        selection: Selection,
+        field: Field | None = None,
+        dtype: np.dtype[Any] | None = None,
+        *,
+        versions: Versions | None = None,
+        cancel: Cancel | None = None,
+    ) -> ReadPlan:
+        """`plan` without asking the store: that is left to who first wants the versions or the tag.
+
+        ``versions``: where they are looked up then, instead of among all that are remembered.
+        """
+        self.check_chunk(array)
+        plan = make_plan(versions or self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
+        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
+        return plan
+
+    def plan_together(self, parts: Sequence[Part], cancel: Cancel | None = None) -> list[ReadPlan]:
+        """`plan` for several selections that each touch few chunks, with one look-up for all of them."""
+        together = Together(self.versions)
+        plans = [self.plan_only(*part, versions=together, cancel=cancel) for part in parts]
+        together.look_up(plans, cancel)
+        return plans
 
     def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
         """`plan` for a parsed but not yet normalised selection, and for who may not want the versions: the store is
@@ -89,15 +119,9 @@ class Reader:
         kept = self._plans.get(key, array.version) if key is not None else None
         if kept is not None and kept.array is array:
             return kept.again()
-        plan = self._plan(array, normalise(items, array.metadata.shape), field=field)
+        plan = self.plan_only(array, normalise(items, array.metadata.shape), field)
         if key is not None and plan.touched <= _MOST_PLANNED and self._asked.again(key, array.version):
             self._plans.put(key, array.version, plan, _PLAN_BYTES_EACH + plan.touched * _PLAN_BYTES_PER_CHUNK)
-        return plan
-
-    def _plan(self, array: ArrayNode, selection: Selection, *, field: Field | None, **options: Any) -> ReadPlan:
-        self.check_chunk(array)
-        plan = make_plan(self.versions, array, selection, field=field, **options)
-        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
         return plan
 
     def check_chunk(self, array: ArrayNode) -> None:
@@ -122,15 +146,14 @@ class Reader:
             yield version is None or holds(cache_key(array, array.chunk_key(coords)), version)
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
-        """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together.
+        """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together. The
+        store is asked for versions when they, or the tag, are first needed; see `read_latest`.
 
         Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
         `TooLarge` as `plan` does.
         """
         self.check_chunk(array)
-        plan = make_points_plan(self.versions, array, coordinates, field=field)
-        plan.lookup()
-        return plan
+        return make_points_plan(self.versions, array, coordinates, field=field)
 
     def read(self, plan: ReadPlan | PointsPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
         """The whole answer in C order. The caller has checked ``plan.nbytes``.
@@ -157,13 +180,53 @@ class Reader:
         cost.add(touched=plan.touched)
         return out if fill(versions, out, cost) else None
 
-    def moved(self, plan: ReadPlan, cost: ReadCost) -> bool:
+    def moved(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> bool:
         """Whether a chunk was written while it was read, so that the tag of the plan may be that of other bytes.
 
         Versions come along with the data. False where the operator does not want them to be looked up every time, and
         where nobody has.
         """
         return cost.moved and plan.array.mount.recheck == "always" and not plan.lookup.forgone
+
+    def comes_tagged(self, plan: ReadPlan | PointsPlan) -> bool:
+        """Whether `read_tagged` is better than a look-up: where a store is far, and versions come with the data, of all
+        but a few chunks that are cached."""
+        array = plan.array
+        if plan.touched > FEW or self._filler.latest(plan) is None:
+            return False
+        keys = [array.chunk_key(part.coords) for part in plan.projections()]
+        cached = sum(self.cache.any_version(cache_key(array, key)) is not None for key in keys)
+        return cached <= _MOST_CHECKED and not self.versions.knows_all(array.mount, keys)
+
+    def read_latest(self, plan: ReadPlan | PointsPlan, cost: ReadCost, cancel: Cancel | None = None) -> NDArray:
+        """`read` a plan for which nothing was looked up yet, and see to its tag, in as few round trips as can be."""
+        if not self.comes_tagged(plan):
+            plan.lookup()
+            return self.read(plan, cancel, cost)
+        out = np.empty(plan.shape, plan.dtype)
+        self.read_tagged(plan, out, cost, cancel)
+        return out
+
+    def read_tagged(
+        self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost, cancel: Cancel | None = None
+    ) -> None:
+        """`read` into ``out`` what `comes_tagged`; the versions and the tag of the plan become those of what was read.
+
+        So one request for each chunk is all that an answer needs, and its tag always holds.
+        """
+        array, fill = plan.array, self._filler.latest(plan)
+        if fill is None:
+            raise ValueError("versions do not come with the data of this plan")
+
+        def current(key: str) -> str | None:
+            return self.versions.versions(array.mount, array.prefix, [key])[0]
+
+        keys = {part.coords: array.chunk_key(part.coords) for part in plan.projections()}
+        cost.add(touched=plan.touched)
+        with self.versions.learning(array.mount, keys.values()) as learn:
+            found = fill(current, out, cost, cancel)
+            learn({key: found[coords] for coords, key in keys.items()})
+        plan.lookup.conclude(found)
 
     def effort(self, plan: ReadPlan) -> float:
         """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""
@@ -180,7 +243,7 @@ class Reader:
         self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
     ) -> SlabStream:
         """Bytes ``[start, stop)`` of the C-order answer, a slab of at most ``slab_bytes`` (default: what `choose_slab`
-        says for a full house) at a time; see `SlabStream`."""
+        says where there is no room to spare) at a time; see `SlabStream`."""
         return SlabStream(self, plan, (start, stop), slab_bytes or self.choose_slab(plan), cancel)
 
     def choose_slab(self, plan: ReadPlan, room: int = 0) -> int:
@@ -232,11 +295,15 @@ class Reader:
 
     def pool(self, array: ArrayNode) -> WorkerPool:
         """The threads of the array's store."""
-        return self._filler.pool(array)
+        return self.pool_of(array.mount)
+
+    def pool_of(self, mount: MountedStore) -> WorkerPool:
+        """The threads of a store."""
+        return self._filler.pool(mount)
 
 
 def _is_simple(items: Sequence[SelectionItem]) -> bool:
-    """Whether what is selected can be told from ``repr``, and quickly."""
+    """Whether ``repr`` tells items apart, and is quick."""
     return type(items) is tuple and _SIMPLE.issuperset(map(type, items))
 
 

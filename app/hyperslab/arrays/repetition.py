@@ -65,7 +65,7 @@ class _Digest(Protocol):
 
 
 def _feed(digest: _Digest, values: NDArray) -> None:
-    """Records go field by field: what lies between the fields is anything."""
+    """Records go field by field: the padding between the fields may hold anything."""
     for name in values.dtype.names or ():
         _feed(digest, values[name])
     if values.dtype.names is not None:

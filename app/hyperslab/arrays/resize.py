@@ -18,8 +18,9 @@ from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadDefinition, Overloaded, WriteConflict
+from hyperslab.errors import BadDefinition, ConsolidatedBehind, Overloaded, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+from hyperslab.storage.keys import as_prefix
 
 _MOST_TRIES = 32
 
@@ -49,13 +50,14 @@ class Resizer:
         as it is then.
 
         Attributes come first: others may change them at the same time, and what a shape cuts off is gone. Raises, with
-        nothing changed, `BadDefinition` for a wrong rank or size, an axis that goes the forbidden way, or attributes
-        that cannot be; what ``check`` raises for the array as it is now; `WriteConflict` where others keep changing the
-        metadata, or have changed the shape alone after the check. `TooLarge` as `publish` does.
+        nothing changed, `BadDefinition` for a wrong rank or size, an axis that changes in a direction that is not
+        allowed, or attributes that are not possible; what ``check`` raises for the array as it is now; `WriteConflict`
+        where others keep changing the metadata, or have changed the shape alone after the check. `TooLarge` as
+        `publish` does.
         """
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
-        prefix = f"{rest}/" if rest else ""
+        prefix = as_prefix(rest)
         # what an append has under way is not cut, nor published
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
             for _ in range(_MOST_TRIES):
@@ -65,10 +67,8 @@ class Resizer:
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
                 if attributes is not None and not self._change_attributes(array, attributes, wanted):
                     continue
-                if wanted == array.metadata.shape:
+                if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
                     follow_again(array)
-                    return self._catalog.open_array(path, fresh=True)
-                if self.publish(array, array.metadata.with_shape(wanted), turn):
                     return self._catalog.open_array(path, fresh=True)
                 if attributes is not None and check is not None:  # the check would not know the array again
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
@@ -102,11 +102,17 @@ class Resizer:
         return True
 
     def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: tuple[int, ...]) -> bool:
-        """Merge a patch where the shape could be stored, too; False where others have changed the attributes since."""
+        """Merge a patch where the shape could be stored, too; False where others have changed the attributes since.
+
+        What ``.zmetadata`` does not say then, it says when the shape is stored: else that would not be done.
+        """
         if wanted != array.metadata.shape:
             stored_version(array)
         plan = plan_attributes(array.mount, array.prefix, array, patch)
-        return put_attributes(array.mount, array.prefix, plan, self._catalog.versions)
+        try:
+            return put_attributes(array.mount, array.prefix, plan, self._catalog.versions)
+        except ConsolidatedBehind:
+            return True
 
     def _clear(self, path: str, turn: Turn) -> None:
         """Clear what a shrink has cut off and say so; where others change the metadata, the next who grows will."""
@@ -117,26 +123,34 @@ class Resizer:
 
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
+    """As `put_metadata`, and ``.zmetadata`` follows; where it cannot, `ConsolidatedBehind` says that all else is
+    done."""
+    version = put_metadata(reader, array, metadata)
+    if version is not None:
+        _follow(array, ".zarray")
+    return version
+
+
+def put_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
     """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None where it is
-    not. ``.zmetadata`` follows; where it cannot, `ConsolidatedBehind` says that all else is done."""
+    not."""
     key = array.prefix + array.mount.metadata_key
     try:
         version = array.mount.store.put(key, metadata.to_bytes(), if_version=stored_version(array))
     except VersionConflict:
         return None
     reader.versions.note(array.mount, key, version)
-    _follow(array)
     return version
 
 
 def follow_again(array: ArrayNode) -> None:
-    """Have ``.zmetadata`` say what is published, which the request that is being repeated may have failed to do."""
+    """Have ``.zmetadata`` say what is published, which a request before, or a step before, may have failed to do."""
     if array.documents.get(array.prefix + array.mount.metadata_key) is not None:
-        _follow(array)
+        _follow(array, ".zarray", ".zattrs")
 
 
-def _follow(array: ArrayNode) -> None:
-    consolidated.follow(array.mount, array.prefix, [array.prefix + ".zarray"])
+def _follow(array: ArrayNode, *names: str) -> None:
+    consolidated.follow(array.mount, array.prefix, [array.prefix + name for name in names])
 
 
 def stored_version(array: ArrayNode) -> str | Absent:

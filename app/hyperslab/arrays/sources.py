@@ -94,7 +94,7 @@ class FarSource:
         return None if stored is None else Fetched(stored.data, version=stored.version)
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
-        """None where the whole chunk is as well fetched, or it is not there any more."""
+        """None where fetching the whole chunk costs no more, or it is gone."""
         head: Buffer = b""
         if partial.head_bytes:
             heads = self.store.get_ranges(key, [(0, partial.head_bytes)], version)

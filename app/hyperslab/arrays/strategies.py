@@ -13,7 +13,7 @@ from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.pool import WorkerPool, one_by_one
 from hyperslab.arrays.sources import UNKNOWN
-from hyperslab.arrays.touched import FEW, Chunks, ExactFill, Lookup
+from hyperslab.arrays.touched import FEW, Chunks, ExactFill, LatestFill, Lookup
 from hyperslab.engine.chunk_rows import ChunkRow, project_rows, single_row
 from hyperslab.engine.grid import Coords
 
@@ -24,8 +24,9 @@ _SMALL_ITEM: Final = 256 << 10
 """Less work, in all or at once, is not worth handing to other threads (where no network is waited for): in bytes that
 LZ4 makes in the same time."""
 
-_WAITING: Final = 8 << 20
-"""Decoded bytes of chunks that were fetched and wait to be placed."""
+_WAITING: Final = 32 << 20
+"""Decoded bytes of chunks that were fetched and wait to be placed: more than what threads have in hand, else these stop
+whenever much arrives at once, and are missing afterwards."""
 
 
 class ByChunk:
@@ -58,32 +59,57 @@ class ByChunk:
         """See `touched.Strategy`."""
         versions = _versions(lookup, needed=self._versioned)
 
-        def read(piece: Piece) -> None:
-            self._chunks.read(piece, _version(versions, piece), out, cost)
+        def fetch(piece: Piece) -> Pending | None:
+            return self._chunks.fetch(piece, _version(versions, piece), out, cost)
 
-        if self._count > 1 and self._far and self._is_little():
-            self._gather(versions, out, cost, cancel)
-        elif self._count > 1 and (self._far or self._is_much()):
-            self._pool.each(self._pieces(), self._count, read, cancel)
-        else:
-            one_by_one(self._pieces(), read, cancel)
+        self._read(fetch, lambda pending: self._chunks.finish(pending, out, cost), cancel)
 
     @property
     def exact(self) -> None:
         """See `touched.Strategy`: parts of large files are read without a look at their versions."""
 
-    def _gather(self, versions: Versions, out: NDArray, cost: ReadCost, cancel: Cancel | None) -> None:
-        """Fetch on other threads, decode and place on this one."""
+    @property
+    def latest(self) -> LatestFill | None:
+        """See `touched.Strategy`: parts of objects are fetched by requests that have to know the version."""
+        return self._fill_latest if self._far and not self._chunks.takes_parts else None
+
+    def _fill_latest(
+        self, current: Callable[[str], str | None], out: NDArray, cost: ReadCost, cancel: Cancel | None
+    ) -> Mapping[Coords, str | None]:
+        found: dict[Coords, str | None] = {}
 
         def fetch(piece: Piece) -> Pending | None:
-            return self._chunks.fetch(piece, _version(versions, piece), out, cost)
+            found[piece.projection.coords], pending = self._chunks.fetch_latest(piece, current, out, cost)
+            return pending
 
-        def finish(pending: Pending | None) -> None:
+        self._read(fetch, lambda pending: self._chunks.finish(pending, out, cost), cancel)
+        return found
+
+    def _read(
+        self, fetch: Callable[[Piece], Pending | None], finish: Callable[[Pending], None], cancel: Cancel | None
+    ) -> None:
+        """All pieces: on this thread, or fetched on others, which finish what is much work there."""
+
+        def place(pending: Pending | None) -> None:
             if pending is not None:
-                self._chunks.finish(pending, out, cost)
+                finish(pending)
 
-        waiting = max(1, _WAITING // self._chunks.nbytes)
-        self._pool.gather(self._pieces(), self._count, fetch, finish, waiting=waiting, cancel=cancel)
+        pool, count = self._pool, self._count
+        if count > 1 and self._far and self._is_little():
+            waiting = max(1, _WAITING // self._chunks.nbytes)
+            pool.gather(self._pieces(), count, fetch, place, waiting=waiting, nbytes=self._in_hand, cancel=cancel)
+        elif count > 1 and (self._far or self._is_much()):
+            pool.each(self._pieces(), count, lambda piece: place(fetch(piece)), cancel, nbytes=self._in_hand)
+        else:
+            one_by_one(self._pieces(), lambda piece: place(fetch(piece)), cancel)
+
+    @property
+    def _in_hand(self) -> int:
+        """Bytes of memory that a chunk takes which is fetched from afar; near ones are as many as there are
+        processors."""
+        if not self._far:
+            return 0
+        return next(iter(self._pieces())).decoded() if self._chunks.takes_parts else self._chunks.nbytes
 
     def _pieces(self) -> Iterable[Piece]:
         return map(self._chunks.piece, self._parts()) if self._kept is None else self._kept
@@ -144,6 +170,10 @@ class InBatches:
             batches.read_in_turn(iter(groups), fetch, out, cost, pool=pool, cancel=cancel)
         else:
             self._place(map(fetch, groups), out, cost, cancel)
+
+    @property
+    def latest(self) -> None:
+        """See `touched.Strategy`: a look at the version of a file costs next to nothing."""
 
     @property
     def exact(self) -> ExactFill | None:

@@ -28,21 +28,23 @@ FEW: Final = 1_024
 class Lookup:
     """The versions of the chunks that a plan touches, asked for at first use, and the tag made of them.
 
-    What is read before that could be older than the tag. So who reads without them says so with `forgo`, and asking
-    for them later is an error. Safe to call from many threads.
+    What is read before that could be older than the tag. So a reader that does without them says so with `forgo`, and
+    to ask for them later is an error. Safe to call from many threads.
     """
 
-    __slots__ = ("_find", "_found", "_lock", "forgone")
+    __slots__ = ("_conclude", "_find", "_found", "_lock", "forgone")
 
-    def __init__(self, find: Callable[[], Found]) -> None:
+    def __init__(self, find: Callable[[], Found], conclude: Callable[[Mapping[Coords, str | None]], Found]) -> None:
+        """``conclude`` makes of versions what ``find`` would have found."""
         self._find = find
+        self._conclude = conclude
         self._found: Found | None = None
         self._lock = Lock()
         self.forgone = False
 
     def again(self) -> Lookup:
         """One that has found nothing yet."""
-        return Lookup(self._find)
+        return Lookup(self._find, self._conclude)
 
     @property
     def done(self) -> bool:
@@ -58,6 +60,11 @@ class Lookup:
         """Do without: data are about to be read."""
         with self._lock:
             self.forgone = self._found is None
+
+    def conclude(self, versions: Mapping[Coords, str | None]) -> None:
+        """Do without a look-up: the data were read, and are of these versions (None: absent)."""
+        with self._lock:
+            self._found = self._conclude(versions)
 
     def __call__(self) -> Found:
         found = self._found
@@ -113,6 +120,17 @@ class Strategy(Protocol):
         """`fill` that verifies versions as well; None where they do not come with the data at no further cost."""
         ...
 
+    @property
+    def latest(self) -> LatestFill | None:
+        """`fill` that finds the versions out as it reads; None where they are better looked up before."""
+        ...
+
+
+LatestFill: TypeAlias = Callable[
+    [Callable[[str], str | None], NDArray[Any], ReadCost, Cancel | None], Mapping[Coords, str | None]
+]
+"""Reads chunks into an output, whichever versions they have, and returns these (None: absent). The first argument looks
+up the version of a key."""
 
 ExactFill: TypeAlias = Callable[[Mapping[str, str | None], NDArray[Any], ReadCost], bool]
 """Reads chunks of just these versions, by key (None: absent), into an output; False where one has another by now."""

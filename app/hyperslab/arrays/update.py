@@ -124,14 +124,13 @@ class ChunkWriter:
             return fresh_chunk(self._metadata)  # nothing that anybody could read is lost
 
     def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> str | None:
-        """Store a chunk, or see to it that there is none where it holds nothing but the fill value (DESIGN §4).
+        """Store a chunk, or leave none where it holds nothing but the fill value: what is absent reads the same.
 
-        Returns the version that the key has then.
+        Returns the version that the key has then; None for none.
         """
-        chunk = self._metadata.dtype.clean(
-            chunk
-        )  # int4 and bool have several spellings of a value, a fill value has one
-        sparse = not self.array.mount.store_data_equal_to_fill_value
+        # int4 and bool have several spellings of one value, and a fill value is spelt in one way
+        chunk = self._metadata.dtype.clean(chunk)
+        sparse = self._metadata.fill_reads_alike and not self.array.mount.store_data_equal_to_fill_value
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
         data, readable = self._metadata.codec.encode_readably(chunk, key)
@@ -196,9 +195,7 @@ def empty_chunk(metadata: ArrayMetadata) -> NDArray:
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
-    """Whether every item is the fill value, bit for bit (CONFORMANCE 213, 214); never where the fill value is null."""
-    if metadata.fill_value is None:
-        return False
+    """Whether every item is what a missing one reads as, bit for bit (CONFORMANCE 213, 214)."""
     if chunk.dtype.kind == "O":
         fill = metadata.fill[()]
         return all(item is fill or same_object(item, fill) for item in chunk.flat)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.storage.base import Stored
 
 _MOST_REMEMBERED = 500_000
 _Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
+Learn: TypeAlias = Callable[[Mapping[str, str | None]], None]
+"""Takes versions by key (None: absent)."""
+
+
+class Versions(Protocol):
+    """What tells versions."""
+
+    def versions(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        """The version of each key (None: absent), in order."""
+        ...
 
 
 class VersionBook:
@@ -32,6 +44,13 @@ class VersionBook:
             known.update(self._look_up(mount, prefix, missing))
         return [known[key] for key in keys]
 
+    def read(self, mount: MountedStore, keys: Sequence[str]) -> list[Stored | None]:
+        """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
+        with self.learning(mount, keys) as learn:
+            found = mount.store.get_each(keys)
+            learn({key: None if stored is None else stored.version for key, stored in zip(keys, found, strict=True)})
+        return found
+
     def knows_all(self, mount: MountedStore, keys: Sequence[str]) -> bool:
         """Whether `versions` would answer without asking the store."""
         return mount.recheck != "always" and len(self._remembered(mount, keys)) == len(keys)
@@ -45,6 +64,28 @@ class VersionBook:
             for asked in self._asked:
                 asked.discard(name)
             self._remember({name: version}, time.monotonic())
+
+    @contextmanager
+    def learning(self, mount: MountedStore, keys: Iterable[str]) -> Iterator[Learn]:
+        """While the block asks the store for keys; it tells the function that it is given which versions they have.
+
+        What was noted or forgotten while the answer was on its way is newer than the answer, which then is good for
+        this request and no other.
+        """
+        asked = {(mount.name, key) for key in keys} if mount.recheck != "always" else set()
+        began = time.monotonic()
+
+        def learn(found: Mapping[str, str | None]) -> None:
+            with self._lock:
+                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in asked}, began)
+
+        with self._lock:
+            self._asked.append(asked)
+        try:
+            yield learn
+        finally:
+            with self._lock:
+                self._asked = [other for other in self._asked if other is not asked]
 
     def forget(self, mount: MountedStore, prefix: str, *, documents: bool = False) -> None:
         """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
@@ -68,19 +109,9 @@ class VersionBook:
         return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
     def _look_up(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> dict[str, str | None]:
-        """Ask the store. What was noted or forgotten while the answer was on its way is newer than the answer, which
-        then is good for this request and no other."""
-        asked = {(mount.name, key) for key in keys}
-        with self._lock:
-            self._asked.append(asked)
-        began = time.monotonic()
-        try:
+        with self.learning(mount, keys) as learn:
             found = dict(zip(keys, mount.store.versions(prefix, keys), strict=True))
-            with self._lock:
-                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in asked}, began)
-        finally:
-            with self._lock:
-                self._asked = [other for other in self._asked if other is not asked]
+            learn(found)
         return found
 
     def _remember(self, found: Mapping[_Name, str | None], now: float) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
 from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
 from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
+from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import SelectionItem
 
 _MOST_KEYS_NAMED = 1000
@@ -60,6 +62,9 @@ class Written:
     tag: str
 
 
+_Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
+
+
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
     """Held shared by writers of chunks, exclusively by whoever changes shape, existence or several chunks at once."""
     return mount.store.lock(f"{prefix}.zarray", shared=shared)
@@ -92,10 +97,10 @@ class Writer:
         and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
         """
         mount, rest = self._writable(path)
-        prefix = f"{rest}/" if rest else ""
+        prefix = as_prefix(rest)
         undivided = self._undivided(mount, path, items, check)
         lock = node_lock(mount, prefix, shared=check is None)
-        with self._settling(path) as settled, lock, undivided as (array, turn):
+        with ExitStack() as afterwards, lock, undivided as (array, turn):
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
@@ -104,7 +109,8 @@ class Writer:
             check_written(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
             plan = self._checked(array, selection, chosen, check)
-            writer = settled(self._chunk_writer(array, plan))
+            writer = self._chunk_writer(array, plan)
+            afterwards.push(self._settler(path, writer))
             projections = list(project(selection, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), turn, cancel)
         tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
@@ -122,16 +128,17 @@ class Writer:
     ) -> Written:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
         mount, rest = self._writable(path)
-        prefix = f"{rest}/" if rest else ""
+        prefix = as_prefix(rest)
         undivided = nullcontext(Turn()) if check is None else alone(mount, prefix)
-        with self._settling(path) as settled, node_lock(mount, prefix, shared=check is None), undivided as turn:
+        with ExitStack() as afterwards, node_lock(mount, prefix, shared=check is None), undivided as turn:
             array = self._catalog.open_array(path, fresh=True)
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
-            writer = settled(self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check)))
+            writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
+            afterwards.push(self._settler(path, writer))
             projections = list(project_points(coordinates, array.metadata.grid))
             self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), turn)
         tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
@@ -144,18 +151,20 @@ class Writer:
         try, `WriteConflict` where the array has no such chunk any more.
         """
         mount, rest = self._writable(path)
-        with self._settling(path) as settled, node_lock(mount, f"{rest}/" if rest else "", shared=True):
+        with ExitStack() as afterwards, node_lock(mount, as_prefix(rest), shared=True):
             array = self._catalog.open_array(path, fresh=True)
             if coords not in array.metadata.grid:  # it would show when the array grows
                 raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array)
-            return settled(self._stored_writer(array, coords, check)).put_stored(coords, data)
+            writer = self._stored_writer(array, coords, check)
+            afterwards.push(self._settler(path, writer))
+            return writer.put_stored(coords, data)
 
     def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
         """Remove one chunk, so that it reads as fill; False where it was not there, or the array has no such chunk any
         more."""
         mount, rest = self._writable(path)
-        with node_lock(mount, f"{rest}/" if rest else "", shared=True):
+        with node_lock(mount, as_prefix(rest), shared=True):
             array = self._catalog.open_array(path, fresh=True)
             return coords in array.metadata.grid and self._stored_writer(array, coords, check).delete(coords)
 
@@ -225,40 +234,32 @@ class Writer:
 
         return write_chunks(self._reader, array, [(p.coords, p) for p in projections], one, cancel)
 
-    @contextmanager
-    def _settling(self, path: str) -> Iterator[Callable[[ChunkWriter], ChunkWriter]]:
-        """`_settle` what the writer has written that is handed in, also where the write fails half way: then its error
-        is the one to raise."""
-        writers: list[ChunkWriter] = []
+    def _settler(self, path: str, writer: ChunkWriter) -> _Exit:
+        """What calls `_settle` when the locks are free again, also where the write fails half way: then its error is
+        the one to raise."""
 
-        def settled(writer: ChunkWriter) -> ChunkWriter:
-            writers.append(writer)
-            return writer
+        def settle(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+            with nullcontext() if error is None else suppress(HyperslabError):
+                self._settle(path, writer)
 
-        try:
-            yield settled
-        except BaseException:
-            with suppress(HyperslabError):
-                self._settle(path, writers)
-            raise
-        self._settle(path, writers)
+        return settle
 
-    def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
+    def _settle(self, path: str, writer: ChunkWriter) -> None:
         """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
         again. Where the array is gone or another one, so is what was written into it."""
-        for array, written in ((writer.array, writer.written) for writer in writers if writer.written):
-            if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-                continue
+        array, written = writer.array, writer.written
+        if not written or array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+            return
+        now = self._same_array(path, array)
+        if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
+            return
+        # else it may have grown back, and what is removed be somebody else's
+        with alone(array.mount, array.prefix) as turn:
             now = self._same_array(path, array)
-            if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
-                continue
-            # else it may have grown back, and what is removed be somebody else's
-            with alone(array.mount, array.prefix) as turn:
-                now = self._same_array(path, array)
-                if now is None:
-                    _take_back(array, written, turn.check)
-                else:
-                    clear_late(self._reader, now, array.metadata.shape, written, turn.check)
+            if now is None:
+                _take_back(array, written, turn.check)
+            else:
+                clear_late(self._reader, now, array.metadata.shape, written, turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None where it is gone, or another one is in its place."""
@@ -281,8 +282,8 @@ def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Ca
 class _ProjectionWriter:
     """Puts a projection's values into its chunk, by replacing the chunk where all of it is given.
 
-    What an edge chunk holds beyond the edge of the array is not: other libraries leave values there, and growth shows
-    them.
+    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which show
+    when the array grows.
     """
 
     def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
@@ -302,15 +303,15 @@ class _ProjectionWriter:
 
 
 def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
-    """Raise `TooLarge`, with a split, for more chunks than one write may touch: a number is soon said for all cells of
-    an array that no memory could keep account of."""
+    """Raise `TooLarge`, with a split, for more chunks than one write may touch: it takes a single number to fill an
+    array with more chunks than memory could keep account of."""
     count = touched(selection, array.metadata.grid)
     check_chunk_count("one write", array, selection, field, count=count, most=_MOST_CHUNKS)
 
 
 def check_made_for(array: ArrayNode, seen: DataType | None) -> None:
     """Raise `WriteConflict` where values were made for items of another kind, ``seen`` before the array was replaced:
-    numpy would convert them, and 300 be 44."""
+    numpy would convert them silently, and 300 would become 44."""
     now = array.metadata.dtype.json
     if seen is not None and seen.json != now:
         raise WriteConflict(array.path, f"its dtype is {now} now, and was {seen.json}: the array was replaced")

@@ -37,6 +37,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, VersionConflict
+from hyperslab.storage.keys import as_prefix, prefixes
 
 _GROUP, _ATTRIBUTES, _CONSOLIDATED = ".zgroup", ".zattrs", ".zmetadata"
 
@@ -58,15 +59,15 @@ class KeyWriter:
         self._resizer = resizer
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
-        """Store ``data`` under a key, exactly as it is.
+        """Store ``data`` under a key, exactly as it is; in a ``.zmetadata`` what is out of date is put right.
 
         Raises `BadDefinition` (with the member) and `BadBody` where it is not what the key stands for, `BadPath` where
         it is neither a metadata key nor a chunk key of an array that is there, `NodeExists` where it would make an
         array of a group or a group of an array.
         """
         mount, key = self._locate(path)
-        prefix, _, name = key.rpartition("/")
-        prefix = f"{prefix}/" if prefix else ""
+        above, _, name = key.rpartition("/")
+        prefix = as_prefix(above)
         if name in self._documents(mount):
             return self._put_document(mount, prefix, name, data, check)
         array, coords = self._chunk(mount, key) or _no_chunk(key)
@@ -77,8 +78,8 @@ class KeyWriter:
     def delete(self, path: str, check: KeyCheck | None = None) -> bool:
         """Remove a key; False where it was not there."""
         mount, key = self._locate(path)
-        prefix, _, name = key.rpartition("/")
-        prefix = f"{prefix}/" if prefix else ""
+        above, _, name = key.rpartition("/")
+        prefix = as_prefix(above)
         if name in self._documents(mount):
             return self._delete_document(mount, prefix, key, check)
         found = self._chunk(mount, key)
@@ -98,6 +99,8 @@ class KeyWriter:
         key = prefix + name
         document = _checked(mount, key, name, data)
         self._check_not_inside_array(mount, prefix)
+        if name == _CONSOLIDATED:
+            return self._put_consolidated(mount, prefix, data, document, check)
         shapes = name == mount.metadata_key
         creates = shapes or name == _GROUP
         with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext(Turn()) as turn:
@@ -116,6 +119,21 @@ class KeyWriter:
                 raise WriteConflict(key, TOO_LATE) from conflict
             self._changed(mount, prefix, key)
         return PutKey(version, created=before is None)
+
+    def _put_consolidated(
+        self,
+        mount: MountedStore,
+        prefix: str,
+        data: bytes | memoryview,
+        documents: Mapping[str, Any],
+        check: KeyCheck | None,
+    ) -> PutKey:
+        with node_lock(mount, prefix):
+            try:
+                put = consolidated.put_gathered(mount, prefix, data, documents, check)
+            finally:
+                self._catalog.versions.forget(mount, prefix, documents=True)
+        return PutKey(put.version, put.created)
 
     def _delete_document(self, mount: MountedStore, prefix: str, key: str, check: KeyCheck | None) -> bool:
         with node_lock(mount, prefix):
@@ -136,7 +154,7 @@ class KeyWriter:
 
     def _cuts_off(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], turn: Turn) -> bool:
         """Whether an array of the same layout is there and loses cells: then they must be cleared as in any shrink.
-        What lies beyond any other is cleared here, as the document to come has no note of it."""
+        Where it loses none, what lies beyond its shape is cleared here: the new document has no note of it."""
         array = self._array_at(mount, prefix)
         new = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
         if array is None or _layout(new) != _layout(array.metadata):
@@ -158,7 +176,7 @@ class KeyWriter:
         other. (Plain clients ask before they create, and delete what they replace.)"""
         kind = self._kind_at(mount, prefix)
         if kind is not None and kind != wanted:
-            raise NodeExists(_path(mount, prefix), kind)
+            raise NodeExists(mount.path(prefix), kind)
         if kind is None and wanted == "array":
             metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
             check_free(mount, prefix, metadata)
@@ -167,7 +185,7 @@ class KeyWriter:
         """What kind of node is there, also one that cannot be read; None for a group that shows no child."""
         node: Node | BrokenNode | None = None
         try:
-            node = self._catalog.open_even_broken(_path(mount, prefix))
+            node = self._catalog.open_even_broken(mount.path(prefix))
         except NodeNotFound:
             return None
         except BrokenData:  # a document further up: then a listing has to say it
@@ -189,24 +207,21 @@ class KeyWriter:
 
     def _readable_array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         try:
-            node = self._catalog.open_node(_path(mount, prefix), fresh=True)
+            node = self._catalog.open_node(mount.path(prefix), fresh=True)
         except NodeNotFound:
             return None
         return node if isinstance(node, ArrayNode) else None
 
     def _check_not_inside_array(self, mount: MountedStore, prefix: str) -> None:
-        parts = prefix.split("/")[:-2]
-        for depth in range(len(parts) + 1 if prefix else 0):
-            array = self._array_at(mount, "".join(part + "/" for part in parts[:depth]))
+        for above in prefixes(prefix)[:-1]:
+            array = self._array_at(mount, above)
             if array is not None:
                 raise WrongKind(array.path, "array", "group")
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
         """The array that a key may be a chunk of, and which; an array's name may itself look like one. None where there
         is no array."""
-        parts = key.split("/")
-        for depth in range(len(parts) - 1, -1, -1):
-            prefix = "".join(part + "/" for part in parts[:depth])
+        for prefix in reversed(prefixes(key.rpartition("/")[0])):
             array = self._readable_array_at(mount, prefix)
             if array is None:
                 continue
@@ -248,7 +263,7 @@ def _checked(mount: MountedStore, key: str, name: str, data: bytes | memoryview)
 
 
 def _parsed(mount: MountedStore, key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
-    """The document, after checking that it is what its key says."""
+    """The document, after checking that it is what its key says; of ``.zmetadata`` the documents that it holds."""
     if name == mount.metadata_key:
         return ArrayMetadata.parse(data, key).document
     if name == _GROUP:
@@ -257,9 +272,4 @@ def _parsed(mount: MountedStore, key: str, name: str, data: bytes | memoryview) 
         return document
     if name == _ATTRIBUTES:
         return parse_attributes(data, key)
-    parse_consolidated(data, key)
-    return {}
-
-
-def _path(mount: MountedStore, prefix: str) -> str:
-    return f"{mount.name}/{prefix}".rstrip("/")
+    return parse_consolidated(data, key)

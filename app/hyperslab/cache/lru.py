@@ -74,6 +74,11 @@ class VersionedCache(Generic[V]):
         entry = self._entries.get(key)
         return entry is not None and entry.version == version
 
+    def any_version(self, key: Hashable) -> V | None:
+        """The value of whichever version of a key is held; counts nothing and changes no order."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
     def put(self, key: Hashable, version: str, value: V, nbytes: int) -> None:
         """Hold a value of ``nbytes`` bytes, dropping the longest unused; one above the limit is not held at all."""
         with self._lock:
@@ -102,11 +107,10 @@ class VersionedCache(Generic[V]):
     ) -> Loaded[V]:
         """The value of a key; a miss is loaded once however many threads ask for it.
 
-        ``loader`` returns (value, its version, its size in bytes). That may be another version than was asked for, then
-        it is good for those only whose call began before it was loaded: it may be older than the version that others
-        ask for, which has come back since. The same goes for `Vanished`. Anything else that it raises, all waiting
-        threads raise, except that a `Cancelled` leader hands over to the next of them. ``count_miss`` is False where
-        `get` has counted it.
+        ``loader`` returns (value, its version, its size in bytes). If that is another version than the one asked for,
+        it serves only those whose call began before it was loaded: to later ones it may be out of date. The same goes
+        for `Vanished`. Anything else that it raises, all waiting threads raise, except that a `Cancelled` leader hands
+        over to the next of them. ``count_miss`` is False where `get` has counted it.
         """
         began_before = False  # whether this call began before the flight that it joins
         while True:

@@ -12,9 +12,9 @@ CSF, GREY, WHITE, BONE, SCALP = 260.0, 900.0, 1350.0, 120.0, 1700.0
 """How bright each tissue is."""
 
 
-def volume(seed: int = 11) -> NDArray[np.uint16]:
+def volume() -> NDArray[np.uint16]:
     """Values (z, y, x); air is exactly zero, so that most chunks at the corners need not be stored."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(11)
     folds = smooth_noise(rng, SHAPE, (6, 11, 11))
     waves = smooth_noise(rng, SHAPE, (16, 40, 40))
     shading = 1 + 0.05 * smooth_noise(rng, SHAPE, (30, 160, 160))

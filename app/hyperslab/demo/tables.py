@@ -11,6 +11,8 @@ EVENT: Final = np.dtype(
     [("time", "<f8"), ("id", "<u4"), ("energy", "<f4"), ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("label", "S8")]
 )
 """Without subarrays: zarr-python 3.1 opens no group that holds any below it."""
+EVENTS: Final = 50_000
+SECONDS: Final = 1800
 SAMPLES_PER_SECOND: Final = 250
 STATIONS: Final = (
     "Reykjavík", "São Tomé", "Ålesund", "Kraków", "Ürümqi", "東京", "Αθήνα", "Québec",
@@ -18,25 +20,25 @@ STATIONS: Final = (
 )  # fmt: skip
 
 
-def events(count: int = 50_000, seed: int = 5) -> NDArray[np.void]:
+def events() -> NDArray[np.void]:
     """Hits in a detector: seconds, serial number, energy in keV, position in mm, kind of particle."""
-    rng = np.random.default_rng(seed)
-    table = np.zeros(count, EVENT)
-    kind = rng.choice(3, count, p=(0.7, 0.2, 0.1))
-    table["time"] = np.cumsum(rng.exponential(0.004, count))
-    table["id"] = np.arange(count)
+    rng = np.random.default_rng(5)
+    table = np.zeros(EVENTS, EVENT)
+    kind = rng.choice(3, EVENTS, p=(0.7, 0.2, 0.1))
+    table["time"] = np.cumsum(rng.exponential(0.004, EVENTS))
+    table["id"] = np.arange(EVENTS)
     table["energy"] = rng.normal(np.array([511.0, 662.0, 1173.0])[kind], np.array([14.0, 17.0, 25.0])[kind])
     for axis, spread in (("x", 40), ("y", 40), ("z", 90)):
-        table[axis] = rng.normal(0, spread, count)
+        table[axis] = rng.normal(0, spread, EVENTS)
     table["label"] = np.array([b"e+", b"gamma", b"muon"])[kind]
     return table
 
 
-def signal(seconds: int = 1800, seed: int = 13) -> NDArray[np.float32]:
-    """A heart's electrical signal in millivolt, `SAMPLES_PER_SECOND`."""
-    rng = np.random.default_rng(seed)
-    clock = np.arange(seconds * SAMPLES_PER_SECOND) / SAMPLES_PER_SECOND
-    count = 2 * seconds  # more beats than fit
+def signal() -> NDArray[np.float32]:
+    """A heart's electrical signal in millivolt: `SECONDS` of it, `SAMPLES_PER_SECOND`."""
+    rng = np.random.default_rng(13)
+    clock = np.arange(SECONDS * SAMPLES_PER_SECOND) / SAMPLES_PER_SECOND
+    count = 2 * SECONDS  # more beats than fit
     beats = np.cumsum(0.86 + 0.05 * np.sin(np.arange(count) / 4) + rng.normal(0, 0.02, count))
     phase = np.interp(clock, beats, np.arange(count)) % 1
     waves = ((0.20, 0.12, 0.025), (0.375, -0.12, 0.008), (0.40, 1.1, 0.010), (0.425, -0.28, 0.010), (0.66, 0.28, 0.045))

@@ -42,6 +42,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a value from ``start`` on, and what is known of the whole value in that same version.
+
+    ``data`` is contiguous and must not be written to.
+    """
+
+    entry: Entry
+    start: int
+    data: bytes | memoryview
+
+    def between(self, start: int, stop: int) -> memoryview:
+        """The bytes ``[start, stop)`` as far as they are here; empty where the first of them is not."""
+        first = start - self.start
+        return memoryview(self.data)[first : stop - self.start] if first >= 0 else memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The direct children of a prefix: entries (keys) and the names of deeper prefixes, both sorted."""
 
@@ -90,6 +107,12 @@ class VersionConflict(Exception):
         self.current = current
 
 
+def check_version(key: str, current: str | None, wanted: str | Absent | None) -> None:
+    """Raise `VersionConflict` unless a key's ``current`` version (None: absent) is the one ``wanted`` (None: any)."""
+    if wanted is not None and (ABSENT if current is None else current) != wanted:
+        raise VersionConflict(key, current)
+
+
 class Store(Protocol):
     """Bytes by key. Synchronous and safe to call from many threads.
 
@@ -112,6 +135,15 @@ class Store(Protocol):
 
     def get(self, key: str) -> Stored | None:
         """The whole value."""
+        ...
+
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        """The whole value of each key (None: absent): of a few, side by side where the store is far."""
+        ...
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        """The bytes ``[start, stop)`` of a value, cut at its end, with all that `stat` tells, in one request where the
+        store can. ``start`` is less than ``stop``. A store that had to read more gives more."""
         ...
 
     def get_ranges(

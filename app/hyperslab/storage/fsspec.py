@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
@@ -18,16 +19,17 @@ from typing_extensions import override
 from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
 from hyperslab.storage import memory
 from hyperslab.storage.base import (
-    ABSENT,
     Absent,
     Capabilities,
     Check,
     Entry,
     Listing,
+    Part,
     Store,
     Stored,
     VersionConflict,
     WritersSafe,
+    check_version,
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
@@ -91,21 +93,36 @@ class FsspecStore(Store):
         )
 
     def get(self, key: str) -> Stored | None:
-        found = self._read_steadily(key, lambda path: bytes(self._fs.cat_file(path)))
-        return None if found is None else Stored(*found)
+        found = self._read_steadily(key, lambda path, _: bytes(self._fs.cat_file(path)))
+        return None if found is None else Stored(found[0], found[1].version)
+
+    @override
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        return [self.get(key) for key in keys]
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        def read(path: str, entry: Entry) -> Part:
+            if start == 0 and entry.size <= stop:
+                data = bytes(self._fs.cat_file(path))
+                return Part(replace(entry, size=len(data)), 0, data)  # some do not tell sizes beforehand
+            end = min(stop, entry.size)
+            return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
+
+        found = self._read_steadily(key, read)
+        return None if found is None else found[0]
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:
-        def read(path: str) -> list[bytes | memoryview]:
+        def read(path: str, _: Entry) -> list[bytes | memoryview]:
             return [bytes(self._fs.cat_file(path, start, stop)) if start < stop else b"" for start, stop in ranges]
 
         found = self._read_steadily(key, read)
         if found is None:
             return None
         parts, current = found
-        if version not in (None, current):
-            raise VersionConflict(key, current)
+        if version not in (None, current.version):
+            raise VersionConflict(key, current.version)
         return parts
 
     def stat(self, key: str) -> Entry | None:
@@ -120,9 +137,7 @@ class FsspecStore(Store):
         self._require_writable()
         with self._commits.hold(key):
             if if_version is not None:
-                current = self._version(key)
-                if (ABSENT if current is None else current) != if_version:
-                    raise VersionConflict(key, current)
+                check_version(key, self._version(key), if_version)
             self._do(key, self._write, self._path(key), bytes(data))
             version = self._version(key)
         if version is None:
@@ -133,8 +148,7 @@ class FsspecStore(Store):
         self._require_writable()
         with self._commits.hold(key):
             current = self._version(key)
-            if if_version is not None and current != if_version:
-                raise VersionConflict(key, current)
+            check_version(key, current, if_version)
             if current is not None:
                 self._do(key, self._fs.rm_file, self._path(key))
         return current is not None
@@ -187,18 +201,19 @@ class FsspecStore(Store):
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}" if self._root else key
 
-    def _read_steadily(self, key: str, read: Callable[[str], T]) -> tuple[T, str] | None:
-        """What is read and its version: again from the start if that changes meanwhile."""
+    def _read_steadily(self, key: str, read: Callable[[str, Entry], T]) -> tuple[T, Entry] | None:
+        """What is read and the version that it is of: again from the start if that changes meanwhile."""
         with self._commits.hold(key, shared=True):  # `pipe_file` empties a file before it writes it
-            before = self._version(key)
+            before = self.stat(key)
             for _ in range(_MOST_TRIES):
                 if before is None:
                     return None
-                data = self._find(key, read, self._path(key))
-                after = self._version(key)
-                if data is not None and after == before:
+                data = self._find(key, read, self._path(key), before)
+                after = self.stat(key)
+                same = after is not None and after.version == before.version
+                if data is not None and same:
                     return data, before
-                if data is None and after == before:
+                if data is None and same:
                     raise StoreError(self.name, key, "it is listed, but cannot be read")
                 before = after
             raise StoreError(self.name, key, "it changed again and again while it was read")

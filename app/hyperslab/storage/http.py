@@ -28,6 +28,7 @@ from hyperslab.storage.base import (
     Check,
     Entry,
     Listing,
+    Part,
     Store,
     Stored,
     VersionConflict,
@@ -105,6 +106,22 @@ class HttpStore(Store):
     def get(self, key: str) -> Stored | None:
         answer = self._ask("GET", key)
         return None if answer is None else Stored(answer.data, _version(answer) or _digest(answer.data))
+
+    @override
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        return list(self._fan.map(self.get, keys))
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        """One request where the server knows ranges and tells a version; what it cannot give in part comes whole."""
+        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"})
+        if answer is None:
+            return None
+        if answer.status == 206 and (part := _part(key, answer, start, stop)) is not None:
+            return part
+        if answer.status == 416 and (entry := self.stat(key)) is not None and entry.size <= start:
+            return Part(entry, start, b"")
+        whole = answer if answer.status == 200 else self._ask("GET", key)
+        return None if whole is None else _whole(key, whole)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
@@ -205,9 +222,7 @@ class HttpStore(Store):
 
     def _stat_by_reading(self, key: str) -> Entry | None:
         answer = self._ask("GET", key)
-        if answer is None:
-            return None
-        return Entry(key, len(answer.data), _version(answer) or _digest(answer.data), _modified(answer))
+        return None if answer is None else _whole(key, answer).entry
 
     def _target(self, key: str) -> str:
         return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
@@ -280,6 +295,20 @@ def _version(answer: urllib3.BaseHTTPResponse) -> str | None:
         return str(tag)
     modified, size = answer.headers.get("Last-Modified"), _size(answer)
     return f"{modified}-{size}" if modified and size else None
+
+
+def _part(key: str, answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> Part | None:
+    """What a partial answer holds; None where it is not what was asked for, or does not say of what it is a part."""
+    size, version = _size(answer) or "", _version(answer)
+    if version is None or not size.isdecimal() or not _is_range(answer, start, stop):
+        return None
+    return Part(Entry(key, int(size), version, _modified(answer)), start, answer.data)
+
+
+def _whole(key: str, answer: urllib3.BaseHTTPResponse) -> Part:
+    """A value that has come whole."""
+    version = _version(answer) or _digest(answer.data)
+    return Part(Entry(key, len(answer.data), version, _modified(answer)), 0, answer.data)
 
 
 def _size(answer: urllib3.BaseHTTPResponse) -> str | None:

@@ -58,6 +58,12 @@ def as_prefix(path: str) -> str:
     return f"{path}/" if path else ""
 
 
+def prefixes(path: str) -> list[str]:
+    """Those of a normalised path, or of its prefix, and of all above it, from the root down: ``["", "a/", "a/b/"]``."""
+    parts = path.rstrip("/").split("/") if path else []
+    return ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
+
+
 def _unspeakable(path: str) -> str | None:
     """Why no store could spell this key, or None."""
     if bad := _FORBIDDEN.search(path):

@@ -19,9 +19,11 @@ from hyperslab.storage.base import (
     Check,
     Entry,
     Listing,
+    Part,
     Stored,
     VersionConflict,
     WritersSafe,
+    check_version,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, obstructed, version_of
@@ -62,7 +64,7 @@ class LocalStore:
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
-        self._processes = FileLocks(f"{self._root}/{HIDDEN}/locks") if file_locks else None
+        self._processes = FileLocks(f"{self._root}/{HIDDEN}/locks", self._has_folder) if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
         self._capabilities = Capabilities(
             writable=config.writable,
@@ -89,6 +91,15 @@ class LocalStore:
 
     def get(self, key: str) -> Stored | None:
         return self._read(key, lambda descriptor, stat: Stored(_read(descriptor, 0, stat.st_size), version_of(stat)))
+
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        return [self.get(key) for key in keys]
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        def read(descriptor: int, stat: os.stat_result) -> Part:
+            return Part(entry_of(key, stat), start, _read(descriptor, start, min(stop, stat.st_size)))
+
+        return self._read(key, read)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
@@ -179,6 +190,10 @@ class LocalStore:
         self._fence.enter(path[: path.rindex("/")] or "/")
         return path
 
+    def _has_folder(self, key: str) -> bool:
+        """Whether there is one that the key may be in."""
+        return os.path.isdir(f"{self._root}/{key}".rpartition("/")[0])
+
     def _open(self, key: str) -> int:
         path = self._path(key)
         try:
@@ -259,11 +274,8 @@ class LocalStore:
 
     def _compare(self, key: str, wanted: str | Absent | None) -> None:
         """Raise `VersionConflict` unless the key has the version that is ``wanted``."""
-        if wanted is None:
-            return
-        current = self._version(key)
-        if (ABSENT if current is None else current) != wanted:
-            raise VersionConflict(key, current)
+        if wanted is not None:
+            check_version(key, self._version(key), wanted)
 
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
         path = f"{self._root}/{key}"

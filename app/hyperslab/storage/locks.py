@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from itertools import islice
 from threading import Lock
 from typing import Final
 
@@ -19,6 +20,11 @@ import portalocker
 
 STRIPES: Final = 256
 """Lock files that all chunks of a store share: two chunks of one stripe wait for each other now and then."""
+
+_GATE: Final = ".gate"
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MOST_REMOVED: Final = 1_000
+"""Lock files looked at to make room: one deletion needs a handful, and is the first of several perhaps."""
 
 
 def is_node_key(key: str) -> bool:
@@ -135,51 +141,44 @@ class FileLocks:
     one machine, and SMB and FUSE file systems vary. Where several machines write, an object store is the better place.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, in_use: Callable[[str], bool]) -> None:
         self._directory = directory
+        self._in_use = in_use
 
     @contextmanager
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
         """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`."""
-        if not is_node_key(key):
-            of_its_own = key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
-            with self._locked(f"chunk-{_digest(key, 16 if of_its_own else 1)}", shared):
-                yield
-            return
-        name = f"node-{_digest(key, 16)}"
-        with self._past_the_gate(name, shared):
+        node = is_node_key(key)
+        of_its_own = node or key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
+        name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if of_its_own else 1)}"
+        lock = self._take_past_the_gate(name, shared) if node else self._take(name, shared)
+        try:
             yield
+        finally:
+            if of_its_own and not self._in_use(key):
+                self._remove(name, lock)
+            os.close(lock)
 
     @contextmanager
     def hold_commit(self, key: str, *, shared: bool = False) -> Iterator[None]:
         """The store's own lock while it compares and renames: a third family, never held by a caller of the store."""
-        with self._locked(f"commit-{_digest(key, 1)}", shared):
+        lock = self._take(f"commit-{_digest(key, 1)}", shared)
+        try:
             yield
+        finally:
+            os.close(lock)
 
-    @contextmanager
-    def _past_the_gate(self, name: str, shared: bool) -> Iterator[None]:
-        """The lock ``name``, entered through a second one that an exclusive waiter keeps closed.
+    def _take_past_the_gate(self, name: str, shared: bool) -> int:
+        """`_take` the lock ``name``, entered through a second one that an exclusive waiter keeps closed.
 
         ``flock`` lets shared holders in for as long as one of them is left: under steady writes an exclusive waiter
         (a resize) would wait for ever. At the gate they queue behind it.
         """
-        gate = self._take(f"{name}.gate", shared)
+        gate = self._take(name + _GATE, shared)
         try:
-            lock = self._take(name, shared)
+            return self._take(name, shared)
         finally:
             os.close(gate)
-        try:
-            yield
-        finally:
-            os.close(lock)
-
-    @contextmanager
-    def _locked(self, name: str, shared: bool) -> Iterator[None]:
-        lock = self._take(name, shared)
-        try:
-            yield
-        finally:
-            os.close(lock)
 
     def _take(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
@@ -188,7 +187,7 @@ class FileLocks:
             descriptor = self._open(path)
             try:
                 _wait_for(descriptor, shared)
-                if _is_still_at(descriptor, path):
+                if is_still_at(descriptor, path):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
@@ -200,7 +199,35 @@ class FileLocks:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             self._make_directory()
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            self._make_room()
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def _make_room(self) -> None:
+        """Remove some lock files that nobody holds; who wants one of them makes it again."""
+        with os.scandir(self._directory) as found:
+            names = [item.name for item in islice(found, _MOST_REMOVED)]
+        for name in names:
+            with suppress(OSError):
+                descriptor = os.open(f"{self._directory}/{name}", os.O_RDWR)
+                try:
+                    self._remove(name, descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def _remove(self, name: str, descriptor: int) -> None:
+        """Remove a lock's file, unless others hold the lock: ``descriptor`` then does not hold it any more either.
+
+        Who waits for it finds that the file is another one. Of a gate this is no matter: it only keeps an order.
+        """
+        path = f"{self._directory}/{name}"
+        with suppress(OSError, portalocker.LockException):
+            portalocker.lock(descriptor, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+            if is_still_at(descriptor, path):
+                os.unlink(path)
+                os.unlink(path + _GATE)
 
     def _make_directory(self) -> None:
         """Two levels and no more: a root that is gone (a disk not mounted) must not come back empty."""
@@ -217,13 +244,12 @@ def _wait_for(descriptor: int, shared: bool) -> None:
         raise OSError(errno.ENOLCK, f"the file system gives no locks ({error})") from error
 
 
-def _is_still_at(descriptor: int, path: str) -> bool:
-    held = os.fstat(descriptor)
+def is_still_at(descriptor: int, path: str) -> bool:
+    """Whether an open file is the one at ``path``, and not one that was removed since; raises `OSError`."""
     try:
-        found = os.stat(path)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
 
 
 def _digest(key: str, size: int) -> str:

@@ -78,6 +78,11 @@ def means_no_key(error: Exception) -> bool:
     return code_of(error) in _NO_KEY
 
 
+def means_whole_values_only(error: Exception) -> bool:
+    """Whether the server has sent the whole value where a range was asked for."""
+    return "source: NotPartial" in str(error)
+
+
 def is_unmet_condition(error: Exception) -> bool:
     """Whether a conditional put was refused, for good: it was not applied."""
     return isinstance(error, CONFLICTS) and (not met_others(error) or code_of(error) == _EXISTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Final, Protocol, TypeVar
 
@@ -12,6 +13,8 @@ PAGE: Final = 1000
 
 Page = Sequence[tuple[str, str]]
 """Keys and their versions, sorted by key."""
+
+_Answer = tuple[dict[str, str], Sequence[str]]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,7 +57,9 @@ class VersionFinder:
         found: dict[str, str] = {}
         alone = wanted
         if len(wanted) > self._few:
-            answers = list(self._each(self._list_run, list(_batched(wanted, PAGE))))
+            runs = list(_batched(wanted, PAGE))
+            tasks = [*(partial(self._list_run, run) for run in runs), *(partial(self._first, run[0]) for run in runs)]
+            answers = list(self._each(_call, tasks))
             alone = list(chain.from_iterable(rest for _, rest in answers))
             for listed, _ in answers:
                 found |= listed
@@ -63,22 +68,28 @@ class VersionFinder:
                 found[key] = version
         return found
 
-    def _list_run(self, run: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """The versions that listing finds, and the keys that it would be too dear to list.
-
-        The first key is among the latter: a listing begins after a key, not at it.
-        """
+    def _list_run(self, run: Sequence[str]) -> _Answer:
+        """The versions that listing finds of all but the first key, and the keys that it would be too dear to list."""
         wanted, done = set(run), 1
         found: dict[str, str] = {}
         for page in self._list_after(run[0]):
             found.update((key, version) for key, version in page if key in wanted)
             reached = bisect_right(run, page[-1][0])
             if reached == len(run):
-                return found, [run[0]]
+                return found, []
             if reached - done < self._few:
-                return found, [run[0], *run[reached:]]
+                return found, run[reached:]
             done = reached
-        return found, [run[0]]
+        return found, []
+
+    def _first(self, key: str) -> _Answer:
+        """The same of the first key of a run: a listing begins after a key, not at it, and needs not be waited for."""
+        version = self._head(key)
+        return {} if version is None else {key: version}, []
+
+
+def _call(task: Callable[[], R]) -> R:
+    return task()
 
 
 def _batched(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:

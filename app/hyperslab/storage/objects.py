@@ -14,22 +14,23 @@ from obstore.exceptions import BaseError
 
 from hyperslab.errors import ReadOnly, StoreError
 from hyperslab.storage.base import (
-    ABSENT,
     Absent,
     Capabilities,
     Check,
     Entry,
     Listing,
+    Part,
     Stored,
     VersionConflict,
     WritersSafe,
+    check_version,
 )
 from hyperslab.storage.conditional import ConditionalPuts, honours_conditions, version_of
 from hyperslab.storage.config import StoreConfig, public_url
 from hyperslab.storage.keys import HIDDEN, has_hidden_segment, is_hidden
 from hyperslab.storage.locks import KeyedLocks
 from hyperslab.storage.object_client import connect
-from hyperslab.storage.object_errors import status_of
+from hyperslab.storage.object_errors import means_whole_values_only, status_of
 from hyperslab.storage.object_requests import Requests
 from hyperslab.storage.object_versions import PAGE, Page, VersionFinder
 from hyperslab.storage.parallel import SideBySide
@@ -38,7 +39,9 @@ from hyperslab.storage.ranges import Span, cut, merge
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta
 
-WIDTH: Final = 64
+WIDTH: Final = 256
+_FEW: Final = 64
+"""As many versions are asked for one by one; to list more is cheaper."""
 
 _MOST_TRIES: Final = 3
 
@@ -98,6 +101,12 @@ class ObjectStore:
 
         return self._requests.ask(key, read)
 
+    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
+        return list(self._fan.map(self.get, keys))
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        return self._requests.ask(key, lambda: self._part(key, start, stop))
+
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:
@@ -116,7 +125,7 @@ class ObjectStore:
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         if len(keys) == 1:
             return [self._version(keys[0])]
-        few = max(self._width, 16) if self._connection.in_order and self._connection.listable else len(keys)
+        few = _FEW if self._connection.in_order and self._connection.listable else len(keys)
         finder = VersionFinder(lambda after: self._pages(prefix, after), self._version, self._fan.map, few=few)
         found = finder.find(keys)
         return [found.get(key) for key in keys]
@@ -137,8 +146,7 @@ class ObjectStore:
         self._require_writable()
         with self._commits.hold(key):
             current = self._version(key)
-            if if_version is not None and current != if_version:
-                raise VersionConflict(key, current)
+            check_version(key, current, if_version)
             if current is not None:
                 self._requests.call(key, lambda: obstore.delete(self._client, self._path(key)))
         return current is not None
@@ -211,11 +219,26 @@ class ObjectStore:
 
     def _compare(self, key: str, wanted: str | Absent | None) -> None:
         """Raise `VersionConflict` unless the key has the version that is ``wanted``."""
-        if wanted is None:
-            return
-        current = self._version(key)
-        if (ABSENT if current is None else current) != wanted:
-            raise VersionConflict(key, current)
+        if wanted is not None:
+            check_version(key, self._version(key), wanted)
+
+    def _part(self, key: str, start: int, stop: int) -> Part:
+        """One request, but for values that end before ``start`` and servers that know no ranges."""
+        path = self._path(key)
+        for _ in range(_MOST_TRIES):
+            try:
+                result = obstore.get(self._client, path, options={"range": (start, stop)})
+                return Part(self._entry(key, result.meta), start, memoryview(result.bytes()))
+            except BaseError as error:
+                if means_whole_values_only(error):
+                    result = obstore.get(self._client, path)
+                    return Part(self._entry(key, result.meta), 0, memoryview(result.bytes()))
+                if status_of(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    raise
+            entry = self._entry(key, obstore.head(self._client, path))
+            if entry.size <= start:  # else somebody has written more of it since
+                return Part(entry, start, b"")
+        raise StoreError(self.name, key, "it changed again and again while it was read")
 
     def _get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None

@@ -13,7 +13,7 @@ from typing import Final
 from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Listing
 from hyperslab.storage.files import TEMPORARY, Fence, Identity, discard, version_of
-from hyperslab.storage.keys import is_hidden
+from hyperslab.storage.keys import is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write belongs to nobody any more: no write takes that long."""
@@ -91,9 +91,7 @@ class Scanner:
 
     def _above(self, prefix: str) -> tuple[Identity, ...]:
         """A directory and those on the way to it, as they are reached: one behind a link is below where the link is."""
-        parts = prefix.split("/")[:-1]
-        prefixes = ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
-        return tuple(self._fence.enter(self._directory(each)) for each in prefixes)
+        return tuple(self._fence.enter(self._directory(each)) for each in prefixes(prefix.rpartition("/")[0]))
 
     def _children(self, directory: str) -> Iterator[tuple[str, os.stat_result]]:
         """Names and what they lead to (files and directories only)."""

@@ -28,13 +28,15 @@ _UNNAMED_OME: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of the finest level. ``size`` in cells, ``scale`` in ``unit`` per cell; both are None where unknown."""
+    """One axis of the finest level. ``size`` in cells, ``scale`` in ``unit`` per cell; ``translation`` is where the
+    middle of the first cell lies, in ``unit``. All three are None where unknown."""
 
     name: str
     type: str | None
     unit: str | None
     size: int
     scale: float | None = None
+    translation: float | None = None
 
 
 def name_axes(shape: Sequence[int], names: Sequence[str] | None, *, looks_like_rgb: bool = False) -> tuple[Axis, ...]:
@@ -52,7 +54,10 @@ def name_axes(shape: Sequence[int], names: Sequence[str] | None, *, looks_like_r
 
 
 def ome_axes(
-    shape: Sequence[int], facts: Sequence[AxisFacts] | None, scale: Sequence[float] | None
+    shape: Sequence[int],
+    facts: Sequence[AxisFacts] | None,
+    scale: Sequence[float] | None,
+    translation: Sequence[float] | None,
 ) -> tuple[Axis, ...]:
     """Axes of the finest level of a pyramid; ``facts`` None means the last of t, c, z, y, x.
 
@@ -62,10 +67,13 @@ def ome_axes(
         facts = _UNNAMED_OME[-len(shape) :] if shape else ()
     if len(facts) != len(shape):
         raise ValueError(f"axes: {len(facts)} axes are named, the array has {len(shape)}")
-    scales = scale if scale is not None and len(scale) == len(shape) else [None] * len(shape)
+    scales, shifts = (
+        numbers if numbers is not None and len(numbers) == len(shape) else [None] * len(shape)
+        for numbers in (scale, translation)
+    )
     return tuple(
-        Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, size, step)
-        for fact, size, step in zip(facts, shape, scales, strict=True)
+        Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, size, step, shift)
+        for fact, size, step, shift in zip(facts, shape, scales, shifts, strict=True)
     )
 
 

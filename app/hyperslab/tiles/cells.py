@@ -17,7 +17,7 @@ from hyperslab.tiles.pyramid import Edges, level_index
 from hyperslab.tiles.resample import Mask, NDArray, is_identity
 from hyperslab.wire import SelectionItem
 
-_STRIP_BYTES: Final = 16 << 20
+STRIP_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,24 @@ def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask 
 def strips(block: Block) -> Iterator[Edges]:
     """The rows of a block in parts that fit into memory."""
     rows = block.rows
-    if block.read.nbytes <= _STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
+    if block.read.nbytes <= STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
         yield rows
         return
     cells = max(1, int(rows[-1] - rows[0]))
-    fitting = _whole_chunks(block, max(1, cells * _STRIP_BYTES // block.read.nbytes))
+    fitting = strip_rows(cells, block.read.nbytes, _chunk_rows(block))
     cuts = np.searchsorted(rows, np.arange(rows[0] - rows[0] % fitting + fitting, rows[-1], fitting))
     bounds = np.unique(np.concatenate(([0], cuts, [len(rows) - 1])))
     for first, last in pairwise(bounds.tolist()):
         yield rows[first : last + 1]
+
+
+def strip_rows(cells: int, nbytes: int, chunk: int) -> int:
+    """How many rows of ``cells``, which take ``nbytes``, fit into a strip.
+
+    Strips end where chunks (of ``chunk`` rows) do, if one fits: else the chunks between two are decoded twice.
+    """
+    rows = max(1, cells * STRIP_BYTES // max(nbytes, 1))
+    return rows // chunk * chunk if rows >= chunk else rows
 
 
 def stacked(parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
@@ -149,8 +158,6 @@ def _repeated(plane: NDArray, frame: Frame) -> NDArray:
     return np.broadcast_to(plane, (len(frame.channels), *plane.shape))
 
 
-def _whole_chunks(block: Block, rows: int) -> int:
-    """So many rows, or fewer, that strips end where chunks do: else the chunks between two are decoded twice."""
+def _chunk_rows(block: Block) -> int:
     chunks = block.level.array.metadata.chunks
-    chunk = chunks[block.row_axis] if block.row_axis < len(chunks) else 1
-    return rows // chunk * chunk if rows >= chunk else rows
+    return chunks[block.row_axis] if block.row_axis < len(chunks) else 1

@@ -30,18 +30,21 @@ def info_document(
     Raises what opening a picture and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the picture
     may be drawn without them.
     """
-    frame = tiles.frame(path, asked)
+    frame, (labels, label_problems), (sample, damage, channels) = tiles.look(
+        path,
+        asked,
+        lambda frame: tiles.pictures.labels(frame.picture),
+        lambda frame: _brightness(tiles, frame, asked, cancel),
+        cancel,
+    )
     picture, grid = frame.picture, frame.grid
-    labels, label_problems = tiles.pictures.labels(picture)
-    sample, damage = _sample(tiles, frame, asked, cancel)
-    listed = range(min(_channel_count(frame), _MOST_LISTED))
     return {
         "tilejson": "3.0.0",
         "path": picture.path,
         "kind": picture.kind,
         "name": picture.name,
         "axes": [
-            {"name": axis.name, "type": axis.type, "unit": axis.unit, "size": axis.size, "scale": axis.scale}
+            {name: getattr(axis, name) for name in ("name", "type", "unit", "size", "scale", "translation")}
             for axis in picture.axes
         ],
         "dtype": dtype_to_json(picture.dtype),
@@ -56,7 +59,7 @@ def info_document(
             axis.name: index for axis, index in zip(picture.axes, frame.indices, strict=True) if index is not None
         },
         "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
-        "channels": [_channel(tiles, frame, asked, index, cancel) for index in listed],
+        "channels": channels,
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
         "images": _images(frame),
@@ -72,9 +75,12 @@ def info_document(
 
 def histogram_document(tiles: Tiles, path: str, asked: Asked, cancel: Cancel | None = None) -> Json:
     """Counts of values in equal bins, from a sample of the coarsest level, for the first channel asked for."""
-    frame = tiles.frame(path, asked)
+
+    def sampled(frame: Frame) -> Sample:
+        return tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked), cancel)
+
+    frame, sample, _ = tiles.look(path, asked, sampled, lambda _: None, cancel)
     channel = frame.channels[0]
-    sample = tiles.statistics.sample(tiles.stylist.subject(frame, channel, asked), cancel)
     counts, edges = histogram(sample, asked.bins)
     return {
         "path": frame.picture.path,
@@ -89,6 +95,17 @@ def histogram_document(tiles: Tiles, path: str, asked: Asked, cancel: Cancel | N
         "edges": edges.tolist(),
         "etag": sample.tag,
     }
+
+
+def _brightness(
+    tiles: Tiles, frame: Frame, asked: Asked, cancel: Cancel | None
+) -> tuple[Sample | None, list[str], list[Json]]:
+    """What `_sample` says, and the channels with their windows."""
+    listed = range(min(_channel_count(frame), _MOST_LISTED))
+    if 0 not in [axis.size for axis in frame.picture.axes]:
+        tiles.stylist.prepare(frame, asked, dict.fromkeys(listed), cancel)
+    sample, damage = _sample(tiles, frame, asked, cancel)
+    return sample, damage, [_channel(tiles, frame, asked, index, cancel) for index in listed]
 
 
 def _channel_count(frame: Frame) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
+from hyperslab.arrays.beside import Beside
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import (
     BadMetadata,
@@ -20,7 +21,8 @@ from hyperslab.errors import (
 )
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.axes import Axis, ome_axes
-from hyperslab.tiles.ome import Multiscale, Ome
+from hyperslab.tiles.ome import Dataset, Multiscale, Ome
+from hyperslab.tiles.opened import Made, Opened
 from hyperslab.tiles.picture import Cell, Kind, Level, Mosaic, Picture
 from hyperslab.tiles.plain import joined_versions, last_segment, plain_picture
 from hyperslab.tiles.pyramid import axis_factor
@@ -32,19 +34,20 @@ _MOST_CELLS_TRIED = 200
 _SERIES_TRIED = 8
 _MOST_FOUND = 1024
 _PARSED_BYTES = 8 << 20
-_MOST_OPENED = 4096
 _UNREADABLE = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """What makes a part of an image unusable. A store that fails is none of them: that is never taken for absence."""
 
-_Opened = tuple[str, ArrayNode, tuple[float, ...] | None]
+_Opened = tuple[Dataset, ArrayNode]
 
 
 class Pictures:
     """Opens pictures from a catalog. What is wrong with OME metadata becomes a problem of the picture, not an error."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, beside: Beside) -> None:
         self.catalog = catalog
-        self._opened: OrderedDict[tuple[str, str | None], tuple[Picture, Sequence[Node]]] = OrderedDict()
+        self._beside = beside
+        self._opened = Opened()
+        self._cells = Opened()
         self._found: OrderedDict[str, Cell] = OrderedDict()
         self._lock = Lock()
         self._parsed: VersionedCache[Ome] = VersionedCache(_PARSED_BYTES)
@@ -60,35 +63,38 @@ class Pictures:
 
     def known(self, path: str, field: str | None, *, may_block: bool = False) -> Picture | None:
         """A picture that was opened before and has not changed; None elsewhere, and where only blocking could tell."""
-        with self._lock:
-            found = self._opened.get((path, field))
-        if found is None or not self.catalog.unchanged(found[1], may_block=may_block):
-            return None
-        return found[0]
+        return self._unchanged(self._opened.get(path, field), may_block=may_block)
 
-    def documents(self, picture: Picture) -> dict[str, str | None]:
-        """The keys of all documents that a picture was opened from, and their versions; empty where not known."""
-        name = None if picture.field is None else picture.field.name
-        with self._lock:
-            opened, nodes = self._opened.get((picture.path, name), (None, ()))
-        if opened is not picture or not all(node.documents for node in nodes):
-            return {}
-        return {key: version for node in nodes for key, version in node.documents.items()}
+    def last(self, path: str, field: str | None) -> Picture | None:
+        """The picture that was there when somebody last opened it; None where that is not known."""
+        made = self._opened.get(path, field)
+        return None if made is None else made.picture
+
+    def documents(self, picture: Picture) -> Mapping[str, str | None]:
+        """The keys of all documents that a picture was opened from, and their versions; empty where not known, and for
+        a mosaic, whose images have their own."""
+        made = self._opened.get(picture.path, None if picture.field is None else picture.field.name)
+        return {} if made is None or made.picture is not picture or picture.mosaic is not None else made.documents
+
+    def _unchanged(self, made: Made | None, *, may_block: bool = True) -> Picture | None:
+        if made is None or not self.catalog.unchanged(made.nodes, may_block=may_block):
+            return None
+        return made.picture
 
     def _open(self, path: str, field: str | None) -> Picture:
         node = self.catalog.open_node(path)
         if isinstance(node, ArrayNode):
-            return self._remember(path, field, plain_picture(node, field), [node])
+            return self._opened.keep(path, field, Made(plain_picture(node, field), [node]))
         ome = self._read_ome(node)
         if ome.is_empty:
             raise WrongKind(node.path, "group", "array")
         if ome.plate is not None or ome.well is not None:
-            return self._assembled(node, field, ome)
+            return self._assembled(path, node, field, ome)
         if ome.multiscale is not None:
             picture = self._image(node, field, ome, ome.multiscale)
             nodes: list[Node] = [node, *(level.array for level in picture.levels)]
             complete = len(picture.levels) == len(ome.multiscale.datasets)  # what is missing may come
-            return self._remember(path, field, picture, nodes) if complete else picture
+            return self._opened.keep(path, field, Made(picture, nodes)) if complete else picture
         return self._collection(node, field) if ome.is_collection else self._salvaged(node, field, ome.problems)
 
     def _image_at(self, path: str, field: str | None) -> Picture:
@@ -103,12 +109,20 @@ class Pictures:
 
     def open_cell(self, path: str, field: str | None) -> Picture | None:
         """An image of a mosaic (of a well, its first one); None where it is missing or broken."""
+        known = self._unchanged(self._cells.get(path, field))
+        if known is not None:
+            return known
         try:
             node = self.catalog.open_node(path)
             well = self._read_ome(node).well if isinstance(node, GroupNode) else None
-            return self._image_at(path if well is None else f"{path}/{well.images[0].path}", field)
+            inner = path if well is None else f"{path}/{well.images[0].path}"
+            picture = self._image_at(inner, field)
         except (*_UNREADABLE, Impossible):
             return None
+        made = self._opened.get(inner, field)
+        if made is None or made.picture is not picture:
+            return picture
+        return self._cells.keep(path, field, made if well is None else Made(picture, [node, *made.nodes]))
 
     def labels(self, picture: Picture) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
         """Names and paths of an image's label images, and what is wrong with their list."""
@@ -120,17 +134,6 @@ class Pictures:
         except ValueError as error:
             return (), (str(error),)
         return tuple((name, f"{group.path}/{name}") for name in names), ()
-
-    def _remember(self, path: str, field: str | None, picture: Picture, nodes: Sequence[Node]) -> Picture:
-        with self._lock:
-            before = self._opened.get((path, field))
-            if before is not None and _are_same(before[1], nodes):
-                return before[0]  # two opened it at once, and one object stands for it
-            self._opened[path, field] = (picture, nodes)
-            self._opened.move_to_end((path, field))
-            while len(self._opened) > _MOST_OPENED:
-                self._opened.popitem(last=False)
-        return picture
 
     def _read_ome(self, group: GroupNode) -> Ome:
         ome = self._parsed.get(group.path, group.version)
@@ -153,18 +156,19 @@ class Pictures:
         problems = ome.problems + problems
         if not opened:
             return self._salvaged(group, field, problems)
-        picture = plain_picture(opened[0][1], field, problems)
+        finest, array = opened[0]
+        picture = plain_picture(array, field, problems)
         image_label = ome.image_label
         if image_label is not None and picture.dtype.kind not in "biu":
             image_label, problems = None, (*problems, f"image-label: labels are integers, not {picture.dtype}")
         try:
-            axes = ome_axes(opened[0][1].metadata.shape, multiscale.axes, opened[0][2])
+            axes = ome_axes(array.metadata.shape, multiscale.axes, finest.scale, finest.translation)
         except ValueError as error:
             return replace(picture, problems=(*problems, f"{multiscale.where}.{error}"))
         extra = picture.axes[len(axes) :]
         found = [(level, _unlike(axes, level)) for level in opened]
         levels = tuple(_level(level, opened[0], len(extra)) for level, unlike in found if unlike is None)
-        others = (f"level {level[0]!r} has {unlike}" for level, unlike in found if unlike is not None)
+        others = (f"level {level[0].path!r} has {unlike}" for level, unlike in found if unlike is not None)
         return replace(
             picture,
             problems=(*problems, *others),
@@ -182,15 +186,22 @@ class Pictures:
         """The levels that are there and like the first, and what is wrong with the others."""
         opened: list[_Opened] = []
         problems: list[str] = []
-        for i, dataset in enumerate(multiscale.datasets):
-            try:
-                array = self.catalog.open_array(f"{group.path}/{dataset.path}")
-                if opened:
-                    _check_alike(array, opened[0][1])
-                opened.append((dataset.path, array, dataset.scale))
-            except (*_UNREADABLE, ValueError) as error:
-                problems.append(f"{multiscale.where}.datasets[{i}]: {error}")
+        paths = [f"{group.path}/{dataset.path}" for dataset in multiscale.datasets]
+        found = self._beside.each(group.mount, self._array_or_error, paths) if group.mount is not None else []
+        for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
+            wrong = _difference(array, opened[0][1]) if isinstance(array, ArrayNode) and opened else None
+            if isinstance(array, ArrayNode) and wrong is None:
+                opened.append((dataset, array))
+            else:
+                problems.append(f"{multiscale.where}.datasets[{i}]: {wrong or array}")
         return opened, tuple(problems)
+
+    def _array_or_error(self, path: str) -> ArrayNode | Exception:
+        """What is wrong with an array that is not there or cannot be used; a store that fails is raised."""
+        try:
+            return self.catalog.open_array(path)
+        except (*_UNREADABLE, ValueError) as error:
+            return error
 
     def _salvaged(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Picture:
         """The first array of a group whose metadata is broken, as it stands."""
@@ -230,14 +241,14 @@ class Pictures:
 
     # --- plates ------------------------------------------------------------------------------------------------
 
-    def _assembled(self, group: GroupNode, field: str | None, ome: Ome) -> Picture:
+    def _assembled(self, path: str, group: GroupNode, field: str | None, ome: Ome) -> Picture:
         """A plate or a well; it looks like the first of its images that is there."""
         mosaic = _mosaic(ome, group.path)
-        template, problems = self._first_of(mosaic, field, group.path)
+        template, problems = self._first_of(mosaic, field, group)
         kind: Kind = "plate" if ome.plate is not None else "well"
         if template is None:
             raise BadMetadata(f"{group.prefix}.zattrs", kind, "; ".join(problems))
-        return replace(
+        picture = replace(
             template,
             path=group.path,
             kind=kind,
@@ -246,22 +257,41 @@ class Pictures:
             mosaic=mosaic,
             problems=ome.problems + problems + template.problems,
         )
+        first = self._cells.get(mosaic.cells[0].path, field)
+        if first is None or first.picture is not template:  # those before it may come
+            return picture
+        return self._opened.keep(path, field, Made(picture, [group, *first.nodes]))
 
-    def _first_of(self, mosaic: Mosaic, field: str | None, path: str) -> tuple[Picture | None, tuple[str, ...]]:
+    def _first_of(self, mosaic: Mosaic, field: str | None, group: GroupNode) -> tuple[Picture | None, tuple[str, ...]]:
         """The first image that is there, of some of them; and what to say where it is none of the very first."""
         first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
         others = others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))]
-        known = self._found.get(path)  # else the search would begin anew for every tile
-        for cell in (*first, *(cell for cell in others if cell == known), *others):
-            picture = self.open_cell(cell.path, field)
-            if picture is None:
+        found = self._found.get(group.path)  # else the search would begin anew for every tile
+        known = [cell for cell in others if cell == found]
+        assert group.mount is not None  # the root of all stores has no attributes
+        for cells in (first[:1], first[1:], known, *_batches(others, _CELLS_TRIED)):
+            found_here = self._first_there(group.mount, cells, field)
+            if found_here is None:
                 continue
+            cell, picture = found_here
             if cell in first:
                 return picture, ()
-            self._note_found(path, cell)
+            self._note_found(group.path, cell)
             return picture, (f"none of the first {len(first)} images is there; all are taken to be like {cell.path}",)
         tried = len(first) + len(others)
         return None, (f"none of {tried} images that were looked for is there, of {len(mosaic.cells)} in all",)
+
+    def _first_there(
+        self, mount: MountedStore, cells: Sequence[Cell], field: str | None
+    ) -> tuple[Cell, Picture] | None:
+        """The first image that is there; a far store is asked for all of them at once."""
+        found: Iterable[Picture | None]
+        if mount.is_far:
+            found = self._beside.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
+        else:
+            found = (self.open_cell(cell.path, field) for cell in cells)
+        pictures = zip(cells, found, strict=True)
+        return next(((cell, picture) for cell, picture in pictures if picture is not None), None)
 
     def _note_found(self, path: str, cell: Cell) -> None:
         with self._lock:
@@ -271,11 +301,17 @@ class Pictures:
                 self._found.popitem(last=False)
 
 
-def _check_alike(array: ArrayNode, first: ArrayNode) -> None:
+def _batches(cells: Sequence[Cell], most: int) -> Iterator[Sequence[Cell]]:
+    return (cells[start : start + most] for start in range(0, len(cells), most))
+
+
+def _difference(array: ArrayNode, first: ArrayNode) -> str | None:
+    """What keeps a level from being one of the same image; None where nothing does."""
     if len(array.metadata.shape) != len(first.metadata.shape):
-        raise ValueError(f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}")
+        return f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}"
     if _without_byte_order(array) != _without_byte_order(first):
-        raise ValueError(f"dtype {array.metadata.dtype.json}, the first level has {first.metadata.dtype.json}")
+        return f"dtype {array.metadata.dtype.json}, the first level has {first.metadata.dtype.json}"
+    return None
 
 
 def _without_byte_order(array: ArrayNode) -> object:
@@ -294,12 +330,12 @@ def _unlike(axes: tuple[Axis, ...], opened: _Opened) -> str | None:
 
 
 def _level(opened: _Opened, first: _Opened, extra: int) -> Level:
-    name, array, scale = opened
+    (dataset, array), scale, finest = opened, opened[0].scale, first[0].scale
     ratios: list[float | None] = [None] * len(array.metadata.shape)
-    if scale is not None and first[2] is not None and len(scale) == len(ratios) and all(first[2]):
-        ratios = [a / b for a, b in zip(scale, first[2], strict=True)]
+    if scale is not None and finest is not None and len(scale) == len(ratios) and all(finest):
+        ratios = [a / b for a, b in zip(scale, finest, strict=True)]
     sizes = zip(first[1].metadata.shape, array.metadata.shape, ratios, strict=True)
-    return Level(name, array, tuple(axis_factor(*size) for size in sizes) + (1.0,) * extra)
+    return Level(dataset.path, array, tuple(axis_factor(*size) for size in sizes) + (1.0,) * extra)
 
 
 def _mosaic(ome: Ome, path: str) -> Mosaic:
@@ -312,8 +348,3 @@ def _mosaic(ome: Ome, path: str) -> Mosaic:
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
     cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic(-(-len(images) // columns), columns, cells)
-
-
-def _are_same(nodes: Sequence[Node], others: Sequence[Node]) -> bool:
-    """Whether they are the same nodes in the same states."""
-    return [(node.path, node.version) for node in nodes] == [(node.path, node.version) for node in others]

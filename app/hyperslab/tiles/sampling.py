@@ -11,50 +11,64 @@ from hyperslab.wire import SelectionItem
 
 _MOST_BOXES: Final = 64
 _FEWEST_BOXES: Final = 8
-_MOST_CHUNKS: Final = 1 << 12
+MOST_CHUNKS: Final = 1 << 12
 """So many are looked at where everything is: each takes its time, however few cells it has."""
 _FEWEST_CELLS: Final = 1 << 9
 _MOST_TOGETHER: Final = 64
 
 
 def sample_boxes(
-    shape: Sequence[int], chunks: Sequence[int], fixed: Mapping[int, int], *, most_cells: int
+    shape: Sequence[int],
+    chunks: Sequence[int],
+    fixed: Mapping[int, int],
+    *,
+    most_cells: int,
+    most_chunks: int = MOST_CHUNKS,
 ) -> list[list[SelectionItem]]:
     """Selections of about ``most_cells`` cells together, each within one chunk, or some chunks side by side where those
-    are tiny; just one where that is everything, and not of very many chunks.
+    are tiny; just one where that is everything, and not of very many chunks. Of large chunks every n-th cell.
 
-    ``fixed`` are axes of which one index is wanted. The same arguments give the same boxes.
+    ``most_chunks``: not more of them, but at least one. ``fixed`` are axes of which one index is wanted. The same
+    arguments give the same boxes.
     """
     free = [axis for axis in range(len(shape)) if axis not in fixed]
     number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
-    if number <= _MOST_CHUNKS and prod(shape[axis] for axis in free) <= most_cells:
+    if number <= most_chunks and prod(shape[axis] for axis in free) <= most_cells:
         return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
-    return chunk_boxes(shape, _together(shape, chunks, free), fixed, most_cells=most_cells)
+    extents = _together(shape, chunks, free, min(_MOST_TOGETHER, most_chunks))
+    together = prod(extent // chunk for extent, chunk in zip(extents, chunks, strict=True))
+    return chunk_boxes(shape, extents, fixed, most_cells=most_cells, most_chunks=most_chunks // together)
 
 
 def chunk_boxes(
-    shape: Sequence[int], chunks: Sequence[int], fixed: Mapping[int, int], *, most_cells: int
+    shape: Sequence[int],
+    chunks: Sequence[int],
+    fixed: Mapping[int, int],
+    *,
+    most_cells: int,
+    most_chunks: int = MOST_CHUNKS,
 ) -> list[list[SelectionItem]]:
     """As `sample_boxes`, each within one chunk also where one box could be everything."""
     free = [axis for axis in range(len(shape)) if axis not in fixed]
     counts = [ceil(shape[axis] / chunks[axis]) for axis in free]
-    extents = _shrunk([min(chunks[axis], shape[axis]) for axis in free], most_cells // _FEWEST_BOXES)
-    number = max(1, min(_MOST_BOXES, most_cells // max(1, prod(extents)), prod(counts)))
+    extents = [min(chunks[axis], shape[axis]) for axis in free]
+    steps = _steps(extents, most_cells // _FEWEST_BOXES)
+    number = max(1, min(_MOST_BOXES, most_cells // _cells(extents, steps), prod(counts), most_chunks))
     boxes = []
     for coords in _distinct(counts, number):
         box: list[SelectionItem] = [fixed.get(axis, 0) for axis in range(len(shape))]
-        for axis, coord, extent in zip(free, coords, extents, strict=True):
+        for axis, coord, extent, step in zip(free, coords, extents, steps, strict=True):
             start = coord * chunks[axis]
-            box[axis] = slice(start, min(start + extent, shape[axis]))
+            box[axis] = slice(start, min(start + extent, shape[axis]), step)
         boxes.append(box)
     return boxes
 
 
-def _together(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int]) -> list[int]:
-    """Extents of a chunk, or of up to 64 chunks side by side where one has few cells, as cubical as can be."""
+def _together(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], most: int) -> list[int]:
+    """Extents of a chunk, or of up to ``most`` chunks side by side where one has few cells, as cubical as can be."""
     extents = list(chunks)
     together = 1
-    while together < _MOST_TOGETHER and prod(extents[axis] for axis in free) < _FEWEST_CELLS:
+    while 2 * together <= most and prod(extents[axis] for axis in free) < _FEWEST_CELLS:
         growing = [axis for axis in free if extents[axis] < shape[axis]]
         if not growing:
             break
@@ -63,13 +77,17 @@ def _together(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int]) 
     return extents
 
 
-def _shrunk(extents: list[int], most_cells: int) -> list[int]:
-    """Extents halved, the longest first, until their box is small enough."""
-    extents = list(extents)
-    while prod(extents) > max(1, most_cells):
-        longest = extents.index(max(extents))
-        extents[longest] = ceil(extents[longest] / 2)
-    return extents
+def _steps(extents: Sequence[int], most_cells: int) -> list[int]:
+    """Powers of two: every n-th cell along each axis, of the longest first, until the box has few enough."""
+    steps = [1] * len(extents)
+    while _cells(extents, steps) > max(1, most_cells):
+        counts = [ceil(extent / step) for extent, step in zip(extents, steps, strict=True)]
+        steps[counts.index(max(counts))] *= 2
+    return steps
+
+
+def _cells(extents: Sequence[int], steps: Sequence[int]) -> int:
+    return prod(ceil(extent / step) for extent, step in zip(extents, steps, strict=True))
 
 
 def _distinct(counts: Sequence[int], number: int) -> list[tuple[int, ...]]:

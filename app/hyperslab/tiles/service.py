@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.arrays.beside import Beside
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import MountedStore
@@ -19,6 +20,7 @@ from hyperslab.tiles import png
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.encode import MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
+from hyperslab.tiles.looking import Looking
 from hyperslab.tiles.opening import Pictures
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
@@ -32,6 +34,7 @@ MIB: Final = 1 << 20
 
 _RENDERING: Final = f"2-{png.ENCODER}"
 """Part of every tag: to be counted up whenever the same numbers come to look different."""
+_TILE: Final = "tile"
 _MOST_CHUNKS_AT_ONCE: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
 """What lies under a pixel is read in strips: more than this is never held at once."""
@@ -39,11 +42,13 @@ _MOST_MEMORY: Final = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only."""
+    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only. ``moved``: somebody has
+    written meanwhile, so that the tag may not be theirs."""
 
     body: bytes
     shape: tuple[int, ...] | None = None
     dtype: np.dtype[Any] | None = None
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,12 @@ class Tiles:
     def __init__(
         self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
     ) -> None:
-        self.pictures = Pictures(catalog)
+        self.beside = Beside(reader)
+        self.pictures = Pictures(catalog, self.beside)
         self.source = Source(self.pictures, reader, max_bytes=max_bytes)
-        self.statistics = Statistics(self.pictures, reader)
+        self.statistics = Statistics(self.pictures, reader, self.beside)
         self.stylist = Stylist(self.statistics)
+        self.look = Looking(self.pictures, self.beside).look
         self._views = Views(self.pictures, self.stylist)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
@@ -94,28 +101,38 @@ class Tiles:
         Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
         chunks take long to look up.
         """
+
+        def choose(frame: Frame) -> Region:
+            return _tile_region(frame, asked, place)
+
         if fmt in NUMBER_FORMATS:
-            frame = self.frame(path, asked)
-            return self._numbers(frame, _tile_region(frame, asked, place), asked, fmt, cancel)
-        view = self._views.open(path, asked, cancel)
-        return self._tile(view, asked, place, fmt, cancel)
+            return self._numbers(path, asked, fmt, choose, cancel)
+        return self.region(path, asked, fmt, choose, cancel, after=_padded(asked), label=_TILE)
 
     def tile_at_once(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering | None:
         """As `tile`, where a picture was drawn with this query a moment ago and nothing blocks; None elsewhere."""
         view = None if fmt in NUMBER_FORMATS else self._views.known(path, asked)
         if view is None or view.frame.cell_pitch is not None:
             return None
-        if self.source.touched(view.frame, _tile_region(view.frame, asked, place)) > _MOST_CHUNKS_AT_ONCE:
+        region = _tile_region(view.frame, asked, place)
+        if not self.source.is_quick(view.frame, region, _MOST_CHUNKS_AT_ONCE):
             return None
-        return self._tile(view, asked, place, fmt, None)
+        plan = self.source.plan(view.frame, region)
+        return self._picture(view, plan, asked, fmt, after=_padded(asked), label=_TILE)
 
     def region(
         self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
-        view = self._views.open(path, asked, cancel)
-        return self._picture(view, choose(view.frame), asked, fmt, cancel, after=after, label=label)
+        _, view, plan = self.look(
+            path,
+            asked,
+            lambda frame: self._views.of(path, frame, asked, cancel),
+            lambda frame: self.source.plan(frame, choose(frame), cancel),
+            cancel,
+        )
+        return self._picture(view, plan, asked, fmt, after=after, label=label)
 
     def thumbnail(self, path: str, asked: Asked, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
@@ -137,21 +154,10 @@ class Tiles:
             raster = flatten(raster, asked.bg)
         return Encoded(encode_picture(raster, fmt, quality=asked.quality))
 
-    def _tile(
-        self, view: View, asked: Asked, place: tuple[int, int, int], fmt: str, cancel: Cancel | None
-    ) -> Rendering:
-        size = view.frame.grid.size
-        region = _tile_region(view.frame, asked, place)
-        return self._picture(
-            view, region, asked, fmt, cancel, after=lambda raster: pad(raster, size, size), label="tile"
-        )
-
     def _picture(
-        self, view: View, region: Region, asked: Asked, fmt: str, cancel: Cancel | None,
-        *, after: Callable[[Raster], Raster], label: str,
-    ) -> Rendering:  # fmt: skip
+        self, view: View, plan: RegionPlan, asked: Asked, fmt: str, *, after: Callable[[Raster], Raster], label: str
+    ) -> Rendering:
         style = view.style
-        plan = self.source.plan(view.frame, region, cancel)
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
@@ -161,37 +167,42 @@ class Tiles:
             return Encoded(encode_picture(raster, fmt, quality=asked.quality))
 
         quality = "" if fmt == "png" else asked.quality
-        rendering = self._rendering(plan, region, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
+        rendering = self._rendering(plan, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
         return replace(rendering, sources=self._sources(plan), until=view.until)
 
-    def _numbers(self, frame: Frame, region: Region, asked: Asked, fmt: str, cancel: Cancel | None) -> Rendering:
+    def _numbers(
+        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None
+    ) -> Rendering:
         """The values of a region: ``(height, width)``, with the channels before them where there are several."""
+        frame, plan, _ = self.look(
+            path, asked, lambda frame: self.source.plan(frame, choose(frame), cancel), lambda _: None, cancel
+        )
         as_labels = frame.picture.image_label is not None if asked.labels is None else asked.labels
-        plan = self.source.plan(frame, region, cancel)
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             values, hidden = self.source.read(plan, Reading(as_labels, None, cancel, cost))
             values = _as_asked(values, hidden, frame, asked)
             return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
 
-        return self._rendering(plan, region, f"{frame.identity}|{as_labels}|{asked.component}|{fmt}", fmt, render)
+        return self._rendering(plan, f"{frame.identity}|{as_labels}|{asked.component}|{fmt}", fmt, render)
 
     def _rendering(
-        self, plan: RegionPlan, region: Region, identity: str, fmt: str,
-        render: Callable[[Cancel | None, ReadCost], Encoded],
-    ) -> Rendering:  # fmt: skip
-        key = (plan.frame.picture.path, f"{region}|{identity}")
+        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded]
+    ) -> Rendering:
+        key = (plan.frame.picture.path, f"{plan.region}|{identity}")
         digest = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12)
         tag = digest.hexdigest()
 
         def cached(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             def load() -> tuple[Encoded, str, int]:
                 encoded = render(cancel, cost)
-                return encoded, tag, len(encoded.body) + 512
+                if self.source.moved(plan, cost):
+                    encoded = replace(encoded, moved=True)
+                return encoded, f"{tag}-moved" if encoded.moved else tag, len(encoded.body) + 512
 
             return self._cache.load(key, tag, load).value
 
-        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * region.shape[0] * region.shape[1] + self.source.beside(plan)
+        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * plan.shape[0] * plan.shape[1] + self.source.beside(plan)
         mount = plan.frame.picture.levels[0].array.mount
         return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached, {}, 0.0)
 
@@ -202,7 +213,12 @@ class Tiles:
         read = plan.blocks[0].read
         if read.versions is None or read.touched > _MOST_CHUNKS_AT_ONCE:
             return {}
-        return documents | {read.array.chunk_key(coords): version for coords, version in read.versions.items()}
+        return {**documents} | {read.array.chunk_key(coords): version for coords, version in read.versions.items()}
+
+
+def _padded(asked: Asked) -> Callable[[Raster], Raster]:
+    """Makes a tile that is cut at the edges one of full size."""
+    return lambda raster: pad(raster, asked.tile_size, asked.tile_size)
 
 
 def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Region:

@@ -7,17 +7,16 @@ that memory does not grow with what lies under a tile.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.beside import in_parallel
 from hyperslab.arrays.cost import Cancel, ReadCost
-from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import touched
+from hyperslab.engine.indexing import Selection, touched, touched_coords
 from hyperslab.errors import TileNotFound
 from hyperslab.tiles.amount import check_amount, coarsest_zoom, is_allowed
 from hyperslab.tiles.cells import Block, arranged, level_shape, plain_numbers, selection, stacked, strips
@@ -27,19 +26,21 @@ from hyperslab.tiles.picture import Cell, Level, Picture
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level
 from hyperslab.tiles.resample import Mask, NDArray, mean, nearest
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
     """All that has to be read for a region. ``nbytes`` are read before anything is made smaller."""
 
     frame: Frame
+    region: Region
     blocks: tuple[Block, ...]
-    shape: tuple[int, int]
     nbytes: int
     tag: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.region.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Source:
         digest = hashlib.blake2b(frame.picture.version.encode(), digest_size=12)
         for block in blocks:
             digest.update(f"{block.read.tag}|{block.place}\n".encode())
-        return RegionPlan(frame, tuple(blocks), region.shape, sum(b.read.nbytes for b in blocks), digest.hexdigest())
+        return RegionPlan(frame, region, tuple(blocks), sum(b.read.nbytes for b in blocks), digest.hexdigest())
 
     def allows(self, frame: Frame, region: Region) -> bool:
         """Whether a region reads no more than is allowed."""
@@ -88,24 +89,47 @@ class Source:
         parallel."""
         if not plan.blocks:
             return 0
-        largest = max(self.reader.working_memory(block.read) for block in plan.blocks)
-        return largest * min(len(plan.blocks), self.reader.pool(plan.blocks[0].read.array).width)
+        largest = self._largest(plan)
+        pool = self.reader.pool(plan.blocks[0].read.array)
+        return largest * (1 + pool.most_helpers(len(plan.blocks) - 1, largest))
+
+    def _largest(self, plan: RegionPlan) -> int:
+        return max(self.reader.working_memory(block.read) for block in plan.blocks)
 
     def touched(self, frame: Frame, region: Region) -> int:
         """How many chunks a region of a single image touches; from arithmetic alone."""
-        level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))
-        edges = _edges(frame, frame.picture, level, region)
-        return touched(selection(frame, level, *edges), level.array.metadata.grid)
+        array, part = _part(frame, region)
+        return touched(part, array.metadata.grid)
+
+    def is_quick(self, frame: Frame, region: Region, most_chunks: int) -> bool:
+        """Whether planning a region of a single image looks at no more chunks than that, and waits for no store."""
+        if self.touched(frame, region) > most_chunks:
+            return False
+        array, part = _part(frame, region)
+        if not array.mount.is_far:
+            return True
+        keys = [array.chunk_key(coords) for coords in touched_coords(part, array.metadata.grid)]
+        return self.reader.versions.knows_all(array.mount, keys)
 
     def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
         """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
         if not plan.blocks:
             return _put_together(plan, [])
         pool = self.reader.pool(plan.blocks[0].read.array)
-        parts = in_parallel(pool, lambda block: self._read_block(plan.frame, block, how), plan.blocks, how.cancel)
+        parts = in_parallel(
+            pool,
+            lambda block: self._read_block(plan.frame, block, how),
+            plan.blocks,
+            how.cancel,
+            nbytes=self._largest(plan),
+        )
         if len(parts) == 1 and plan.blocks[0].shape == plan.shape:
             return parts[0]
         return _put_together(plan, parts)
+
+    def moved(self, plan: RegionPlan, cost: ReadCost) -> bool:
+        """Whether a chunk was written while the region was read; see `Reader.moved`."""
+        return any(self.reader.moved(block.read, cost) for block in plan.blocks)
 
     def _blocks_of_mosaic(
         self, frame: Frame, region: Region, pitch: tuple[int, int], cancel: Cancel | None
@@ -157,25 +181,18 @@ class Source:
         return arranged(frame, block, out, rows)
 
 
+def _part(frame: Frame, region: Region) -> tuple[ArrayNode, Selection]:
+    """What is read for a region of a single image."""
+    level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))
+    return level.array, selection(frame, level, *_edges(frame, frame.picture, level, region))
+
+
 def _edges(frame: Frame, picture: Picture, level: Level, region: Region) -> tuple[Edges, Edges]:
     """Which rows and columns of a level lie under each pixel of a region."""
     shape = level_shape(picture, level)
     vertical, horizontal = frame.plane
     rows = box_edges(region.rows, level.factors[vertical], shape[vertical])
     return rows, box_edges(region.columns, level.factors[horizontal], shape[horizontal])
-
-
-def in_parallel(pool: WorkerPool, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
-    """The results of ``work`` in the order of ``items``."""
-    if len(items) == 1:
-        return [work(items[0])]
-    results: dict[int, R] = {}
-
-    def keep(i: int) -> None:
-        results[i] = work(items[i])
-
-    pool.each(range(len(items)), len(items), keep, cancel)
-    return [results[i] for i in range(len(items))]
 
 
 # --- images of a mosaic ----------------------------------------------------------------------------------------

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Collection
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from math import prod
 from threading import BoundedSemaphore, Lock
 from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.arrays.beside import Beside, in_parallel
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.together import Part
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import ChunkCorrupt
@@ -24,13 +27,15 @@ from hyperslab.tiles.cells import plain_numbers
 from hyperslab.tiles.opening import Pictures
 from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.resample import NDArray
-from hyperslab.tiles.sampling import chunk_boxes, sample_boxes
-from hyperslab.tiles.source import in_parallel
+from hyperslab.tiles.sampling import MOST_CHUNKS, chunk_boxes, sample_boxes
 from hyperslab.wire import SelectionItem
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
 _MOST_CELLS: Final = 4 << 20
+_MOST_DECODED: Final = 1 << 30
+"""Bytes of the chunks that are looked at, which may be much more than the cells that are wanted: unless a single chunk
+has more."""
 _MOST_KEPT: Final = 1 << 20
 _MOST_IMAGES: Final = 6
 _SMALL: Final = 1 << 20
@@ -40,6 +45,8 @@ _CACHE_BYTES: Final = 32 << 20
 _MOST_TAGS: Final = 4096
 _TAG_SECONDS: Final = 1.0
 """For so long a sample is taken to be current: windows need not follow every single write."""
+_FAR_TAG_SECONDS: Final = 4.0
+"""The same where every look takes some 60 requests, and somebody who moves about in a picture looks all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,11 @@ class Sample:
         return widened(self.low, self.high)
 
 
+def _most_chunks(chunk_nbytes: int, images: int) -> int:
+    """How many chunks of each of some images are looked at."""
+    return min(MOST_CHUNKS, max(1, _MOST_DECODED // (images * max(chunk_nbytes, 1))))
+
+
 def widened(low: float, high: float) -> tuple[float, float]:
     """A window that has a width, also where there is only one value."""
     return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
@@ -94,9 +106,10 @@ def widened(low: float, high: float) -> tuple[float, float]:
 class Statistics:
     """Samples, kept while what they were taken from stays the same. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, reader: Reader) -> None:
+    def __init__(self, pictures: Pictures, reader: Reader, beside: Beside) -> None:
         self._pictures = pictures
         self._reader = reader
+        self._beside = beside
         self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
         self._tags: OrderedDict[tuple[Any, ...], tuple[str, float]] = OrderedDict()
         self._lock = Lock()
@@ -110,6 +123,20 @@ class Statistics:
         tag = self._current_tag(subject)
         held = None if tag is None else self._samples.get(subject.key, tag)
         return held if held is not None else self._taken(subject, cancel)
+
+    def prepare(self, subjects: Collection[Subject], cancel: Cancel | None = None) -> None:
+        """Take samples of one picture that will be wanted, side by side where its store is far.
+
+        Raises as `sample` does, but for damaged chunks.
+        """
+
+        def take(subject: Subject) -> None:
+            with suppress(ChunkCorrupt):  # which `sample` finds again
+                self.sample(subject, cancel)
+
+        each = [*{subject.key: subject for subject in subjects}.values()]
+        if len(each) > 1 and (mount := each[0].picture.levels[0].array.mount).is_far:
+            self._beside.each(mount, take, each, cancel)
 
     def _taken(self, subject: Subject, cancel: Cancel | None) -> Sample:
         plans, exact = self._plans(subject, cancel)
@@ -160,23 +187,34 @@ class Statistics:
         boxes_of: Callable[..., list[list[SelectionItem]]] = sample_boxes,
     ) -> tuple[list[ReadPlan], bool]:
         """What to read of a level, and whether that is all of the coarsest one."""
-        images = self._images(subject.picture)
-        plans = []
+        images = self._images(subject.picture, cancel)
+        parts: list[Part] = []
+        cells = 0
         for image in images:
             array = image.levels[max(0, len(image.levels) - 1 - finer)].array
             shape = array.metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
-            boxes = boxes_of(shape, array.metadata.chunks, fixed, most_cells=_MOST_CELLS // len(images))
-            plans += [self._reader.plan(array, normalise(box, shape), image.field, cancel=cancel) for box in boxes]
-        return plans, len(plans) == 1 and subject.picture.mosaic is None
+            boxes = boxes_of(
+                shape,
+                array.metadata.chunks,
+                fixed,
+                most_cells=_MOST_CELLS // len(images),
+                most_chunks=_most_chunks(array.metadata.chunk_nbytes, len(images)),
+            )
+            parts += [Part(array, normalise(box, shape), image.field) for box in boxes]
+            cells = prod(size for axis, size in enumerate(shape) if axis not in fixed)
+        plans = self._reader.plan_together(parts, cancel)
+        whole = sum(plan.selection.size for plan in plans) == cells
+        return plans, whole and subject.picture.mosaic is None
 
-    def _images(self, picture: Picture) -> list[Picture]:
+    def _images(self, picture: Picture, cancel: Cancel | None) -> list[Picture]:
         """The picture itself, or some of a mosaic's."""
         if picture.mosaic is None:
             return [picture] if all(axis.size for axis in picture.axes) else []
         step = max(1, len(picture.mosaic.cells) // _MOST_IMAGES)
         name = picture.field.name if picture.field is not None else None
-        opened = (self._pictures.open_cell(cell.path, name) for cell in picture.mosaic.cells[::step])
+        cells, mount = picture.mosaic.cells[::step], picture.levels[0].array.mount
+        opened = self._beside.each(mount, lambda cell: self._pictures.open_cell(cell.path, name), cells, cancel)
         found = [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
         return found or [picture]  # its levels are those of an image that is there
 
@@ -199,9 +237,10 @@ class Statistics:
         return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
     def _current_tag(self, subject: Subject) -> str | None:
+        far = subject.picture.levels[0].array.mount.is_far
         with self._lock:
-            tag, noted = self._tags.get((subject.key, subject.picture.version), ("", -_TAG_SECONDS))
-        return tag if time.monotonic() - noted < _TAG_SECONDS else None
+            tag, noted = self._tags.get((subject.key, subject.picture.version), (None, 0.0))
+        return tag if time.monotonic() - noted < (_FAR_TAG_SECONDS if far else _TAG_SECONDS) else None
 
     def _note_tag(self, subject: Subject, tag: str) -> None:
         key = (subject.key, subject.picture.version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -133,16 +133,16 @@ class Stylist:
         self, frame: Frame, channel: int, asked: Asked, wanted: Rescale | None, cancel: Cancel | None = None
     ) -> tuple[float, float]:
         """The two ends of what is shown of a channel."""
-        if isinstance(wanted, tuple):
-            return wanted
-        facts = channel_facts(frame, channel)
-        if wanted is None and facts is not None and facts.window is not None:
-            return facts.window.start, facts.window.end
-        dtype = frame.picture.dtype
-        if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
-            return natural_range(frame.picture, asked.component)
+        given = _given_window(frame, channel, asked, wanted)
+        if given is not None:
+            return given
         sample = self._statistics.sample(self.subject(frame, channel, asked), cancel)
         return sample.minmax if wanted == "minmax" else sample.auto
+
+    def prepare(self, frame: Frame, asked: Asked, wanted: Mapping[int, Rescale | None], cancel: Cancel | None) -> None:
+        """Take the samples that `window` will need for these channels; raises what taking one raises."""
+        sampled = [c for c, window in wanted.items() if _given_window(frame, c, asked, window) is None]
+        self._statistics.prepare([self.subject(frame, channel, asked) for channel in sampled], cancel)
 
     def subject(self, frame: Frame, channel: int, asked: Asked) -> Subject:
         """What the statistics of a channel are taken from."""
@@ -156,12 +156,27 @@ class Stylist:
         if labels is not None:
             return labels
         colours = channel_colours(frame, asked)
+        wanted = {channel: _at(asked.rescale, i) for i, channel in enumerate(frame.channels)}
+        self.prepare(frame, asked, wanted, cancel)
         scales = tuple(self.scale(frame, asked, i, cancel) for i in range(len(frame.channels)))
         if len(scales) == 1:
             return Lookup(scales[0], single_lut(asked, colours[0]))
         if asked.colormap_name is not None or asked.colormap is not None:
             raise BadParameter("colormap_name", asked.colormap_name or "(colormap)", "a single channel (c=) to colour")
         return Additive(scales, tuple(colour or (255, 255, 255) for colour in colours))
+
+
+def _given_window(frame: Frame, channel: int, asked: Asked, wanted: Rescale | None) -> tuple[float, float] | None:
+    """The window of a channel where the query, the metadata or the dtype says it; None where the data does."""
+    if isinstance(wanted, tuple):
+        return wanted
+    facts = channel_facts(frame, channel)
+    if wanted is None and facts is not None and facts.window is not None:
+        return facts.window.start, facts.window.end
+    dtype = frame.picture.dtype
+    if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
+        return natural_range(frame.picture, asked.component)
+    return None
 
 
 def scale_over(low: float, high: float, frame: Frame, asked: Asked, place: int) -> Scale:

@@ -11,9 +11,8 @@ from typing import Final
 from hyperslab.arrays.cost import Cancel
 from hyperslab.storage.locks import KeyedLocks
 from hyperslab.tiles.asked import Asked
-from hyperslab.tiles.frame import Frame, make_frame
+from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.opening import Pictures
-from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.style import Style, Stylist
 
 _MOST_KEPT: Final = 1024
@@ -41,21 +40,19 @@ class Views:
         self._lock = Lock()
         self._making = KeyedLocks()
 
-    def open(self, path: str, asked: Asked, cancel: Cancel | None = None) -> View:
-        """The view, made once however many ask for it; raises what opening the picture, `make_frame` and
-        `Stylist.style` raise. May read, until ``cancel`` is set."""
-        picture = self._pictures.open(path, asked.field)
+    def of(self, path: str, frame: Frame, asked: Asked, cancel: Cancel | None = None) -> View:
+        """The view of a plane that was just opened, made once however many ask for it; raises what `Stylist.style`
+        raises. May read, until ``cancel`` is set."""
         kept = self._get(path, asked)
-        if kept is not None and kept.frame.picture is picture:
+        if kept is not None and kept.frame.picture is frame.picture:
             return kept
         with self._making.hold(f"{path}?{hash(asked)}"):
             kept = self._get(path, asked)
-            if kept is not None and kept.frame.picture is picture:
+            if kept is not None and kept.frame.picture is frame.picture:
                 return kept
-            return self._make(path, asked, picture, cancel)
+            return self._make(path, asked, frame, cancel)
 
-    def _make(self, path: str, asked: Asked, picture: Picture, cancel: Cancel | None) -> View:
-        frame = make_frame(picture, asked)
+    def _make(self, path: str, asked: Asked, frame: Frame, cancel: Cancel | None) -> View:
         style = self._stylist.style(frame, asked, cancel)
         view = View(frame, style, f"{frame.identity}|{style.identity}", time.monotonic() + _SECONDS)
         self._keep(path, asked, view)

@@ -8,11 +8,12 @@ from typing import Final
 from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
 from hyperslab.api.context import Context
+from hyperslab.api.far_reply import FarReply
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
-from hyperslab.api.stored_reply import stored_reply
+from hyperslab.api.stored_reply import stored_reply, wanted_bytes
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import Selection, normalise
@@ -43,9 +44,11 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     request.query.only(_KNOWN)
     path, _, text = request.tail.rpartition("/")
-    array = await context.open_array(path)
-    coords = parse_coords(array, text)
-    if request.query.text("format") == _STORED:
+    stored = request.query.text("format") == _STORED
+    if context.is_far(path) and not stored:
+        return FarReply(context, path, lambda array: _selection(array, parse_coords(array, text)))
+    array, coords = await open_chunk(context, request)
+    if stored:
         return await _get_stored(context, request, array, coords)
     return await array_reply(context, request, array, _selection(array, coords))
 
@@ -58,6 +61,13 @@ def prepare(context: Context, request: Request) -> Representation | None:
     if array is None or request.query.text("format") == _STORED:
         return None
     return prepared_reply(context, request, array, _selection(array, parse_coords(array, text)))
+
+
+async def open_chunk(context: Context, request: Request) -> tuple[ArrayNode, Coords]:
+    """The array and the chunk that a path names; raises as `parse_coords` does."""
+    path, _, text = request.tail.rpartition("/")
+    array = await context.open_array(path)
+    return array, parse_coords(array, text)
 
 
 def _selection(array: ArrayNode, coords: Coords) -> Selection:
@@ -84,9 +94,9 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
 
 
 async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
-    key = array.chunk_key(coords)
+    key, wanted = array.chunk_key(coords), wanted_bytes(array.mount, request)
     try:
-        found = await context.near(array.mount, context.keys.find, f"{array.mount.name}/{key}")
+        found = await context.near(array.mount, context.keys.find, f"{array.mount.name}/{key}", wanted)
     except KeyNotFound as error:
         raise ChunkNotFound(array.path, key) from error
     return await stored_reply(context, request, found)

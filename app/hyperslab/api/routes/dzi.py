@@ -6,7 +6,7 @@ import re
 
 from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
-from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
+from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
 from hyperslab.errors import TileNotFound
 from hyperslab.tiles.dzi import descriptor, tile_region
 from hyperslab.tiles.frame import Frame
@@ -24,7 +24,7 @@ async def get_descriptor(routes: TileRoutes, request: Request, match: re.Match[s
 async def get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """One tile, cut at the edges."""
     asked = routes.asked(request)
-    fmt = "jpg" if match["fmt"] == "jpeg" else match["fmt"]
+    fmt = format_of(match)
     place = int(match["level"]), int(match["x"]), int(match["y"])
 
     def choose(frame: Frame) -> Region:

@@ -18,6 +18,7 @@ from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag,
 from hyperslab.api.upload import media_type, parse_json_body, received_body
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.attributes import sent_attributes
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
@@ -74,7 +75,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
     definition = await _document(context, request, (JSON,))
     kind = definition.get("kind", "array" if "shape" in definition else "group")
-    check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
+    check = node_check(context, request)
     creator = context.service.creator
     if kind == "array":
         make = partial(creator.create_array, request.tail, definition, mode=mode, check=check)
@@ -95,11 +96,9 @@ async def patch_node(context: Context, request: Request) -> Answer:
     unknown = sorted(set(patch) - set(_PATCHABLE))
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
-    attributes = patch.get("attributes")
-    if "attributes" in patch and not isinstance(attributes, Mapping):
-        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+    attributes = sent_attributes(patch["attributes"]) if "attributes" in patch else None
     service = context.service
-    check = node_check(request.conditions, service.catalog, context.options.max_listed)
+    check = node_check(context, request)
     if "shape" in patch:
         resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
@@ -114,7 +113,7 @@ async def delete_node(context: Context, request: Request) -> Answer:
     """Remove a node; a group with children only with ``recursive=true``."""
     request.query.only(("recursive",))
     recursive = request.query.flag("recursive")
-    check = node_check(request.conditions, context.service.catalog, context.options.max_listed)
+    check = node_check(context, request)
     delete = partial(context.service.creator.delete, request.tail, recursive=recursive, check=check)
     await context.writes.run(request.tail, delete)
     return Answer(204, ())
@@ -152,10 +151,7 @@ def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
     if unknown:
         raise BadDefinition(unknown[0], "not a member of a group: expected kind and attributes")
-    attributes = definition.get("attributes") or {}
-    if not isinstance(attributes, Mapping):
-        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
-    return attributes
+    return sent_attributes(definition.get("attributes") or {})
 
 
 def _shape(value: Any) -> list[int | None]:

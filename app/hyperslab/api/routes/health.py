@@ -15,6 +15,7 @@ from hyperslab.api import openapi
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.problems import status_of
+from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import HyperslabError, RouteNotFound, StoreError, all_errors
@@ -50,7 +51,7 @@ def router(context: Context) -> APIRouter:
     @routes.head("/metrics", include_in_schema=False)
     @routes.get("/metrics", summary="Show counters to Prometheus", **_described(200, content=_TEXT))
     async def metrics() -> Response:
-        return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE})
+        return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE, "cache-control": "no-store"})
 
     @routes.head("/problems/{code}", include_in_schema=False)
     @routes.get("/problems/{code}", summary="Explain the code of a problem", **_described(200, parameters=[_CODE]))
@@ -70,7 +71,8 @@ def _described(
 
 
 async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:
-    """A store that does not answer within ten seconds is not ready, and neither are we while all threads hang."""
+    """A store that does not answer within ten seconds is not ready, and neither is one all of whose threads hang."""
+    STORE.set(mount.name)
     found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
     try:
         await asyncio.wait_for(context.threads.run(mount.store.check), _READY_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 from hyperslab.api import openapi
 from hyperslab.api.bodies import Bytes
+from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
 from hyperslab.api.options import ApiOptions
@@ -17,6 +17,8 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
+from hyperslab.arrays.beside import Beside
+from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import DataType
@@ -67,18 +69,22 @@ async def get_metadata(context: Context, request: Request) -> Reply:
 async def _children(context: Context, group: GroupNode, limit: int, cursor: str | None) -> Children:
     if limit == 0:
         return _NO_CHILDREN
-    return await context.threads.run(context.service.catalog.children, group, limit=limit, cursor=cursor)
+    service, mount = context.service, group.mount
+    each = in_turn if mount is None else partial(Beside(service.reader).each, mount)
+    return await context.threads.run(service.catalog.children, group, limit=limit, cursor=cursor, each=each)
 
 
 def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:
     """The tag of a node's document: changes with its metadata, its attributes, the children it shows and the field
     whose schema it states."""
-    text = repr((node.path, node.version, listed, field))
-    return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+    return etag_of(repr((node.path, node.version, listed, field)).encode())
 
 
 def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field: str | None = None) -> dict[str, Any]:
-    """DESIGN §3.1; ``root`` goes before every link. Raises `FieldUnknown`."""
+    """The node document of an array; ``root`` goes before every link, ``field`` is the one whose schema it states.
+
+    Its members are those of docs/reference/http.md. Raises `FieldUnknown`.
+    """
     resolve_field(array, field)
     metadata = array.metadata
     stored = metadata.document

@@ -9,7 +9,6 @@ from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, make_plan, most_bytes, wanted
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
-from hyperslab.api.headers import caching
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -37,7 +36,10 @@ def endpoint(context: Context) -> Endpoint:
 
 
 async def get_plan(context: Context, request: Request) -> Reply:
-    """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON."""
+    """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON.
+
+    Caches always ask whether it is still good: what is cached changes, though the store may not.
+    """
     query = request.query
     query.only(_KNOWN)
     items = query.selection()
@@ -61,4 +63,4 @@ async def get_plan(context: Context, request: Request) -> Reply:
         "boxes": await context.threads.run(asked.boxes, box_bytes),
     }
     tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(context, tag, JSON, Bytes(dump_json(document)), always=caching(array.mount, context.options))
+    return Representation(context, tag, JSON, Bytes(dump_json(document)))

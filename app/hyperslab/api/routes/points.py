@@ -36,6 +36,7 @@ from hyperslab.api.streaming import Stream, held, send_stream
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values import CASTINGS, cast, target
+from hyperslab.api.writing import written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
@@ -51,7 +52,7 @@ _BYTES_PER_INDEX = 32  # as JSON text, generously
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
-        NPY: {"schema": {"type": "string", "format": "binary"}},
+        NPY: openapi.BINARY,
         JSON: {
             "schema": {
                 "type": "object",
@@ -106,42 +107,58 @@ async def gather(context: Context, request: Request) -> Reply:
     field = resolve_field(array, query.text("field"))
     coordinates = await _read_coordinates(context, request, array)
     began = perf_counter()
-    plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
+    replan = partial(context.service.reader.plan_points, array, coordinates, field)
+    plan = await context.threads.run(replan)
     _check_form(plan, form)
     timings = {"plan": perf_counter() - began}
-    return _Gathered(context, plan, form, timings)
+    return _Gathered(context, plan, replan, form, timings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Planned points, read when they are sent; ``timings`` in seconds by phase."""
+    """Planned points, looked up and read when they are sent; ``replan`` plans them anew, ``timings`` in seconds by
+    phase."""
 
     context: Context
     plan: PointsPlan
+    replan: Callable[[], PointsPlan]
     form: str
     timings: Mapping[str, float]
 
     async def send(self, request: Request, send: Send) -> None:
         """Hold the memory for them until the client has taken them."""
-        context, plan = self.context, self.plan
+        context = self.context
         async with held(context.admission, request, self._memory) as cancel:
-            cost, data = await context.threads.run(_read, context, plan, self.form, cancel)
+            plan, cost, data = await context.threads.run(self._read, request, cancel)
             body = Bytes(data, cost_headers(plan.touched, cost.cached, cost, self.timings))
-            stream = Stream(200, self._headers(len(data)), len(data), partial(body.open, ByteRange(0, len(data))))
+            headers = self._headers(plan.tag, len(data))
+            stream = Stream(200, headers, len(data), partial(body.open, ByteRange(0, len(data))))
             await send_stream(context, stream, request, send, cancel)
+
+    def _read(self, request: Request, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
+        """What was read, encoded, and the plan whose tag it has: a new one where a chunk was written meanwhile."""
+        plan, reader = self.plan, self.context.service.reader
+        while True:
+            cost = ReadCost()
+            values = reader.read_latest(plan, cost, cancel)
+            if not (request.tries_left and reader.moved(plan, cost)):
+                encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
+                return plan, cost, encode(values)
+            request.tries_left -= 1
+            plan = self.replan()
 
     @property
     def _memory(self) -> int:
         growth = TEXT_IS_LARGER if self.form in ("json", "csv") else 1
         return growth * self.plan.nbytes + self.context.service.reader.working_memory(self.plan)
 
-    def _headers(self, size: int) -> Headers:
+    def _headers(self, tag: str, size: int) -> Headers:
         plan = self.plan
         described = [
             ("Content-Type", media_types(plan.dtype)[self.form]),
             ("Content-Length", str(size)),
             ("Cache-Control", "no-store"),
-            ("ETag", points_etag(plan.tag, self.form)),
+            ("ETag", points_etag(tag, self.form)),
         ]
         return (*encoded(described), *array_headers(plan.shape, plan.dtype))
 
@@ -160,8 +177,7 @@ async def scatter(context: Context, request: Request) -> Answer:
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)
         made_for, check = array.metadata.dtype, points_check(request)
         written = await context.writes.run(array.path, write, made_for=made_for, check=check)
-    etag = points_etag(written.tag, "raw")
-    return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
+    return written_answer(points_etag(written.tag, "raw"), written.chunks)
 
 
 def _scattered(
@@ -252,13 +268,6 @@ def _check_form(plan: PointsPlan, form: str) -> None:
         check_table(plan.shape, plan.dtype)
     elif form == "npy":
         check_npy(plan.dtype)
-
-
-def _read(context: Context, plan: PointsPlan, form: str, cancel: Cancel) -> tuple[ReadCost, Buffer]:
-    cost = ReadCost()
-    values = context.service.reader.read(plan, cancel, cost)
-    encode = encode_objects if form == "raw" and plan.dtype.hasobject else _ENCODERS[form]
-    return cost, encode(values)
 
 
 def _encode_npy(values: NDArray[Any]) -> bytes:

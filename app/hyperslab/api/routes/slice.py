@@ -8,6 +8,7 @@ from typing import Final
 from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
 from hyperslab.api.context import Context
+from hyperslab.api.far_reply import FarReply
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -36,6 +37,8 @@ def endpoint(context: Context) -> Endpoint:
 async def get_slice(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     items = _items(request)
+    if context.is_far(request.tail):
+        return FarReply(context, request.tail, lambda array: normalise(items, array.metadata.shape))
     array = await context.open_array(request.tail)
     return await array_reply(context, request, array, normalise(items, array.metadata.shape))
 

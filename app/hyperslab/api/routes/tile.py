@@ -16,7 +16,7 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
 from hyperslab.api.routes import dzi, iiif
 from hyperslab.api.routing import Endpoint
-from hyperslab.api.tile_reply import TileRoutes, document_reply, nothing_reply, rendering_reply
+from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
 from hyperslab.errors import RouteNotFound, TileNotFound
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.legend import legend_png
@@ -62,7 +62,7 @@ async def get_tile(routes: TileRoutes, request: Request) -> Reply:
 
 async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     asked = routes.asked(request)
-    fmt = _format(match)
+    fmt = format_of(match)
     place = int(match["z"]), int(match["x"]), int(match["y"])
     try:
         rendering = routes.tiles.tile_at_once(match["path"], asked, place, fmt)
@@ -78,7 +78,7 @@ async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) 
 async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     asked = routes.asked(request)
     rendering = await routes.run_while_there(
-        request, lambda cancel: routes.tiles.thumbnail(match["path"], asked, _format(match), cancel)
+        request, lambda cancel: routes.tiles.thumbnail(match["path"], asked, format_of(match), cancel)
     )
     return await rendering_reply(routes, request, asked, rendering)
 
@@ -107,10 +107,6 @@ async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]
         return legend_png(routes.tiles.frame(match["path"], asked), asked)
 
     return document_reply(routes, match["path"], await routes.run(draw), media_type="image/png")
-
-
-def _format(match: re.Match[str]) -> str:
-    return "jpg" if match["fmt"] == "jpeg" else match["fmt"]
 
 
 _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (

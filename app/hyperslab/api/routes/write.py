@@ -18,11 +18,11 @@ from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import PREFIX as CHUNK
-from hyperslab.api.routes.chunk import parse_coords
+from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values import parse_values, target
-from hyperslab.api.writing import Operation
+from hyperslab.api.writing import Operation, written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
@@ -33,8 +33,7 @@ from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
 from hyperslab.wire import ARRAY_CHUNKS, IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-_BODY: Final = {RAW: _BINARY, NPY: _BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: _BINARY}
+_BODY: Final = {RAW: openapi.BINARY, NPY: openapi.BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: openapi.BINARY}
 _CHUNK_FORMAT: Final = openapi.query("format", "`stored` for an encoded chunk.", {"type": "string", "enum": ["stored"]})
 _AXIS: Final = (
     openapi.query("axis", "The axis to append along.", {"type": "integer", "default": 0}),
@@ -83,9 +82,7 @@ async def put_chunk(context: Context, request: Request) -> Answer:
     """Store one chunk: its values up to the edge of the array, or with ``format=stored`` its encoded bytes."""
     query = request.query
     query.only(("format", "field", "casting"))
-    path, _, text = request.tail.rpartition("/")
-    array = await context.open_array(path)
-    coords = parse_coords(array, text)
+    array, coords = await open_chunk(context, request)
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
         check_writable(array.mount)
         check = chunk_check(request, coords)
@@ -100,9 +97,7 @@ async def put_chunk(context: Context, request: Request) -> Answer:
 async def delete_chunk(context: Context, request: Request) -> Answer:
     """Answers 404 where the chunk was not there."""
     request.query.only(())
-    path, _, text = request.tail.rpartition("/")
-    array = await context.open_array(path)
-    coords = parse_coords(array, text)
+    array, coords = await open_chunk(context, request)
     check = chunk_check(request, coords)
     if not await context.writes.run(array.path, context.service.writer.delete_chunk, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
@@ -121,7 +116,6 @@ async def append(context: Context, request: Request) -> Answer:
     rank = len(array.metadata.shape)
     if not -rank <= axis < rank:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
-    catalog, most = context.service.catalog, context.options.max_listed
     async with received_body(context, request) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
         appended = await context.writes.run(
@@ -133,7 +127,7 @@ async def append(context: Context, request: Request) -> Answer:
             at=at,
             idempotency_key=_idempotency_key(request),
             made_for=array.metadata.dtype,
-            check=node_check(request.conditions, catalog, most),
+            check=node_check(context, request),
         )
     etag = ((b"etag", document_etag(appended.array).encode()),)
     return json_answer(_appended_document(appended), status=200 if appended.repeated else 201, headers=etag)
@@ -158,8 +152,7 @@ async def _put(
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
         raise replace(error, boxes=boxes) from error
-    etag = box_etags(written.array, selection, field, written.tag)[0]
-    return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={written.chunks}".encode())))
+    return written_answer(box_etags(written.array, selection, field, written.tag)[0], written.chunks)
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -1,0 +1,154 @@
+"""How many requests it takes to open a node of a far store, and which of them are under way at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.errors import NodeNotFound
+from hyperslab.storage import open_store
+from tests.faults import Before, FaultProxy
+from tests.s3 import S3Bucket, S3Server
+
+ARRAY = {
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [2],
+    "dtype": "<i4",
+    "compressor": None,
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+}
+CONSOLIDATED = {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "g/h/a/.zarray": ARRAY}}
+
+Put = Callable[[Mapping[str, Any]], None]
+
+
+@pytest.fixture
+def put(s3_server: S3Server, s3_bucket: S3Bucket) -> Put:
+    """Stores documents by key."""
+
+    def put_all(documents: Mapping[str, Any]) -> None:
+        for key, document in documents.items():
+            s3_server.client.put_object(Bucket=s3_bucket.name, Key=key, Body=json.dumps(document).encode())
+
+    return put_all
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3_server.url) as running:
+        yield running
+
+
+@pytest.fixture
+def catalog(s3_bucket: S3Bucket, proxy: FaultProxy) -> Callable[..., Catalog]:
+    """Makes catalogs of the bucket, mounted as ``data``."""
+
+    def mounted(**mount: Any) -> Catalog:
+        store = open_store(s3_bucket.at(proxy.url).config(name="data", timeout=60.0, retries=0))
+        return Catalog([MountedStore("data", store, **mount)])
+
+    return mounted
+
+
+def asked(proxy: FaultProxy) -> list[tuple[str, str]]:
+    """Method and key of the requests since this was called last, sorted."""
+    found = sorted((seen.method, seen.path.partition("?")[0].split("/", 2)[2]) for seen in proxy.seen)
+    proxy.seen.clear()
+    return found
+
+
+def meet(proxy: FaultProxy, count: int) -> None:
+    """Let the next requests be answered only when so many are under way at once."""
+    proxy.inject(Before(threading.Barrier(count, timeout=30).wait), times=count)
+
+
+DOCUMENTS = ["a/.zarray", "a/.zattrs", "a/.zgroup"]
+
+
+def test_a_new_node_is_read_at_once_and_a_known_one_looked_up(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    put({"a/.zarray": ARRAY, "a/.zattrs": {"unit": "m"}})
+    opened = catalog()
+    meet(proxy, 3)
+
+    first = opened.open_array("data/a")
+
+    assert first.attributes == {"unit": "m"}
+    assert asked(proxy) == [("GET", key) for key in DOCUMENTS]
+    assert opened.open_array("data/a") is first
+    assert asked(proxy) == [("HEAD", key) for key in DOCUMENTS]
+
+
+def test_a_node_that_has_changed_is_looked_up_at_once_and_then_read_at_once(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    put({"a/.zarray": ARRAY})
+    opened = catalog()
+    opened.open_array("data/a")
+    put({"a/.zarray": {**ARRAY, "shape": [8]}})
+    asked(proxy)
+    meet(proxy, 3)
+    meet(proxy, 3)
+
+    assert opened.open_array("data/a").metadata.shape == (8,)
+
+    assert asked(proxy) == [(method, key) for method in ("GET", "HEAD") for key in DOCUMENTS]
+
+
+def test_what_was_read_is_not_looked_up_while_it_may_be_remembered(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    put({"a/.zarray": ARRAY})
+    opened = catalog(recheck="never")
+
+    first = opened.open_array("data/a")
+
+    assert asked(proxy) == [("GET", key) for key in DOCUMENTS]
+    assert opened.open_array("data/a") is first
+    assert asked(proxy) == []
+
+
+def test_the_documents_of_ancestors_are_read_at_once(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    put({".zmetadata": CONSOLIDATED})
+    opened = catalog()
+    meet(proxy, 3)
+    meet(proxy, 4)
+
+    assert opened.open_array("data/g/h/a").metadata.shape == (4,)
+
+    consolidated = [("GET", f"{root}.zmetadata") for root in ("", "g/", "g/h/", "g/h/a/")]
+    assert asked(proxy) == sorted(consolidated + [("GET", f"g/h/{key}") for key in DOCUMENTS])
+
+
+def test_remembered_ancestors_that_have_none_are_not_asked_again(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    put({".zmetadata": CONSOLIDATED})
+    opened = catalog(recheck="never")
+    opened.open_array("data/g/h/a")
+    asked(proxy)
+
+    opened.open_array("data/g/h/a")
+
+    assert asked(proxy) == [("GET", ".zmetadata")]
+
+
+def test_what_is_not_there_is_not_found(put: Put, catalog: Callable[..., Catalog]) -> None:
+    put({"a/.zarray": ARRAY, "b/.zattrs": {}})
+    opened = catalog()
+
+    for path in ("data/b", "data/a/0", "data/g/h/a"):
+        with pytest.raises(NodeNotFound):
+            opened.open_node(path)

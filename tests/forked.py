@@ -1,0 +1,28 @@
+"""What a process runs that was forked from one which has imported the server: see `tests.server`.
+
+Nothing is imported here that the process would have to load for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.asgi", "uvicorn.loops.uvloop"]
+
+
+def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
+    """``python -m hyperslab``, with its output in a file."""
+    from hyperslab.__main__ import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    with Path(os.devnull).open("rb") as nothing, Path(output).open("ab") as sink:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    sys.stdout.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
+    sys.argv = ["hyperslab", *arguments]
+    sys.exit(main())
