@@ -25,6 +25,15 @@ error_log {state}/error.log;
 events {{ worker_connections 1024; }}
 http {{
     access_log off;
+    client_body_temp_path {state}/body;
+    proxy_temp_path {state}/proxy;
+    fastcgi_temp_path {state}/fastcgi;
+    uwsgi_temp_path {state}/uwsgi;
+    scgi_temp_path {state}/scgi;
+    {inside}
+}}
+"""
+_FILES: Final = """
     sendfile on;
     tcp_nopush on;
     keepalive_requests 100000000;
@@ -33,17 +42,11 @@ http {{
     etag on;
     types {{ image/png png; }}
     default_type application/octet-stream;
-    client_body_temp_path {state}/body;
-    proxy_temp_path {state}/proxy;
-    fastcgi_temp_path {state}/fastcgi;
-    uwsgi_temp_path {state}/uwsgi;
-    scgi_temp_path {state}/scgi;
     server {{
         listen 127.0.0.1:{port} backlog=1024;
         root {root};
         location / {{ try_files $uri =404; }}
     }}
-}}
 """
 
 
@@ -75,17 +78,24 @@ def program(name: str) -> str:
 @contextmanager
 def nginx(root: Path) -> Iterator[Nginx]:
     """Serve ``root`` from a free port of 127.0.0.1. Raises `Missing`."""
+    port = free_port()
+    with started(_FILES.format(port=port, root=root.resolve()), port) as process:
+        yield Nginx(f"http://127.0.0.1:{port}", process.pid)
+
+
+@contextmanager
+def started(inside: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run nginx with what stands ``inside`` its ``http`` block, and listens on ``port``. Raises `Missing`."""
     path = program("nginx")
     with tempfile.TemporaryDirectory(prefix="hyperslab-nginx-") as state:
-        port = _free_port()
         configuration = Path(state) / "nginx.conf"
-        configuration.write_text(_CONFIGURATION.format(state=state, port=port, root=root.resolve()), encoding="utf-8")
+        configuration.write_text(_CONFIGURATION.format(state=state, inside=inside), encoding="utf-8")
         Path(state).chmod(0o755)
         command = [path, "-p", state, "-c", str(configuration), "-e", f"{state}/error.log", *_as_this_user()]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             _wait(port, process)
-            yield Nginx(f"http://127.0.0.1:{port}", process.pid)
+            yield process
         finally:
             stop(process)
 
@@ -96,7 +106,7 @@ def _as_this_user() -> list[str]:
     return ["-g", f"user {getpass.getuser()};"] if os.getuid() == 0 else []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

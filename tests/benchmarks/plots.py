@@ -160,7 +160,7 @@ PAINTERS: Final[dict[str, Painter]] = {
     "peers": _PEERS,
     "rps": bars("Requests a second", "requests a second", (rps.OURS, rps.NGINX), [rps.OURS], "rate"),
     "writes": bars("Writing", "seconds", _WRITERS, [writes.REMOTE, writes.OURS]),
-    "objects": bars("1,024 objects of 64 KiB", "seconds", _OBJECTS, [objects.ENGINE, objects.REMOTE]),
+    "objects": bars("1,024 objects of 64 KiB, or fewer", "seconds", _OBJECTS, [objects.ENGINE, objects.REMOTE]),
     "tiles": bars("Tiles", "tiles a second", _TILES, _TILES[:3], "rate"),
     "scaling": growth,
 }
