@@ -126,6 +126,13 @@ def test_no_page_tells_of_where_it_was_written() -> None:
     assert [str(page.relative_to(ROOT)) for page, text in pages.items() if foreign.search(text)] == []
 
 
+def test_no_comment_cites_a_document_that_the_repository_does_not_have() -> None:
+    cited = re.compile(r"\b(?:DESIGN|VIEWERS|FIELD|EXAMPLES)(?:\.md|,? §| \d)")
+    sources = [*(module.path for module in modules()), *(PACKAGE / "viewer" / "static").glob("*.js")]
+
+    assert [str(path.relative_to(ROOT)) for path in sources if cited.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_setting_is_put_to_use() -> None:
     roots = [PACKAGE / name for name in ("asgi.py", "cli.py", "server.py", "welcome.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in roots)
