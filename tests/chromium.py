@@ -50,6 +50,11 @@ class Tab:
         """How many requests had this in their address."""
         return sum(part in address for address in self.asked)
 
+    def wait_for_request(self, part: str) -> None:
+        """Until there was one with this in its address, for what is asked for in the background."""
+        if not self.count(part):
+            self.page.wait_for_event("request", lambda request: part in request.url)
+
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.errors.append(message.text)

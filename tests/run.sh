@@ -5,7 +5,7 @@
 #
 # Needs Python 3.11 or newer with pip. The rest is brought along: virtual environments (.venv-test for us, .venv-zarr2
 # and .venv-napari for clients that want other libraries), JavaScript clients (.tools), and, where they are missing and
-# this is root on a Debian-like system, Chromium and Node from the system's packages. A second run reuses all of it.
+# this is root on a Debian-like system, Chromium, nginx and Node from the system's packages. A second run reuses all of it.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -39,14 +39,15 @@ environment() {
     printf '%s' "$stamp" >"$folder/stamp"
 }
 
-# system_package PROGRAM PACKAGE...: PROGRAM, from the system's packages where it is missing
+# system_package PROGRAM PACKAGE...: PROGRAM, from the system's packages where it is missing. RUNLEVEL=1: Debian is not to
+# start a service that comes with one.
 system_package() {
     local program=$1
     shift
     command -v "$program" >/dev/null && return
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
         say "installing $*"
-        apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null && return
+        apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >/dev/null && return
     fi
     say "NOTE: $program is missing and cannot be installed from here: install $*, or its tests are skipped"
 }
@@ -67,6 +68,8 @@ other_clients() {
     environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
     environment .venv-napari napari-ome-zarr
     system_package chromium chromium
+    system_package nginx nginx-light
+    system_package openssl openssl
     system_package node nodejs
     system_package npm npm
     javascript_clients

@@ -17,10 +17,10 @@ import yaml
 
 from hyperslab.demo import demo_folder
 from hyperslab.settings import Settings, load
-from tests.benchmarks.nginx import Missing, free_port, started
+from tests.benchmarks.nginx import free_port, started
 from tests.demos import demo_parent
 from tests.server import running_server
-from tests.tools import ROOT
+from tests.tools import ROOT, nginx, openssl
 
 DEPLOY = ROOT / "deploy"
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
@@ -89,11 +89,12 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def behind_nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ssl.SSLContext]]:
     """The demo behind the nginx of the guide: its URL, and a context that trusts it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    nginx()
     folder = tmp_path_factory.mktemp("nginx")
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    self_signed = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=h -addext subjectAltName=IP:127.0.0.1"
+    self_signed = (
+        f"{openssl()} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=h -addext subjectAltName=IP:127.0.0.1"
+    )
     files = ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*self_signed.split(), *files], check=True, capture_output=True)
     (shown,) = re.findall(
@@ -104,11 +105,8 @@ def behind_nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
         here = shown.replace("listen 443", f"listen 127.0.0.1:{port}").replace("http://127.0.0.1:8000", server.url)
         here = re.sub(r"(ssl_certificate) .*;", rf"\1 {certificate};", here)
         here = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", here)
-        try:
-            with started(here, port):
-                yield f"https://127.0.0.1:{port}", ssl.create_default_context(cafile=str(certificate))
-        except Missing as error:
-            pytest.skip(str(error))
+        with started(here, port):
+            yield f"https://127.0.0.1:{port}", ssl.create_default_context(cafile=str(certificate))
 
 
 def test_links_behind_nginx_are_those_of_the_client(behind_nginx: tuple[str, ssl.SSLContext]) -> None:

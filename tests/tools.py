@@ -20,6 +20,16 @@ def chromium() -> str:
     return os.environ.get("CHROMIUM") or _program("chromium", "chromium-browser", "google-chrome")
 
 
+def nginx() -> str:
+    """Path of nginx."""
+    return _program("nginx", "/usr/sbin/nginx")  # Debian's, whose folder only root looks into
+
+
+def openssl() -> str:
+    """Path of OpenSSL's program."""
+    return _program("openssl")
+
+
 def node() -> str:
     """Path of Node."""
     return _program("node")

@@ -33,7 +33,7 @@ export function createImageView(store, events) {
     onMove: () => moved(),
     onResize: () => queueMicrotask(() => store.get().box ?? picture.home(true)), // after OpenSeadragon's own zooming
     onLoad: (busy) => {
-      element.setAttribute("aria-busy", String(busy));
+      tellBusy();
       loading.hidden = !busy;
       if (!busy) afterFrame();
     },
@@ -80,6 +80,9 @@ export function createImageView(store, events) {
     picture.show(wanted, box);
     void layLabels();
   });
+
+  /** From the moment that another frame is wanted, and not only once it is asked for. */
+  const tellBusy = () => element.setAttribute("aria-busy", String(picture.busy || show.waiting()));
 
   /** Labels that cannot be drawn are told of once, and by their panel for as long as they are chosen. */
   async function layLabels() {
@@ -138,6 +141,7 @@ export function createImageView(store, events) {
     picture.setSmooth(state.smooth);
     if (opened) probe.forget();
     show(frameOf(state), state.box);
+    tellBusy();
     if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
   }
 

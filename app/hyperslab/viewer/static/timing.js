@@ -1,7 +1,8 @@
 /** Rates. */
 
 /**
- * Call `fn` at once, and then at most every `ms` with the newest arguments; `.cancel()` forgets a waiting call.
+ * Call `fn` at once, and then at most every `ms` with the newest arguments; `.waiting()` tells of a call that is still to
+ * come, and `.cancel()` forgets it.
  * @template {any[]} A
  * @param {number} ms
  * @param {(...args: A) => void} fn
@@ -21,6 +22,7 @@ export function throttle(ms, fn) {
     newest = args;
     if (!timer) fire();
   };
+  limited.waiting = () => newest !== null;
   limited.cancel = () => (newest = null);
   return limited;
 }
