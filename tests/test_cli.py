@@ -131,6 +131,7 @@ def test_writable_is_said_of_the_stores_that_are_named() -> None:
         (["serve", "--prot", "1"], 2, "--prot"),
         (["serve", "--port", "x"], 2, "--port"),
         (["serve", "--port", "70000", "/data/a"], 2, "port: "),
+        (["serve", "--root-path", "arrays", "/data/a"], 2, "'arrays' is no prefix such as '/arrays'"),
         (["serve", "--config", "/nowhere.toml"], 2, "cannot read the configuration file '/nowhere.toml'"),
         (["serve", "/no/such/folder", "--get", "/v1/metadata"], 1, "store 'folder'"),
         (["serve", "/no/such/folder"], 1, "store 'folder'"),

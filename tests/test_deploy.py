@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import ssl
@@ -11,16 +12,23 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import yaml
 
+from hyperslab import RemoteArray
 from hyperslab.demo import demo_folder
 from hyperslab.settings import Settings, load
 from tests.benchmarks.nginx import free_port, started
+from tests.chromium import Tab, browser, playwright, tab
 from tests.demos import demo_parent
 from tests.server import running_server
 from tests.tools import ROOT, nginx, openssl
+from tests.viewer.support import Viewer, read
+
+__all__ = ["browser", "playwright", "tab"]
 
 DEPLOY = ROOT / "deploy"
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
@@ -120,3 +128,25 @@ def test_nginx_lets_long_selections_through(behind_nginx: tuple[str, ssl.SSLCont
     indices = ",".join(["1"] * 20_000)
     with urllib.request.urlopen(f"{base}/v1/slice/demo/brain?select=[{indices}],0,0", context=context) as answer:
         assert answer.headers["Array-Shape"] == "[20000]"
+
+
+def test_behind_a_proxy_that_cuts_a_prefix_off_all_is_below_it(tab: Tab, demo_store: Path) -> None:
+    nginx()
+    port = free_port()
+    base = f"http://127.0.0.1:{port}/lab/arrays"
+    with running_server({"demo": demo_store}, root_path="/lab/arrays/") as server:
+        location = f"location /lab/arrays/ {{ proxy_pass {server.url}/; proxy_set_header Host $http_host; }}"
+        with started(f"server {{ listen 127.0.0.1:{port}; {location} }}", port):
+            viewer = Viewer(tab, base)
+            viewer.open_image("/view/demo/microscope?z=8")
+            viewer.check_clean()
+            brain = RemoteArray(f"{base}/v1/metadata/demo/brain")
+            values = brain[3, ::50, ::50]
+            with urllib.request.urlopen(f"{base}/v1/tile/demo/brain/info.json", timeout=30) as answer:
+                told = json.load(answer)
+        log = server.log
+
+    assert {urlsplit(address).path.startswith("/lab/arrays/") for address in tab.asked} == {True}
+    np.testing.assert_array_equal(values, read(demo_store, "brain")[3, ::50, ::50])
+    assert f'"{base}/v1/tile/demo/brain/' in json.dumps(told)
+    assert "a proxy that serves this below /lab/arrays\n" in log

@@ -86,6 +86,9 @@ def serve(
         int | None, typer.Option(metavar="N", help="The port to listen on; 0: any.  [default: 8000]")
     ] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Worker processes.  [default: 1]")] = None,
+    root_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The prefix that a proxy cuts off, such as /arrays.")
+    ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Let clients write to these stores.")] = False,
     demo_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the demo store is made.")] = None,
     get: Annotated[
@@ -93,7 +96,7 @@ def serve(
     ] = None,
 ) -> int:
     """Serve stores over HTTP."""
-    given = {"host": host, "port": port, "workers": workers, "demo_dir": demo_dir}
+    given = {"host": host, "port": port, "workers": workers, "root_path": root_path, "demo_dir": demo_dir}
     overrides = {key: value for key, value in given.items() if value is not None}
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
     _check_folders(settings)

@@ -125,6 +125,7 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         access_log=settings.access_log,
         proxy_headers=bool(settings.trusted_proxies),  # a layer that every request pays for
         forwarded_allow_ips=settings.trusted_proxies,
+        root_path=settings.root_path,
         timeout_worker_healthcheck=_WORKER_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         server_header=False,

@@ -66,6 +66,8 @@ _OPEN_OPTIONS: Final = {
 
 
 _TOKEN: Final = re.compile(r"[!-~]+")
+_ROOT_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+"""Of characters that stand for themselves everywhere in a URL (RFC 3986 §2.3)."""
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[!-.0-~]+")
 """As browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)."""
 
@@ -208,6 +210,11 @@ class Settings(BaseSettings):
         description="Addresses and networks (`10.0.0.0/8`) of reverse proxies whose `X-Forwarded-Proto` and "
         "`X-Forwarded-For` are believed; `*` believes all, none (the default) nobody.",
     )
+    root_path: str = Field(
+        default="",
+        description="The prefix that a proxy cuts off before it passes requests on, such as `/arrays`: links and the "
+        "viewer page contain it.",
+    )
     shutdown_seconds: PositiveFloat = Field(
         default=10.0, description="How many seconds running requests get to finish after SIGTERM."
     )
@@ -335,6 +342,14 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{error}: name proxies by address or network, such as '10.0.0.0/8'") from error
         return proxies
+
+    @field_validator("root_path")
+    @classmethod
+    def _root_path_is_the_beginning_of_paths(cls, path: str) -> str:
+        path = path.rstrip("/")
+        if not _ROOT_PATH.fullmatch(path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
+            raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
+        return path
 
     @field_validator("cors_origins")
     @classmethod

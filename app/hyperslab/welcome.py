@@ -20,6 +20,7 @@ def welcome(settings: Settings, base: str, *, demo: bool) -> str:
         "Try",
     ]
     lines += _demo_commands(base) if demo else _store_commands(settings, base)
+    lines += [f"Links are for a proxy that serves this below {settings.root_path}"] if settings.root_path else []
     return "\n".join([*lines, "", "Stop with Ctrl-C."])
 
 
