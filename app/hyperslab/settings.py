@@ -114,7 +114,7 @@ class StoreSettings(BaseModel):
     width: int | None = Field(
         default=None,
         gt=0,
-        description="Requests in flight at once. By default 256 to an object store, 16 to a web server, 8 to what "
+        description="Requests in flight at once. By default 320 to an object store, 16 to a web server, 8 to what "
         "fsspec opens; for a folder, as many threads as there are processors.",
     )
     options: dict[str, SecretStr] = Field(

@@ -39,7 +39,8 @@ from hyperslab.storage.ranges import Span, cut, merge
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta
 
-WIDTH: Final = 256
+WIDTH: Final = 320
+"""So that 1,024 chunks, an eighth of the requests being left to others, come in four rounds."""
 _FEW: Final = 64
 """As many versions are asked for one by one; to list more is cheaper."""
 
