@@ -31,6 +31,8 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "frames", np.zeros((60, 40, 40), "u1"), attributes={"_ARRAY_DIMENSIONS": ["t", "y", "x"]})
     write_array(folder / "constant", np.full(300, 2**62, "<i8"))
     write_array(folder / "extreme", np.resize([-1.7e308, np.nan, 1.7e308, np.inf], 300))
+    write_array(folder / "dates", np.arange("2020-02-01", "2021-02-01", dtype="<M8[D]"))
+    write_array(folder / "instants", np.resize(np.array(["2020-02-01T10:20:30.5", "NaT"], "<M8[ns]"), 40))
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
     for name, shape in (("vast", [10**6] * 2), ("vaster", [2**40] * 2), ("tall", [2**53, 3]), ("wide", [3, 2**53])):
@@ -295,3 +297,42 @@ def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(odd: Viewer
     odd.wait_for_query(r"\?rescale=0,255$")
     assert odd.tab.count(f"/v1/tile/odd/{name}/") < 100
     odd.check_clean()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("dates", r"2020-\d\d-\d\d"), ("instants", r"2020-02-01 10:20:30\.500|NaT")]
+)
+def test_dates_are_plotted_as_dates(odd: Viewer, name: str, shown: str) -> None:
+    odd.open(f"/view/odd/{name}")
+    odd.page.locator('.plot[aria-busy="false"]').wait_for()
+
+    odd.page.mouse.move(600, 400)
+    expect(odd.page.locator(".probe-what")).to_have_text(re.compile(f"^({shown})$"))
+    odd.tab.keep(f"plot of {name}")
+    odd.check_clean()
+
+
+def test_ticks_of_dates_are_dates_that_people_would_choose(odd: Viewer) -> None:
+    odd.open("/view/odd")
+    static = odd.page.locator('meta[name="hyperslab-static"]').get_attribute("content")
+    wanted = {
+        ("<M8[D]", 19000, 19365): ["2022-04-01", "2022-07-01", "2022-10-01", "2023-01-01"],
+        ("<M8[D]", 0, 9): ["1970-01-01", "1970-01-03", "1970-01-05", "1970-01-07", "1970-01-09"],
+        ("<M8[M]", 0, 35): ["1970-01-01", "1970-07-01", "1971-01-01", "1971-07-01", "1972-01-01", "1972-07-01"],
+        ("<M8[Y]", 0, 60): [f"{year}-01-01" for year in range(1970, 2031, 10)],
+        ("<M8[10m]", 0, 70): [f"1970-01-01 {hour:02}:00" for hour in (0, 2, 4, 6, 8, 10)],
+        ("<M8[ns]", 0, 5e9): [f"1970-01-01 00:00:0{second}" for second in range(6)],
+        ("<M8[us]", 0, 400_000): ["1970-01-01 00:00:00", *(f"1970-01-01 00:00:00.{n}00" for n in range(1, 5))],
+        ("<M8[s]", -1e15, 1e15): [],
+    }
+
+    script = """async ([file, asked]) => {
+      const { datesOf } = await import(file);
+      return asked.map(([dtype, low, high]) => {
+        const dates = datesOf(dtype);
+        return dates.ticks(low, high, 6).map((value, i, all) => dates.text(value, all[1] - all[0]));
+      });
+    }"""
+    found = odd.page.evaluate(script, [f"{static}/dates.js", [list(asked) for asked in wanted]])
+
+    assert dict(zip(wanted, found, strict=True)) == wanted

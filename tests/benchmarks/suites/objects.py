@@ -24,6 +24,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
 from tests.benchmarks.data import ArraySpec, field, make
+from tests.benchmarks.free_memory import touch_free_memory
 from tests.benchmarks.object_server import BUCKET
 from tests.benchmarks.processes import module
 from tests.benchmarks.programs import quiet_server
@@ -143,6 +144,7 @@ def _in_turns(case: str, readers: Mapping[str, Read], endpoint: str, bench: Benc
     for turn in range(rounds + 1):
         for name, read in readers.items():
             _control(endpoint, "counts")
+            touch_free_memory(OBJECTS.nbytes)
             began = time.perf_counter()
             read()
             walls[name] += [time.perf_counter() - began] if turn else []

@@ -7,12 +7,13 @@ export function numericFields(document) {
   return document.dtype.filter(numeric).map(([name]) => name);
 }
 
-/** Are the values, or those of a field, complex numbers? */
-export function isComplex(document, field = "") {
-  const { dtype } = document;
-  const type = Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype;
-  return /^[<>|]?c\d/.test(type);
+/** The dtype of the values, or of those of a field. @returns {string} */
+export function dtypeOf({ dtype }, field = "") {
+  return String(Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype);
 }
+
+/** Are the values, or those of a field, complex numbers? */
+export const isComplex = (document, field = "") => /^[<>|]?c\d/.test(dtypeOf(document, field));
 
 /** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
 export function plainInfo(document) {

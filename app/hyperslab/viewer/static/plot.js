@@ -1,7 +1,8 @@
 /** A line plot of a one-dimensional array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
 
 import { numbers } from "./api.js";
-import { isComplex, unitOf } from "./arrays.js";
+import { dtypeOf, isComplex, unitOf } from "./arrays.js";
+import { datesOf } from "./dates.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
 import { formatNumber, positionOn } from "./format.js";
 import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
@@ -21,6 +22,7 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading);
   const unit = unitOf(node, field);
   const complex = isComplex(node, field);
+  const dates = datesOf(dtypeOf(node, field));
   let data = { start: 0, step: 1, values: new Float64Array() };
   let hover = null;
   let turn = 0;
@@ -50,7 +52,7 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
 
   const plane = () => {
     const { width, height } = element.getBoundingClientRect();
-    return scales({ width, height, range: range(), data });
+    return scales({ width, height, range: range(), data, dates });
   };
 
   function draw() {
@@ -97,11 +99,13 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
       const where = `${axis.name} ${index}${place && ` (${place})`}`;
       reading.replaceChildren(
         h("span", { class: "probe-where" }, where),
-        h("output", { class: "probe-what" }, `${formatNumber(data.values[near])} ${unit}`),
+        h("output", { class: "probe-what" }, said(data.values[near])),
       );
     }
     draw();
   }
+
+  const said = (value) => (dates ? dates.text(value) : `${formatNumber(value)} ${unit}`);
 
   function forget() {
     hover = null;

@@ -3,30 +3,34 @@
 import { formatNumber, niceBelow } from "./format.js";
 
 const LEFT = 64;
+const LEFT_OF_DATES = 140;
 const RIGHT = 20;
 const TOP = 20;
 const BOTTOM = 44;
 const ALONE = 1.4; // pixels
 
 /**
- * Where indices and values lie on the canvas.
- * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: ArrayLike<number>}}} facts
+ * Where indices and values lie on the canvas. `dates`: how to read the values, where they are dates.
+ * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: ArrayLike<number>}, dates: import("./dates.js").Dates|null}} facts
  */
-export function scales({ width, height, range: [first, last], data }) {
+export function scales({ width, height, range: [first, last], data, dates }) {
   const { low, high } = widened(extent(data, first, last));
-  const wide = Math.max(width - LEFT - RIGHT, 1);
+  const left = dates ? LEFT_OF_DATES : LEFT;
+  const wide = Math.max(width - left - RIGHT, 1);
   const tall = Math.max(height - TOP - BOTTOM, 1);
   const span = last - first || 1;
   return {
     width,
     height,
+    left,
+    dates,
     first,
     last,
     low,
     high,
-    x: (index) => LEFT + ((index - first) / span) * wide,
+    x: (index) => left + ((index - first) / span) * wide,
     y: (value) => TOP + (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) * tall,
-    index: (x) => first + ((x - LEFT) / wide) * span,
+    index: (x) => first + ((x - left) / wide) * span,
   };
 }
 
@@ -64,6 +68,13 @@ function ticks(low, high, about) {
   );
 }
 
+/** Values that are marked on the vertical axis, and what stands beside them. */
+function marks({ low, high, dates }) {
+  if (!dates) return ticks(low, high, 6).map((value) => [value, formatNumber(value)]);
+  const values = dates.ticks(low, high, 6);
+  return values.map((value) => [value, dates.text(value, values[1] - values[0])]);
+}
+
 /** Grid, numbers and names of both axes. */
 export function drawAxes(context, plane, style, names) {
   context.font = `12px ${style.fontFamily}`;
@@ -72,10 +83,10 @@ export function drawAxes(context, plane, style, names) {
   context.lineWidth = 1;
   context.textBaseline = "middle";
   context.textAlign = "right";
-  for (const value of ticks(plane.low, plane.high, 6)) {
+  for (const [value, text] of marks(plane)) {
     const y = Math.round(plane.y(value)) + 0.5;
-    line(context, LEFT, y, plane.width - RIGHT, y);
-    context.fillText(formatNumber(value), LEFT - 10, y);
+    line(context, plane.left, y, plane.width - RIGHT, y);
+    context.fillText(text, plane.left - 10, y);
   }
   context.textAlign = "center";
   context.textBaseline = "top";
@@ -84,9 +95,9 @@ export function drawAxes(context, plane, style, names) {
     line(context, x, plane.height - BOTTOM, x, plane.height - BOTTOM + 5);
     context.fillText(index.toLocaleString("en"), x, plane.height - BOTTOM + 9);
   }
-  context.fillText(names.x, LEFT + (plane.width - LEFT - RIGHT) / 2, plane.height - 16);
+  context.fillText(names.x, plane.left + (plane.width - plane.left - RIGHT) / 2, plane.height - 16);
   context.textAlign = "left";
-  if (names.y) context.fillText(names.y, LEFT + 6, TOP - 12);
+  if (names.y) context.fillText(names.y, plane.left + 6, TOP - 12);
 }
 
 function line(context, x0, y0, x1, y1) {
@@ -101,7 +112,7 @@ export function drawLine(context, plane, style, data) {
   const [from, to] = places(data, plane.first, plane.last);
   context.save();
   context.beginPath();
-  context.rect(LEFT - 2, 0, plane.width - LEFT - RIGHT + 4, plane.height - BOTTOM);
+  context.rect(plane.left - 2, 0, plane.width - plane.left - RIGHT + 4, plane.height - BOTTOM);
   context.clip();
   context.strokeStyle = context.fillStyle = style.getPropertyValue("--accent");
   context.lineWidth = 1.4;
@@ -160,7 +171,7 @@ function traceBand(context, plane, data, from, to) {
 /** A line and a dot at one of the values. */
 export function drawCursor(context, plane, style, data, place) {
   const x = plane.x(data.start + place * data.step);
-  if (x < LEFT - 1 || x > plane.width - RIGHT + 1) return;
+  if (x < plane.left - 1 || x > plane.width - RIGHT + 1) return;
   context.strokeStyle = style.getPropertyValue("--strong-line");
   line(context, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, plane.height - BOTTOM);
   context.fillStyle = style.getPropertyValue("--text");
