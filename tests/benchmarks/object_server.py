@@ -23,7 +23,8 @@ from xml.sax.saxutils import escape
 import httptools
 import uvloop
 
-BUCKET: Final = "bucket"
+from tests.benchmarks.readers import BUCKET
+
 _DATE: Final = "Thu, 01 Jan 2026 00:00:00 GMT"
 _PAGE: Final = 1000
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.cases import Case, Selection
-from tests.benchmarks.free_memory import touch_free_memory
 from tests.benchmarks.processes import cpu_seconds, end, start
 from tests.server import Server, Stores, running_server
 
@@ -58,7 +57,6 @@ class Running:
         return str(self._read("digest", case)["digest"])
 
     def sample(self, case: Case, number: int) -> Sample:
-        touch_free_memory(case.nbytes)
         before = sum(map(cpu_seconds, self.program.serving))
         answer = self._read("time", case, number)
         served = (sum(map(cpu_seconds, self.program.serving)) - before) / number

@@ -6,9 +6,12 @@ Runs in worker processes, one of which has zarr-python 2 and nothing of ours: at
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Selection = tuple[Any, ...]
+
+BUCKET: Final = "bucket"
+_REGION: Final = "us-east-1"
 
 
 class ArrayReader(Protocol):
@@ -32,14 +35,14 @@ class Opened:
 
 
 class InProcess:
-    """Our engine on a folder, without HTTP. With a cache, which each read finds empty."""
+    """Our engine without HTTP, on a folder or another URL. With a cache, which each read finds empty."""
 
-    def __init__(self, root: str, name: str, *, cache_bytes: int) -> None:
+    def __init__(self, url: str, name: str, *, cache_bytes: int, **options: str) -> None:
         from hyperslab.arrays.nodes import MountedStore
         from hyperslab.arrays.service import build
         from hyperslab.storage import StoreConfig, open_store
 
-        store = open_store(StoreConfig(name="data", url=root))
+        store = open_store(StoreConfig(name="data", url=url, options=options))
         service = build([MountedStore("data", store)], cache_bytes=cache_bytes)
         self._array = service.catalog.open_array(f"data/{name}")
         self._reader = service.reader
@@ -119,6 +122,55 @@ def zarrs(root: str, name: str) -> ArrayReader:
     return Opened(array.__getitem__)
 
 
+def bucket_options(endpoint: str) -> dict[str, str]:
+    """Those of our stores for a bucket that is open to all."""
+    return {"endpoint": endpoint, "region": _REGION, "anonymous": "true"}
+
+
+def bucket_hyperslab(root: str, name: str) -> ArrayReader:
+    """Our engine on the bucket of an endpoint."""
+    return InProcess(f"s3://{BUCKET}", name, cache_bytes=0, **bucket_options(root))
+
+
+def bucket_tensorstore(root: str, name: str) -> ArrayReader:
+    import tensorstore as ts
+
+    place = {"bucket": BUCKET, "path": f"{name}/", "endpoint": root, "aws_region": _REGION}
+    kvstore = {"driver": "s3", "aws_credentials": {"type": "anonymous"}, **place}
+    array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
+    return Opened(lambda selection: array[selection].read().result())
+
+
+def bucket_threads(root: str, name: str) -> ArrayReader:
+    """All objects of an array and nothing else, by as many threads as we allow ourselves for one bucket."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import obstore
+
+    from hyperslab.storage.objects import WIDTH
+
+    client, keys = _objects(root, name)
+    pool = ThreadPoolExecutor(WIDTH)
+    return Opened(lambda _: list(pool.map(lambda key: obstore.get(client, key).bytes(), keys)))
+
+
+def bucket_async(root: str, name: str) -> ArrayReader:
+    """All objects of an array at once."""
+    import asyncio
+
+    import obstore
+
+    client, keys = _objects(root, name)
+
+    async def get(key: str) -> Any:
+        return await (await obstore.get_async(client, key)).bytes_async()
+
+    async def get_all() -> list[Any]:
+        return await asyncio.gather(*map(get, keys))
+
+    return Opened(lambda _: asyncio.run(get_all()))
+
+
 def by_hand(root: str, name: str) -> ArrayReader:
     from tests.benchmarks.by_hand import ByHand
 
@@ -141,6 +193,10 @@ PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "zarr-python": zarr_python,
     "zarr-obstore": zarr_obstore,
     "zarrs": zarrs,
+    "bucket-hyperslab": bucket_hyperslab,
+    "bucket-tensorstore": bucket_tensorstore,
+    "bucket-threads": bucket_threads,
+    "bucket-async": bucket_async,
     "by-hand": by_hand,
     "by-hand-socket": by_hand_socket,
 }
@@ -154,3 +210,19 @@ def _open_zarr(root: str, name: str) -> Any:
 
 def _in(root: str, name: str) -> str:
     return f"{root}/{name}"
+
+
+def _objects(endpoint: str, name: str) -> tuple[Any, list[str]]:
+    """A client of the bucket, and the keys of an array's chunks."""
+    import json
+    from itertools import product
+
+    import obstore
+    from obstore.store import S3Store
+
+    client = S3Store(
+        BUCKET, endpoint=endpoint, region=_REGION, skip_signature=True, client_options={"allow_http": True}
+    )
+    document = json.loads(obstore.get(client, f"{name}/.zarray").bytes().to_bytes())
+    counts = [-(-n // chunk) for n, chunk in zip(document["shape"], document["chunks"], strict=True)]
+    return client, [f"{name}/{'.'.join(map(str, coords))}" for coords in product(*map(range, counts))]

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import statistics
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import obstore
-from obstore.store import S3Store
-
-from hyperslab import RemoteArray
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import Service, build
-from hyperslab.storage import StoreConfig, open_store
+from tests.benchmarks.cases import Case, Selection
 from tests.benchmarks.data import ArraySpec, field, make
-from tests.benchmarks.free_memory import touch_free_memory
-from tests.benchmarks.object_server import BUCKET
 from tests.benchmarks.processes import module
-from tests.benchmarks.programs import quiet_server
+from tests.benchmarks.programs import Program, Running, quiet_server, running
+from tests.benchmarks.readers import BUCKET, bucket_options
 from tests.benchmarks.report import duration, ratio, times
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
 from tests.benchmarks.suite import Bench, Suite
@@ -40,12 +28,14 @@ ASYNC: Final = "obstore, async"
 
 OBJECTS: Final = ArraySpec("objects", (4096, 4096), (128, 128), "<f4", None, field)
 _LATENCIES: Final = (0, 10, 50)
-_SMALL: Final[Mapping[str, tuple[Any, ...]]] = {"one object": (5, 5), "64 objects": (slice(1024), slice(1024))}
+_WHOLE: Final = (slice(0, 4096), slice(0, 4096))
+_SMALL: Final[Mapping[str, Selection]] = {
+    "one object": (slice(5, 6), slice(5, 6)),
+    "64 objects": (slice(0, 1024), slice(0, 1024)),
+}
 _MOST: Final = 1.3
-_REGION: Final = "us-east-1"
-
-Read = Callable[[], Any]
-Part = Callable[[tuple[Any, ...]], Any]
+_READS: Final = 2
+"""A sample is a read that is not timed, and one that is."""
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
@@ -53,14 +43,16 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     make(folder, OBJECTS)
     with ExitStack() as stack:
         endpoint = stack.enter_context(object_server(folder))
-        readers = stack.enter_context(_readers(endpoint, OBJECTS, bench))
+        workers, problems = stack.enter_context(running(_programs(endpoint, stack)))
+        for problem in problems:
+            bench.note(problem)
         for latency in _LATENCIES:
             _control(endpoint, f"latency/{latency}")
             bench.say(f"  {latency} ms")
-            yield from _in_turns(f"{latency} ms", {name: read for name, (read, _) in readers.items()}, endpoint, bench)
-            for case, items in _SMALL.items():
-                small = {name: partial(part, items) for name, (_, part) in readers.items() if part is not None}
-                yield from _in_turns(f"{case}, {latency} ms", small, endpoint, bench)
+            yield from _in_turns(Case(OBJECTS, f"{latency} ms", _WHOLE), workers, endpoint, bench)
+            for name, items in _SMALL.items():
+                able = [worker for worker in workers if worker.program.title in (REMOTE, TENSORSTORE)]
+                yield from _in_turns(Case(OBJECTS, f"{name}, {latency} ms", items), able, endpoint, bench)
 
 
 @contextmanager
@@ -74,86 +66,31 @@ def object_server(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{int(line)}"
 
 
-@contextmanager
-def _readers(endpoint: str, spec: ArraySpec, bench: Bench) -> Iterator[Mapping[str, tuple[Read, Part | None]]]:
-    """Every program's way to read the whole array, and a part of it, from connections that are open already."""
-    options = {"endpoint": endpoint, "region": _REGION, "anonymous": "true"}
-    store = {"url": f"s3://{BUCKET}", "options": options}
-    client = S3Store(
-        BUCKET, endpoint=endpoint, region=_REGION, skip_signature=True, client_options={"allow_http": True}
-    )
-    keys = [
-        f"{spec.name}/{i}.{j}" for i, j in np.ndindex(*(n // c for n, c in zip(spec.shape, spec.chunks, strict=True)))
-    ]
-    with ExitStack() as stack:
-        service = stack.enter_context(_service(options))
-        server = stack.enter_context(quiet_server({"data": store}, cache_bytes=0, answer_cache_bytes=0))
-        pool = stack.enter_context(ThreadPoolExecutor(service.catalog.mounts["data"].store.capabilities.width))
-        remote = RemoteArray(f"{server.url}/v1/metadata/data/{spec.name}")
-        array = service.catalog.open_array(f"data/{spec.name}")
-        readers: dict[str, tuple[Read, Part | None]] = {
-            THREADS: (lambda: list(pool.map(lambda key: obstore.get(client, key).bytes(), keys)), None),
-            ASYNC: (lambda: asyncio.run(_gather(client, keys)), None),
-            ENGINE: (lambda: service.reader.read(service.reader.plan_items(array, ())), None),
-            REMOTE: (lambda: remote[...], remote.__getitem__),
-        }
-        other = _tensorstore(endpoint, spec, bench)
-        yield readers if other is None else {**readers, TENSORSTORE: other}
+def _programs(endpoint: str, stack: ExitStack) -> Iterator[Program]:
+    store = {"url": f"s3://{BUCKET}", "options": bucket_options(endpoint)}
+    server = stack.enter_context(quiet_server({"data": store}, cache_bytes=0, answer_cache_bytes=0))
+    yield Program(THREADS, "bucket-threads", endpoint)
+    yield Program(ASYNC, "bucket-async", endpoint)
+    yield Program(ENGINE, "bucket-hyperslab", endpoint)
+    yield Program(REMOTE, "remote-array", server.url, serving=[server.process.pid])
+    yield Program(TENSORSTORE, "bucket-tensorstore", endpoint)
 
 
-@contextmanager
-def _service(options: Mapping[str, str]) -> Iterator[Service]:
-    store = open_store(StoreConfig(name="data", url=f"s3://{BUCKET}", options=options))
-    service = build([MountedStore("data", store)], cache_bytes=0)
-    try:
-        yield service
-    finally:
-        service.close()
-
-
-async def _gather(client: S3Store, keys: Sequence[str]) -> list[Any]:
-    async def one(key: str) -> Any:
-        return await (await obstore.get_async(client, key)).bytes_async()
-
-    return await asyncio.gather(*map(one, keys))
-
-
-def _tensorstore(endpoint: str, spec: ArraySpec, bench: Bench) -> tuple[Read, Part] | None:
-    import tensorstore as ts
-
-    kvstore: dict[str, object] = {
-        "driver": "s3",
-        "bucket": BUCKET,
-        "path": f"{spec.name}/",
-        "endpoint": endpoint,
-        "aws_region": _REGION,
-    }
-    kvstore["aws_credentials"] = {"type": "anonymous"}
-    try:
-        array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
-    except ValueError as error:
-        bench.note(f"TensorStore cannot read the bucket: {error}")
-        return None
-    return lambda: array.read().result(), lambda items: array[items].read().result()
-
-
-def _in_turns(case: str, readers: Mapping[str, Read], endpoint: str, bench: Bench) -> Iterator[Measurement]:
+def _in_turns(case: Case, workers: Sequence[Running], endpoint: str, bench: Bench) -> Iterator[Measurement]:
     rounds = 2 if bench.quick else bench.effort.rounds
-    walls: dict[str, list[float]] = {name: [] for name in readers}
+    walls: dict[str, list[float]] = {worker.program.title: [] for worker in workers}
     requests: dict[str, dict[str, int]] = {}
-    for turn in range(rounds + 1):
-        for name, read in readers.items():
+    for _ in range(rounds):
+        for worker in workers:
+            title = worker.program.title
             _control(endpoint, "counts")
-            touch_free_memory(OBJECTS.nbytes)
-            began = time.perf_counter()
-            read()
-            walls[name] += [time.perf_counter() - began] if turn else []
-            requests[name] = _control(endpoint, "counts")
-    for name, taken in walls.items():
-        gets = requests[name].get("get", 0)
-        others = sum(requests[name].values()) - gets
+            walls[title].append(worker.sample(case, 1).wall)
+            requests[title] = {kind: count // _READS for kind, count in _control(endpoint, "counts").items()}
+    for title, taken in walls.items():
+        gets = requests[title].get("get", 0)
+        others = sum(requests[title].values()) - gets
         values = {"wall": statistics.median(taken), "wall_min": min(taken), "gets": gets, "other_requests": others}
-        yield Measurement(case, name, values)
+        yield Measurement(case.name, title, values)
 
 
 def _control(endpoint: str, what: str) -> dict[str, int]:
