@@ -13,11 +13,14 @@ from tests.benchmarks.results import Measurement
 
 _SHORTEST = 0.1
 _MOST_REPEATS = 2000
+_LEAST_ROUNDS = 3
+"""However long a case takes: of one sample, nobody knows what it is worth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How often each program reads each case, and after how many seconds a case ends all the same."""
+    """How often each program reads each case, and after how many seconds a case ends all the same, if it was
+    read a few times."""
 
     rounds: int = 7
     seconds: float = 20.0
@@ -36,7 +39,7 @@ def take_turns(case: Case, workers: Sequence[Running], effort: Effort) -> tuple[
         for worker in (*able[turn % len(able) :], *able[: turn % len(able)]):
             title = worker.program.title
             samples[title].append(worker.sample(case, numbers[title]))
-        if time.monotonic() > deadline:
+        if turn + 1 >= _LEAST_ROUNDS and time.monotonic() > deadline:
             break
     return [summary(case, title, taken) for title, taken in samples.items()], problems
 

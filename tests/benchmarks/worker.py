@@ -67,12 +67,14 @@ def _selection(items: list[Any]) -> tuple[Any, ...]:
 
 
 def timed(array: ArrayReader, selection: tuple[Any, ...], number: int) -> dict[str, float]:
-    """Wall and CPU seconds of one read, as the mean of ``number`` reads; CPU of all threads.
+    """Wall and CPU seconds of one read, as the mean of ``number`` reads; CPU of all threads. ``reads``: how many there
+    were.
 
     A read that is timed alone comes after one that is not: while the others took their turns, a virtual machine may
     have given free memory back to its host. To use it again costs ten times as much, and is not what is compared.
     """
-    if number == 1:
+    alone = number == 1
+    if alone:
         array.prepare()
         array.read(selection)
     wall = cpu = 0.0
@@ -82,7 +84,7 @@ def timed(array: ArrayReader, selection: tuple[Any, ...], number: int) -> dict[s
         array.read(selection)
         wall += time.perf_counter() - began
         cpu += time.process_time() - cpu_began
-    return {"wall": wall / number, "cpu": cpu / number}
+    return {"wall": wall / number, "cpu": cpu / number, "reads": number + alone}
 
 
 def main() -> None:
