@@ -14,7 +14,7 @@ from typing import Final
 from tests.benchmarks.cases import Case, Selection
 from tests.benchmarks.data import ArraySpec, field, make
 from tests.benchmarks.processes import module
-from tests.benchmarks.programs import Program, Running, quiet_server, running
+from tests.benchmarks.programs import Program, ProgramFailed, Running, quiet_server, running
 from tests.benchmarks.readers import BUCKET, bucket_options
 from tests.benchmarks.report import duration, ratio, times
 from tests.benchmarks.results import Measurement, Outcome, Table, Target
@@ -44,6 +44,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     with ExitStack() as stack:
         endpoint = stack.enter_context(object_server(folder))
         workers, problems = stack.enter_context(running(_programs(endpoint, stack)))
+        workers = _those_that_can(workers, problems)
         for problem in problems:
             bench.note(problem)
         for latency in _LATENCIES:
@@ -74,6 +75,18 @@ def _programs(endpoint: str, stack: ExitStack) -> Iterator[Program]:
     yield Program(ENGINE, "bucket-hyperslab", endpoint)
     yield Program(REMOTE, "remote-array", server.url, serving=[server.process.pid])
     yield Program(TENSORSTORE, "bucket-tensorstore", endpoint)
+
+
+def _those_that_can(workers: Sequence[Running], problems: list[str]) -> list[Running]:
+    able = []
+    for worker in workers:
+        try:
+            worker.sample(Case(OBJECTS, "first", _WHOLE), 1)
+        except ProgramFailed as failure:
+            problems.append(str(failure))
+        else:
+            able.append(worker)
+    return able
 
 
 def _in_turns(case: Case, workers: Sequence[Running], endpoint: str, bench: Bench) -> Iterator[Measurement]:
