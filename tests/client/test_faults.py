@@ -286,13 +286,20 @@ def test_a_failure_ends_the_waiting_of_the_other_boxes(oracle: Oracle, monkeypat
 
 
 @pytest.mark.usefixtures("kept_garbage")
-def test_an_interrupt_ends_the_waiting_of_all_boxes(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wakes", [True, False], ids=["waking", "not waking"])
+def test_an_interrupt_ends_the_waiting_of_all_boxes(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch, wakes: bool
+) -> None:
+    """Also one that does not wake the thread which waits: it came just before, or to another thread."""
     monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
     monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
     array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
 
     def interrupt() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        if wakes:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     oracle.faults += [Fault(answer=busy(retry_after="29"))] * 3
     oracle.faults.append(Fault(answer=busy(retry_after="29"), before=interrupt))
@@ -360,12 +367,12 @@ def test_a_server_that_cannot_be_reached_is_named(no_waiting: list[float]) -> No
 
 def test_a_server_that_stalls_is_given_up_after_the_read_timeout(oracle: Oracle, no_waiting: list[float]) -> None:
     oracle.add("store/a", CUBE, (10, 10, 10))
-    transport = HTTPTransport(read_timeout=0.05)
+    transport = HTTPTransport(read_timeout=0.5)
     array = RemoteArray(f"{oracle.url}/zarr/store/a", transport=transport)
-    oracle.faults += [Fault(before=pause(0.3))]
+    oracle.faults += [Fault(before=pause(1.5))]
 
     assert np.array_equal(array[0], CUBE[0])
-    assert len(no_waiting) == 1
+    assert no_waiting  # more than once where the machine is slow
 
 
 def test_headers_go_with_every_request_and_into_pickles(oracle: Oracle) -> None:

@@ -6,8 +6,8 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -29,6 +29,8 @@ _UNCLEAR_STATUSES: Final = frozenset({502, 504})
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 200
+_TURN: Final = 0.5
+"""Seconds of waiting after which Python looks whether it was interrupted."""
 """Bytes that are shown of an answer that cannot be understood."""
 
 
@@ -137,7 +139,7 @@ class Session:
         threads = self._executor()  # held here, so that nobody's `close` ends it
         futures = [threads.submit(_unless_cancelled, work, item, cancel) for item in waiting]
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
+            _wait_in_turns(futures)
         finally:  # also on Ctrl-C: nobody wants the rest any more
             if not all(future.done() and future.exception() is None for future in futures):
                 cancel.set()
@@ -217,6 +219,19 @@ def _read_whole(response: Response) -> Whole:
         return Whole(response.status, response.headers, response.read())
     finally:
         response.close()
+
+
+def _wait_in_turns(futures: Sequence[Future[None]]) -> None:
+    """Until all are done or one has failed.
+
+    In turns, because a signal ends a wait only if that goes on already: one that comes between Python's last look at
+    signals and the system call would be noticed when the wait has ended by itself.
+    """
+    pending: Collection[Future[None]] = futures
+    while pending:
+        done, pending = wait(pending, _TURN, return_when=FIRST_EXCEPTION)
+        if any(future.exception() is not None for future in done):
+            return
 
 
 def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel) -> None:
