@@ -135,7 +135,7 @@ class Answers:
     def keep(self, identity: Identity, kept: Kept, data: Buffer) -> None:
         """Remember the answer to a GET, if it is small and its sources are few and near."""
         sources = kept.sources
-        if sources.mount.store.capabilities.cheap_stat and len(sources.keys) <= MOST_KEYS:
+        if not sources.mount.is_far and len(sources.keys) <= MOST_KEYS:
             self._kept.put(identity, "", kept, kept.nbytes)
             if len(data) <= _LARGEST and self._bodies.limit:
                 self._bodies.put(identity, kept.etag, data, len(data) + _OVERHEAD)

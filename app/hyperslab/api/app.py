@@ -84,7 +84,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
-    far = [mount.name for mount in mounts if not mount.store.capabilities.cheap_stat]
+    far = [mount.name for mount in mounts if mount.is_far]
     metrics, threads = Metrics(service), Threads(options.request_threads, far)
     answers = Answers(options.answer_cache_bytes, service.reader.versions, threads)
     metrics.watch("answer", answers.stats)

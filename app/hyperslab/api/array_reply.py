@@ -130,7 +130,7 @@ async def planned_reply(context: Context, request: Request, asked: Wanted) -> Re
 
 def prepared_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation | None:
     """`array_reply` where nothing has to be waited for; else None."""
-    if not array.mount.store.capabilities.cheap_stat or not _is_brief(array, selection):
+    if array.mount.is_far or not _is_brief(array, selection):
         return None
     asked = asked_for(context, request, array, selection)
     began = perf_counter()

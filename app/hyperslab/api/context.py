@@ -63,7 +63,7 @@ class Context:
 
     async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
-        if mount.store.capabilities.cheap_stat:
+        if not mount.is_far:
             return fn(*args, **kwargs)
         return await self.threads.run(fn, *args, **kwargs)
 

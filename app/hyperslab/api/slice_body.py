@@ -77,7 +77,7 @@ class SliceBody:
         Infinite for what is better streamed, takes memory that must be waited for, or comes over a network.
         """
         reader, plan = self.reader, self.plan
-        near = plan.array.mount.store.capabilities.cheap_stat
+        near = not plan.array.mount.is_far
         if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or reader.working_memory(plan):
             return inf
         return reader.effort(plan) + plan.touched * _PER_CHUNK

@@ -35,7 +35,7 @@ def wanted_bytes(mount: MountedStore, request: Request) -> tuple[int, int] | Non
     """Start and stop of the bytes to be read along with the size and the version of a key, so that a far store is asked
     once; None where it is better to look first. That costs nothing in a store that is near, and tells whether any bytes
     are needed, or which."""
-    if mount.store.capabilities.cheap_stat or request.method != "GET" or request.has_any(_MAY_NEED_NONE):
+    if not mount.is_far or request.method != "GET" or request.has_any(_MAY_NEED_NONE):
         return None
     text = request.header(b"range")
     place = (0, None) if text is None else place_of(text)
@@ -95,7 +95,7 @@ class StoredBody:
     @property
     def effort(self) -> Effort:
         found = self.found
-        if found.size > _WHOLE or not found.mount.store.capabilities.cheap_stat:
+        if found.size > _WHOLE or found.mount.is_far:
             return Effort.LONG
         if not self.warm.are_warm(found.mount, [(found.key, found.version)]):
             return Effort.SHORT

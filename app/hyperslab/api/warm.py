@@ -30,7 +30,7 @@ class WarmKeys:
 
     def note(self, mount: MountedStore, versions: Versions) -> None:
         """Keys have been read."""
-        if not mount.store.capabilities.cheap_stat:
+        if mount.is_far:
             return
         for key, version in versions:
             if version is not None:

@@ -168,7 +168,7 @@ def _shows_nodes(mount: MountedStore, prefix: str, strict: bool) -> bool:
 def _concerns_one(mount: MountedStore, error: BadPath | StoreError, strict: bool) -> bool:
     """Whether an error concerns this key alone, and will be reported when the key itself is asked for: a link that
     leads out of the store or, in a folder that exists, what may not be entered (``lost+found``) or is no file."""
-    if isinstance(error, StoreError) and mount.store.capabilities.cheap_stat:
+    if isinstance(error, StoreError) and not mount.is_far:
         if strict and isinstance(error, StoreDenied):
             return False
         mount.store.check()
