@@ -194,7 +194,7 @@ def python_page() -> str:
 from hyperslab import RemoteArray, RemoteGroup
 ```
 
-It needs numpy, urllib3 and httptools. Progress bars need tqdm, which `hyperslab[cli]` installs together with the
+It needs numpy and urllib3. Progress bars need tqdm, which `hyperslab[cli]` installs together with the
 commands `info`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which
 `hyperslab[server]` installs.
 

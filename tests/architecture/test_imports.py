@@ -53,7 +53,7 @@ LIVES_IN: dict[str, str] = {
     "pydantic": r"settings|api\b.*",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
-    "httptools": r"client\.lean\b.*|protocol",
+    "httptools": "protocol",
     "urllib3": r"client\b.*|cli|storage\.http",
     "PIL": r"tiles\b.*",
     "isal": r"tiles\b.*|engine\.codecs\w*",

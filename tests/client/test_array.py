@@ -3,7 +3,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 
 from hyperslab import RemoteArray, RemoteGroup, errors
-from hyperslab.client import HTTPTransport, Transport
-from hyperslab.client.over_urllib3 import Urllib3Transport
 from tests.client.oracle_server import Oracle
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -125,14 +122,11 @@ def test_an_opened_field_is_an_array_with_the_subarrays_axes(oracle: Oracle) -> 
     assert_same(np.asarray(field), RECORDS["y"])
 
 
-@pytest.mark.parametrize("make", [HTTPTransport, Urllib3Transport])
-def test_closing_one_node_disturbs_no_read_of_another(
-    oracle: Oracle, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Transport]
-) -> None:
+def test_closing_one_node_disturbs_no_read_of_another(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("SMALL", "SMALLEST_BOX"):
         monkeypatch.setattr(f"hyperslab.client.read.{limit}", 1000)
     oracle.add("store/a", CUBE, (2, 11, 12))
-    group = RemoteGroup(f"{oracle.url}/v1/metadata/store", transport=make())
+    group = RemoteGroup(f"{oracle.url}/v1/metadata/store")
     array, other = group.open_array("a"), group.open_array("a")
     done = threading.Event()
 

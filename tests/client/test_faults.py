@@ -19,9 +19,7 @@ import urllib3
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client import HTTPTransport
 from hyperslab.client.cancel import Cancel
-from hyperslab.client.over_urllib3 import Urllib3Transport
 from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
-from hyperslab.client.transport import Transport
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 
@@ -29,13 +27,12 @@ CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
 ATTEMPTS = RetryPolicy().attempts
 
 
-@pytest.fixture(params=[HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
+@pytest.fixture
 def array(
-    request: pytest.FixtureRequest,
     oracle: Oracle,
     no_waiting: list[float],  # noqa: ARG001 - nobody wants to wait here
 ) -> RemoteArray:
-    return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)), transport=request.param())
+    return RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)), transport=HTTPTransport())
 
 
 def busy(status: int = 503, retry_after: str | None = None) -> Answer:
@@ -312,9 +309,8 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(
 
 
 @pytest.mark.usefixtures("kept_garbage")
-@pytest.mark.parametrize("transport", [HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\nsome"], ids=["head", "body"])
-def test_an_interrupt_does_not_wait_for_stalled_connections(transport: type[Transport], sent: bytes) -> None:
+def test_an_interrupt_does_not_wait_for_stalled_connections(sent: bytes) -> None:
     meeting = threading.Barrier(3)
 
     def stall(peer: Peer, _: RawServer) -> None:
@@ -327,7 +323,7 @@ def test_an_interrupt_does_not_wait_for_stalled_connections(transport: type[Tran
             pass
 
     with raw_server(stall) as server:
-        session = Session(transport(connections=3), headers={}, connections=3)  # type: ignore[call-arg]
+        session = Session(HTTPTransport(connections=3), headers={}, connections=3)
         begun = time.monotonic()
 
         with pytest.raises(KeyboardInterrupt):

@@ -1,8 +1,9 @@
-"""What every transport does, and what the lean one does beyond: odd servers, odd requests."""
+"""The HTTP transport against odd servers and odd requests."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import pickle
 import socket
@@ -13,28 +14,33 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import urllib3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ByteSize
 
+from hyperslab import RemoteGroup
+from hyperslab.asgi import create_app
 from hyperslab.client import HTTPTransport, Response, Transport
-from hyperslab.client.over_urllib3 import Urllib3Transport
 from hyperslab.client.transport import BROKEN_CONNECTION
+from hyperslab.settings import Settings, StoreSettings
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
+from tests.server import served
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 Make = Callable[..., Transport]
 
 
-@pytest.fixture(params=[HTTPTransport, Urllib3Transport], ids=["lean", "urllib3"])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+@pytest.fixture
+def make() -> Iterator[Make]:
     """Makes transports, which are closed with the test."""
     made: list[Transport] = []
 
     def make_one(**options: float) -> Transport:
-        made.append(request.param(**options))
+        made.append(HTTPTransport(**options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make_one
@@ -61,7 +67,7 @@ def test_who_leaves_a_handshake_or_a_proxy_has_broken_a_connection(through_a_pro
         peer.socket.recv(1 << 16)
 
     with raw_server(leave) as server:
-        transport = Urllib3Transport(proxy=server.url if through_a_proxy else None)
+        transport = HTTPTransport(proxy=server.url if through_a_proxy else None)
         with pytest.raises(BROKEN_CONNECTION, match=r"proxy" if through_a_proxy else r"(?i)eof"):
             ask(transport, "http://example.org/" if through_a_proxy else server.url.replace("http:", "https:"))
 
@@ -364,11 +370,12 @@ def test_many_servers_are_talked_to_by_turns(make: Make) -> None:
 
 FORK = """
 import os, sys
+from hyperslab import RemoteGroup
+from hyperslab.asgi import create_app
 from hyperslab.client import HTTPTransport
-from hyperslab.client.over_urllib3 import Urllib3Transport
-transport = {"lean": HTTPTransport, "urllib3": Urllib3Transport}[sys.argv[1]](connections=1)
+transport = HTTPTransport(connections=1)
 def get():
-    response = transport.request("GET", sys.argv[2], headers={}, body=None)
+    response = transport.request("GET", sys.argv[1], headers={}, body=None)
     body = response.read()
     response.close()
     return body
@@ -381,10 +388,9 @@ if child:
 """
 
 
-@pytest.mark.parametrize("name", ["lean", "urllib3"])
-def test_a_forked_child_has_connections_of_its_own(name: str) -> None:
+def test_a_forked_child_has_connections_of_its_own() -> None:
     with raw_server(answering(OK)) as server:
-        subprocess.run([sys.executable, "-c", FORK, name, server.url + "/"], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", FORK, server.url + "/"], check=True, timeout=60)
 
         assert server.connections == 2
 
@@ -517,3 +523,31 @@ def test_an_answer_that_comes_before_all_is_sent_is_read(make: Make) -> None:
             response = transport.request("PUT", server.url + "/", headers={}, body=bytes(30_000_000))
             assert (response.status, response.read()) == (413, b"large")
             response.close()
+
+
+def test_interim_answers_are_passed_over(make: Make) -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    with raw_server(answering(interim + OK)) as server:
+        transport = make(connections=1)
+        assert [get(transport, server.url + "/") for _ in range(2)] == [b"hello"] * 2
+        assert server.connections == 1
+
+
+def test_a_server_that_limits_uploads_says_so_and_goes_on(make: Make, tmp_path: Path) -> None:
+    settings = Settings(
+        stores={"store": StoreSettings(url=str(tmp_path), writable=True)}, max_upload_bytes=ByteSize(1 << 20)
+    )
+    headers = {"Content-Type": "application/octet-stream"}
+    with served(create_app(settings)) as url, RemoteGroup(f"{url}/v1/metadata/store") as group:
+        group.create_array("a", (16 << 20,), "u1", chunks=(16 << 20,))
+        for _ in range(2):
+            response = make(connections=1).request(
+                "PUT", f"{url}/v1/slice/store/a", headers=headers, body=bytes(16 << 20)
+            )
+            assert (response.status, json.loads(response.read())["code"]) == (413, "too-large")
+            response.close()
+
+
+def test_a_method_cannot_become_a_request(make: Make) -> None:
+    with raw_server(answering(OK)) as server, pytest.raises(ValueError, match="Method"):
+        ask(make(), server.url + "/", "GET / HTTP/1.1\r\nEvil: 1\r\n\r\nGET")

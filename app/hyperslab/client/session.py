@@ -29,9 +29,9 @@ _UNCLEAR_STATUSES: Final = frozenset({502, 504})
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 200
+"""Bytes that are shown of an answer that cannot be understood."""
 _TURN: Final = 0.5
 """Seconds of waiting after which Python looks whether it was interrupted."""
-"""Bytes that are shown of an answer that cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
