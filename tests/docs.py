@@ -21,13 +21,13 @@ from hyperslab.api.problems import status_of
 from hyperslab.cli import app
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.attributes import Attributes
-from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, all_errors
+from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import http, local, object_client
 from tests.interop.page import support_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem)
+NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem, Unreachable)
 NOTE = "<!-- Made by `python -m tests.docs`: change the code, not this page. -->"
 
 
@@ -246,8 +246,10 @@ RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/brain", transport=HTTPTransp
 ```
 
 **Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
-`urllib3.exceptions` if the server cannot be reached; `RemoteProblem` if something other than a Hyperslab service
-answers; numpy's own (`IndexError`, `ValueError`) for mistakes that can be seen before anything is asked.
+`Unreachable` (also a `ConnectionError`, with `host` and `port`) if at every attempt the server cannot be reached or
+breaks off; `RemoteProblem` if something other than a Hyperslab service answers; numpy's own (`IndexError`,
+`ValueError`) for mistakes that can be seen before anything is asked. Retries are logged as warnings of
+`hyperslab.client`.
 
 ```python
 from hyperslab.errors import NodeNotFound, TooLarge

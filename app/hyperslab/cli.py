@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="
 Token = Annotated[str | None, typer.Option("--token", metavar="TEXT", help="A bearer token for the service.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
+_UNHEARD = logging.NullHandler()
+"""For retries: what fails in the end is the one sentence that is said."""
 _NAMED = re.compile(r"(?P<name>[^/:=]+)=(?P<url>.+)")
 
 
@@ -46,6 +49,7 @@ class Refused(TyperException):
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; return the exit code: 0 done, 1 failed, 2 not understood."""
+    logging.getLogger("hyperslab.client").addHandler(_UNHEARD)
     try:
         return int(app(args=list(arguments), prog_name="hyperslab", standalone_mode=False) or 0)
     except TyperException as error:

@@ -52,7 +52,8 @@
     │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
     ├── Overloaded                 try again later
     ├── Cancelled                  the client has left; nobody reads the answer
-    └── RemoteProblem              (client) another problem, or an answer of something else
+    ├── RemoteProblem              (client) another problem, or an answer of something else
+    └── Unreachable                (client) the server cannot be reached, or sends no whole answer
 
 Each class has a stable ``code``, which is what travels in a problem document; its dataclass fields are the
 facts, and travel as members. `from_facts` turns a code and facts back into the same class (the client does).
@@ -669,6 +670,22 @@ class RemoteProblem(HyperslabError):
 
     def __str__(self) -> str:
         return f"HTTP {self.status}: {self.detail}"
+
+
+@dataclass(eq=False)
+class Unreachable(HyperslabError, ConnectionError):
+    """No answer, or none that was whole, after ``attempts``; the transport's own exception is the cause."""
+
+    code: ClassVar[str] = "unreachable"
+    title: ClassVar[str] = "The server cannot be reached"
+    host: str
+    port: int
+    reason: str
+    attempts: int = 1
+
+    def __str__(self) -> str:
+        tried = f" after {self.attempts} attempts" if self.attempts > 1 else ""
+        return f"{self.host} port {self.port} cannot be reached{tried}: {self.reason}"
 
 
 def all_errors() -> Iterator[type[HyperslabError]]:

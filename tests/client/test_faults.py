@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import signal
 import threading
@@ -11,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from hyperslab import RemoteArray, errors, wire
 from hyperslab.client import HTTPTransport
 from hyperslab.client.cancel import Cancel
 from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
+from hyperslab.errors import Unreachable
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 
@@ -63,8 +66,9 @@ def test_many_cuts_are_survived_as_long_as_there_is_progress(oracle: Oracle, arr
 def test_a_body_that_never_advances_is_given_up(oracle: Oracle, array: RemoteArray) -> None:
     oracle.faults += [Fault(cut_after=0)] * 20
 
-    with pytest.raises((urllib3.exceptions.ProtocolError, ConnectionError)):
+    with pytest.raises(Unreachable, match=rf"after {ATTEMPTS} attempts") as found:
         array[...]
+    assert isinstance(found.value.__cause__, (urllib3.exceptions.ProtocolError, ConnectionError))
     assert len(oracle.calls_of("slice")) == ATTEMPTS
 
 
@@ -220,7 +224,7 @@ def test_a_request_that_adds_is_not_repeated_without_a_key(oracle: Oracle, array
 
     oracle.faults.append(Fault(lose_answer=True, route="metadata", method="PUT"))
 
-    with pytest.raises(urllib3.exceptions.ProtocolError):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1 port \d+ cannot be reached: "):
         RemoteGroup(oracle.url)["store"].create_group("new")  # type: ignore[union-attr]
     assert len(oracle.calls_of("metadata", "PUT")) == 1
     assert array.shape == CUBE.shape
@@ -355,10 +359,33 @@ def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pyt
     assert 1 <= len(seen) <= 3  # the oracle has a thread for each connection
 
 
-def test_a_server_that_cannot_be_reached_is_named(no_waiting: list[float]) -> None:
-    with pytest.raises(urllib3.exceptions.NewConnectionError, match=r"127\.0\.0\.1"):
-        RemoteArray("http://127.0.0.1:9/v1/metadata/store/a")
-    assert len(no_waiting) == ATTEMPTS - 1
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [("http://127.0.0.1:9", 9, "refused"), ("https://127.0.0.1:9", 9, "refused"), ("http://no.invalid", 80, "known")],
+)
+def test_a_server_that_cannot_be_reached_is_named(
+    no_waiting: list[float], caplog: pytest.LogCaptureFixture, host: str, port: int, reason: str
+) -> None:
+    with pytest.raises(Unreachable, match=reason) as found:
+        RemoteArray(f"{host}/v1/metadata/store/a?select=secret")
+
+    assert isinstance(found.value, ConnectionError)
+    assert (found.value.host, found.value.port) == (urlsplit(host).hostname, port)
+    assert "object at 0x" not in str(found.value)
+    assert pickle.loads(pickle.dumps(found.value)).facts() == found.value.facts()
+    assert len(no_waiting) == len(caplog.messages) == ATTEMPTS - 1
+    assert "secret" not in caplog.text
+    assert f"attempt 1 of {ATTEMPTS}" in caplog.messages[0]
+
+
+def test_what_fails_at_every_attempt_is_not_tried_again(no_waiting: list[float]) -> None:
+    def speak_no_tls(peer: Peer, _: RawServer) -> None:
+        peer.socket.recv(1 << 16)
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with raw_server(speak_no_tls) as server, pytest.raises(Unreachable, match="SSL"):
+        RemoteArray(server.url.replace("http:", "https:"))
+    assert not no_waiting
 
 
 def test_a_server_that_stalls_is_given_up_after_the_read_timeout(oracle: Oracle, no_waiting: list[float]) -> None:
@@ -372,8 +399,6 @@ def test_a_server_that_stalls_is_given_up_after_the_read_timeout(oracle: Oracle,
 
 
 def test_headers_go_with_every_request_and_into_pickles(oracle: Oracle) -> None:
-    import pickle
-
     url = oracle.add("store/a", CUBE, (10, 10, 10))
 
     pickle.loads(pickle.dumps(RemoteArray(url, headers={"Authorization": "Bearer s3cret"})))[0]

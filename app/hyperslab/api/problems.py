@@ -40,6 +40,7 @@ STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
         errors.BrokenData: 502,
         errors.StoreError: 502,
         errors.RemoteProblem: 502,
+        errors.Unreachable: 502,
         errors.Overloaded: 503,
         errors.StoreTimeout: 504,
         errors.StoreFull: 507,

@@ -50,7 +50,7 @@ class RemoteArray(RemoteNode):
     transfer, or calls a function with the bytes done and in all.
 
     `shape`, `attrs` and the like are as of when they were read: `refresh` reads them anew. Raises the exceptions of
-    `hyperslab.errors` that the server raised, and urllib3's where it cannot be reached.
+    `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`) where it cannot be reached.
     """
 
     def __init__(

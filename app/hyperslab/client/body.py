@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hyperslab.client.cancel import Cancel
-from hyperslab.client.session import Request, Session
+from hyperslab.client.session import Request, Session, reason_of, unreachable
 from hyperslab.client.transport import BROKEN_CONNECTION, Response
 from hyperslab.errors import RemoteProblem
 
@@ -72,8 +72,7 @@ class Body:
     def read(self, buffer: memoryview) -> int:
         """Read some bytes, at least one, and return how many.
 
-        Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and what the transport raised once
-        attempts run out.
+        Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and `Unreachable` once attempts run out.
         """
         self._cancel.check()
         count = self._read_some(buffer)
@@ -95,15 +94,17 @@ class Body:
                 count = response.readinto(buffer)
                 if not count:
                     raise ConnectionResetError(f"the body ended after {self._position} bytes")
-            except BROKEN_CONNECTION:
+            except BROKEN_CONNECTION as error:
                 self.close()
                 self._failures += 1
                 if self._failures >= self._session.retry.attempts:
-                    raise
+                    raise unreachable(self._request, error, self._failures) from error
+                failure = reason_of(error)
             else:
                 self._failures = 0
                 return count
-            self._cancel.pause(self._session.retry.backoff(self._failures))
+            pause = self._session.retry.backoff(self._failures)
+            self._session.wait(self._request, failure, self._failures, pause, self._cancel)
 
     def _open(self) -> Response:
         self._response = self._open_rest() if self._position else self._session.open(self._request, self._cancel)

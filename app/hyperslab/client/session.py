@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
 
 from hyperslab import __version__, wire
 from hyperslab.client.cancel import NEVER, Cancel
 from hyperslab.client.problems import read_problem
 from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
-from hyperslab.errors import BrokenData, Cancelled, RemoteProblem, StoreDenied
+from hyperslab.errors import BrokenData, Cancelled, RemoteProblem, StoreDenied, Unreachable
+
+log = logging.getLogger("hyperslab.client")
 
 T = TypeVar("T")
 
@@ -30,6 +35,7 @@ _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every at
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 200
 """Bytes that are shown of an answer that cannot be understood."""
+_OF_URLLIB3: Final = re.compile(r"^HTTPS?Connection(Pool)?\(.*?\): ")
 _TURN: Final = 0.5
 """Seconds of waiting after which Python looks whether it was interrupted."""
 
@@ -105,8 +111,7 @@ class Session:
     def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
         """The answer to ``request``: status below 300, or 304. The caller reads and closes it.
 
-        Raises the server's own exception for anything else, what the transport raised when attempts run out, and
-        `Cancelled`.
+        Raises the server's own exception for anything else, `Unreachable` when attempts run out, and `Cancelled`.
         """
         return self._attempt(request, lambda response: response, cancel)
 
@@ -166,13 +171,24 @@ class Session:
                     return take(response)
                 lost |= request.removes and response.status in _UNCLEAR_STATUSES
                 pause = self._pause_after(response, attempt, last=last)
+                failure = f"status {response.status}"
+            except (SSLError, ProxyError) as error:  # the same at every attempt
+                raise unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
                 if last:
-                    raise
+                    raise unreachable(request, error, attempt) from error
                 lost |= request.removes and not isinstance(error, ConnectTimeoutError)
-                pause = self.retry.backoff(attempt)
-            cancel.pause(pause)
+                pause, failure = self.retry.backoff(attempt), reason_of(error)
+            self.wait(request, failure, attempt, pause, cancel)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def wait(self, request: Request, failure: str, attempt: int, pause: float, cancel: Cancel) -> None:
+        """Wait before a request is sent again, and tell the log why it is; raises `Cancelled`."""
+        cancel.check()
+        target, attempts = request.url.partition("?")[0], self.retry.attempts
+        told = (request.method, target, failure, attempt, attempts, pause)
+        log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
+        cancel.pause(pause)
 
     def _exchange(self, request: Request) -> Response:
         headers = {**self._headers, **request.headers}
@@ -199,6 +215,24 @@ class Session:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.transport, self._headers, self.connections, self.retry)
+
+
+def unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
+    """What a transport's exception means to the caller."""
+    parts = urlsplit(request.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return Unreachable(parts.hostname or parts.netloc, port, reason_of(error), attempts)
+
+
+def reason_of(error: Exception) -> str:
+    """Why there was no answer, in few words: urllib3 says it behind the names of its own objects."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, NewConnectionError | ConnectTimeoutError) and isinstance(cause, OSError):
+        return cause.strerror or str(cause)
+    inner = error.args[-1] if error.args else None
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror
+    return _OF_URLLIB3.sub("", str(error)) or type(error).__name__
 
 
 def parse_retry_after(value: str | None) -> float | None:
