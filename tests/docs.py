@@ -199,7 +199,8 @@ commands `info`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats 
 `hyperslab[server]` installs.
 
 Nodes can be pickled and copied (without their `progress`), used from many threads, and given to `numpy.asarray` and
-`dask.array.from_array`. Where the service wants a token: `headers={{"Authorization": "Bearer …"}}`.
+`dask.array.from_array`. Where the service wants a token: `token="…"`, or the environment variable
+`HYPERSLAB_TOKEN`.
 
 | | | |
 |---|---|---|

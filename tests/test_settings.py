@@ -48,6 +48,7 @@ def test_file_beats_default_environment_beats_file_and_command_line_beats_all(
 def test_the_environment_can_name_the_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.write_text("port = 7\n")
     monkeypatch.setenv("HYPERSLAB_CONFIG", str(config))
+    monkeypatch.setenv("HYPERSLAB_TOKEN", "of the client, and no setting")
 
     assert load().port == 7
 

@@ -33,7 +33,12 @@ Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A
 Url = Annotated[str, typer.Argument(metavar="URL", help="A node of a running service: any of its URLs.")]
 Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="Which part, as in numpy's brackets: 0:10,:,5.")]
 FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="One field of a structured dtype.")]
-Token = Annotated[str | None, typer.Option("--token", metavar="TEXT", help="A bearer token for the service.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", metavar="TEXT", help="A bearer token for the service.  [default: the variable HYPERSLAB_TOKEN]"
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
 _UNHEARD = logging.NullHandler()

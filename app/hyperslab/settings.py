@@ -45,6 +45,7 @@ PREFIX: Final = "HYPERSLAB_"
 DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
 """Names the TOML file where the command line does not."""
+_NO_SETTINGS: Final = {CONFIG, PREFIX + "TOKEN"}  # the latter is the client's
 
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
@@ -473,7 +474,7 @@ def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str |
 
 def _refuse_unknown_variables(environ: Iterable[str]) -> None:
     for variable in sorted(environ):
-        if not variable.upper().startswith(PREFIX) or variable.upper() == CONFIG:
+        if not variable.upper().startswith(PREFIX) or variable.upper() in _NO_SETTINGS:
             continue
         keys = variable[len(PREFIX) :].lower().split(DELIMITER)
         _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)

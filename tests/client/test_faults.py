@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import urllib3
 
-from hyperslab import RemoteArray, errors, wire
+from hyperslab import RemoteArray, RemoteGroup, errors, wire
 from hyperslab.client import HTTPTransport
 from hyperslab.client.cancel import Cancel
 from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
@@ -404,6 +404,36 @@ def test_headers_go_with_every_request_and_into_pickles(oracle: Oracle) -> None:
     pickle.loads(pickle.dumps(RemoteArray(url, headers={"Authorization": "Bearer s3cret"})))[0]
 
     assert {call.headers["Authorization"] for call in oracle.calls} == {"Bearer s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent"),
+    [
+        ({}, "Bearer of-environment"),
+        ({"token": "given"}, "Bearer given"),
+        ({"token": ""}, None),
+        ({"headers": {"authorization": "Basic x"}}, "Basic x"),
+    ],
+)
+def test_a_token_is_an_argument_or_that_of_the_environment(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch, arguments: Mapping[str, Any], sent: str | None
+) -> None:
+    monkeypatch.setenv("HYPERSLAB_TOKEN", "of-environment")
+    oracle.add("store/a", CUBE, (10, 10, 10))
+
+    RemoteGroup(oracle.url, **arguments).open_array("store/a")[0]
+    pickle.loads(pickle.dumps(RemoteArray(f"{oracle.url}/zarr/store/a", **arguments)))[0]
+
+    headers = [{name.lower(): value for name, value in call.headers.items()} for call in oracle.calls]
+    assert {each.get("authorization") for each in headers} == {sent}
+
+
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(oracle: Oracle) -> None:
+    with pytest.raises(ValueError, match="one of them"):
+        RemoteArray(oracle.url, token="a", headers={"Authorization": "Bearer b"})
+    with pytest.raises(errors.BadParameter, match="printable ASCII") as found:
+        RemoteArray(oracle.url, token="s3cret\n")
+    assert "s3cret" not in str(found.value)
 
 
 class Zeros:

@@ -46,8 +46,9 @@ class RemoteArray(RemoteNode):
     ``url`` is any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. ``field`` opens
     one field of a structured dtype (it may stand in the URL too); the dimensions of its subarray follow the array's.
     The URL's other parameters, such as ``select``, do not matter here. Big reads and writes use up to
-    ``connections`` at once. ``headers`` go with every request (``Authorization``). ``progress`` shows a bar for each
-    transfer, or calls a function with the bytes done and in all.
+    ``connections`` at once. ``token`` is a bearer token; without one, that of the environment variable
+    ``HYPERSLAB_TOKEN`` is sent, to whatever server the URL names (``token=""`` sends none). ``headers`` go with every
+    request. ``progress`` shows a bar for each transfer, or calls a function with the bytes done and in all.
 
     `shape`, `attrs` and the like are as of when they were read: `refresh` reads them anew. Raises the exceptions of
     `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`) where it cannot be reached.
@@ -59,12 +60,13 @@ class RemoteArray(RemoteNode):
         *,
         field: str | None = None,
         connections: int = 4,
+        token: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: Progress = False,
         transport: Transport | None = None,
     ) -> None:
         address, field = Address.parse(url), with_query(url, "field", field)
-        super().__init__(open_session(connections, headers, transport), address, progress=progress)
+        super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
         members, etag = read_document(self._session, address)
         self._know(ArrayDocument.parse(members, field=field, etag=etag))
 

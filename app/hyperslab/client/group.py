@@ -36,12 +36,13 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         url: str,
         *,
         connections: int = 4,
+        token: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: Progress = False,
         transport: Transport | None = None,
     ) -> None:
         address = Address.parse(url)
-        super().__init__(open_session(connections, headers, transport), address, progress=progress)
+        super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
         self._members: Mapping[str, Any] = {}
         self._adopt(*read_document(self._session, address))
 

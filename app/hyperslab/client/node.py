@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from hyperslab import wire
 from hyperslab.client.address import Address
@@ -17,6 +18,10 @@ from hyperslab.client.jsontext import dump_json
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import Transport
+from hyperslab.errors import BadParameter
+
+TOKEN: Final = "HYPERSLAB_TOKEN"
+"""The variable of the environment that holds a bearer token for whoever gives none."""
 
 
 class RemoteNode(ABC):
@@ -104,10 +109,28 @@ class RemoteNode(ABC):
         until_undisturbed(attempt)
 
 
-def open_session(connections: int, headers: Mapping[str, str] | None, transport: Transport | None) -> Session:
+def open_session(
+    connections: int, headers: Mapping[str, str] | None, transport: Transport | None, token: str | None
+) -> Session:
     """A session over ``transport``, or over HTTP with as many connections."""
     transport = transport or HTTPTransport(connections=connections)
-    return Session(transport, headers=headers or {}, connections=connections)
+    return Session(transport, headers=_with_token(headers or {}, token), connections=connections)
+
+
+def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, str]:
+    """Headers that carry the ``token``, or where it is None and they say nothing of the kind, that of the environment.
+
+    Raises `ValueError` where both are given, and `BadParameter` for what is no token.
+    """
+    if any(name.lower() == "authorization" for name in headers):
+        if token is not None:
+            raise ValueError("token= and an Authorization header are two answers to one question: give one of them")
+        return headers
+    if token is None:
+        token = os.environ.get(TOKEN, "")
+    if not (token.isascii() and token.isprintable()):
+        raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
 
 def read_document(session: Session, address: Address) -> tuple[Mapping[str, Any], str | None]:

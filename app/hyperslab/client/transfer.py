@@ -20,7 +20,7 @@ from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
 from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request
-from hyperslab.errors import BadBody, BadParameter
+from hyperslab.errors import BadBody
 
 
 def download(
@@ -37,7 +37,7 @@ def download(
     address = Address.parse(url)
     form = FORMATS.get(output.suffix.lower(), "npy")
     query = {"select": chosen, "field": with_query(url, "field", field), "format": form}
-    session = open_session(1, _authorization(token), None)
+    session = open_session(1, None, None, token)
     try:
         download_file(session, Request("GET", address.url("slice", **query)), output, progress=progress)
     finally:
@@ -54,7 +54,7 @@ def upload(
     """
     key = wire.parse_selection(with_query(url, "select", select) or "")
     values = _load(source)
-    with RemoteArray(url, field=field, headers=_authorization(token), progress=progress) as array:
+    with RemoteArray(url, field=field, token=token, progress=progress) as array:
         try:
             array.oindex[key] = values
         except (TypeError, ValueError, OverflowError) as error:
@@ -64,7 +64,7 @@ def upload(
 def describe(url: str, *, token: str | None = None) -> str:
     """A node for people: what is known of an array, or what is below a group."""
     address = Address.parse(url)
-    session = open_session(1, _authorization(token), None)
+    session = open_session(1, None, None, token)
     try:
         members, etag = read_document(session, address)
         try:
@@ -76,14 +76,6 @@ def describe(url: str, *, token: str | None = None) -> str:
         return "\n".join([*lines, *_attribute_lines(members.get("attributes") or {})])
     finally:
         session.close()
-
-
-def _authorization(token: str | None) -> dict[str, str]:
-    if token is None:
-        return {}
-    if not (token.isascii() and token.isprintable()):
-        raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
-    return {"Authorization": f"Bearer {token}"}
 
 
 def _load(source: Path) -> AnyArray:
