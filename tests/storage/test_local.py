@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, suppress
 from pathlib import Path
 
 import pytest
 
 from hyperslab import errors
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage import StoreConfig, fence, open_store
 from hyperslab.storage.base import ABSENT, Store, WritersSafe, file_store
 from tests.storage.contract import (
     AtomicContract,
@@ -134,12 +137,19 @@ class TestRoot:
         assert not root.exists()
 
 
+@pytest.mark.parametrize("has_openat2", [True, False], indirect=True)
 class TestLinks:
     """Symbolic links are followed inside the root and refused where they lead out."""
 
+    @pytest.fixture(autouse=True)
+    def has_openat2(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+        if not request.param:
+            monkeypatch.setattr(fence._OpenAt2, "__call__", lambda *_: (-1, errno.ENOSYS))
+        return bool(request.param)
+
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Path:
-        fill(tmp_path / "outside", {"secret": b"secret", "deep/secret": b"secret"})
+        fill(tmp_path / "outside", dict.fromkeys(("secret", "deep/secret"), b"a secret from outside"))
         return tmp_path / "outside"
 
     def test_a_link_to_a_file_outside_is_refused(self, root: Path, outside: Path) -> None:
@@ -258,6 +268,90 @@ class TestLinks:
 
         assert not (root / "alias").exists()
         assert (root / "real" / "k").read_bytes() == b"1"
+
+    def test_a_folder_exchanged_for_a_link_while_it_is_used_leads_nowhere_else(self, root: Path, outside: Path) -> None:
+        """Whatever moment the exchange comes at: nothing outside is read, listed, overwritten or removed."""
+        fill(root, {"a/secret": b"inside", "a/deep/secret": b"inside"})
+        store, done = local(root), threading.Event()
+        near = file_store(store)
+        assert near is not None
+        buffer, seen = memoryview(bytearray(8)), set[bytes | None]()
+
+        def exchange() -> None:
+            (root / "link").symlink_to(outside)
+            while not done.is_set():
+                for old, new in (("a", "b"), ("link", "a"), ("a", "link"), ("b", "a")):
+                    with suppress(OSError):  # a writer may have made it again
+                        (root / old).rename(root / new)
+
+        def read_in_place() -> None:
+            [extent] = near.files().read_each(["a/secret"], buffer, 0, 8, packed=False)
+            seen.add(bytes(buffer[slice(*extent)]) if extent else None)
+
+        with ThreadPoolExecutor(1) as pool:
+            exchanging = pool.submit(exchange)
+            for i in range(150):
+                for use in (
+                    lambda: seen.add(bytes(stored.data) if (stored := store.get("a/secret")) else None),
+                    read_in_place,
+                    lambda: seen.update(entry.key.encode()[-6:] for entry in store.list_prefix("a/") if entry.size > 6),
+                    lambda i=i: store.put(f"a/{i % 3}", b"inside"),
+                    lambda: store.put("a/deep/secret", b"inside"),
+                    lambda i=i: store.delete(f"a/{(i + 1) % 3}"),
+                    lambda: store.delete_prefix("a/deep/"),
+                ):
+                    with suppress(errors.HyperslabError):
+                        use()
+            done.set()
+            exchanging.result()
+
+        assert seen <= {b"inside", None}
+        assert {str(p.relative_to(outside)): p.read_bytes() for p in outside.rglob("*") if p.is_file()} == {
+            "secret": b"a secret from outside",
+            "deep/secret": b"a secret from outside",
+        }
+
+    @pytest.mark.parametrize("exchanged", ["link", "a"])
+    def test_a_folder_exchanged_after_it_was_looked_at_is_refused(
+        self, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
+    ) -> None:
+        fill(root, {"a/secret": b"inside"})
+        (root / "link").symlink_to(root / "a")
+        store, look = local(root), fence._is_link
+
+        def looked(name: str, directory: int) -> bool:
+            found = look(name, directory)
+            if name == exchanged and not (root / "old").exists():
+                (root / name).rename(root / "old")
+                (root / name).symlink_to(outside)
+            return found
+
+        monkeypatch.setattr(fence, "_is_link", looked)
+        with suppress(errors.HyperslabError):
+            assert (stored := store.get("link/secret")) is None or stored.data == b"inside"
+
+    def test_locks_are_taken_inside(self, root: Path, outside: Path) -> None:
+        (root / ".hyperslab").symlink_to(outside)
+
+        with pytest.raises(errors.BadPath), local(root).lock("a"):
+            pass
+        assert not (outside / "locks").exists()
+
+    def test_a_root_that_is_exchanged_is_the_new_one(self, root: Path, outside: Path) -> None:
+        """A restored copy, or a disk that is mounted late."""
+        fill(root, {"k": b"old"})
+        store = local(root)
+        assert store.get("k") is not None
+        root.rename(root.with_name("old"))
+        fill(root, {"k": b"new"})
+
+        stored = store.get("k")
+        assert stored is not None
+        assert stored.data == b"new"
+
+        root.rename(root.with_name("older"))
+        root.symlink_to(outside)
+        self._refuses(store, "secret")
 
     @staticmethod
     def _refuses(store: Store, key: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hyperslab.storage.fence import Fence
 from hyperslab.storage.locks import FileLocks, KeyedLocks
 
 
@@ -106,7 +107,7 @@ def test_exclusive_holders_are_alone_whatever_else_goes_on() -> None:
 
 def test_file_locks_hold_between_threads_too(tmp_path: Path) -> None:
     tmp_path.joinpath(".hyperslab").mkdir()
-    locks = FileLocks(str(tmp_path / ".hyperslab" / "locks"), always)
+    locks = FileLocks(Fence(str(tmp_path)), ".hyperslab/locks", always)
     order: list[str] = []
 
     def visit() -> None:
@@ -123,7 +124,7 @@ def test_file_locks_hold_between_threads_too(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_was_removed_is_not_waited_for(tmp_path: Path) -> None:
-    locks = FileLocks(str(tmp_path / "locks"), always)
+    locks = FileLocks(Fence(str(tmp_path)), "locks", always)
     with locks.hold("a/.zarray"):
         for path in (tmp_path / "locks").iterdir():
             path.unlink()
@@ -135,7 +136,7 @@ def test_a_lock_file_that_was_removed_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_lock_files_do_not_bring_back_a_root_that_is_gone(tmp_path: Path) -> None:
-    locks = FileLocks(str(tmp_path / "gone" / ".hyperslab" / "locks"), always)
+    locks = FileLocks(Fence(str(tmp_path / "gone")), ".hyperslab/locks", always)
 
     with pytest.raises(FileNotFoundError), locks.hold("a/.zarray"):
         pass
@@ -145,7 +146,7 @@ def test_lock_files_do_not_bring_back_a_root_that_is_gone(tmp_path: Path) -> Non
 
 def test_lock_files_of_what_is_gone_go_with_the_last_who_holds_them(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
-    locks = FileLocks(str(folder), lambda key: key.startswith("kept/"))
+    locks = FileLocks(Fence(str(tmp_path)), "locks", lambda key: key.startswith("kept/"))
     for shared in (False, True):
         for key in ("kept/.zarray", "gone/.zarray", "gone/.zmetadata"):
             with locks.hold(key, shared=shared):
@@ -160,7 +161,7 @@ def test_lock_files_of_what_is_gone_go_with_the_last_who_holds_them(tmp_path: Pa
 
 
 def test_whoever_is_alone_is_alone_though_the_lock_file_goes_each_time(tmp_path: Path) -> None:
-    locks = FileLocks(str(tmp_path / "locks"), lambda _: False)
+    locks = FileLocks(Fence(str(tmp_path)), "locks", lambda _: False)
 
     assert most_beside_an_exclusive_holder(locks, "a/.zarray", times=100) <= 1
     assert list((tmp_path / "locks").iterdir()) == []

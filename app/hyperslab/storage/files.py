@@ -1,4 +1,4 @@
-"""What `storage.local` asks of the operating system: paths that stay inside, writes that are whole or not there."""
+"""What `storage.local` asks of the operating system: writes that are whole or not there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import itertools
 import os
 import stat as modes
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
+from hyperslab.storage.fence import DIRECTORY, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.keys import HIDDEN
 
 ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
@@ -48,12 +49,8 @@ _OBSTACLES: Final = {
     modes.S_IFBLK: "a device",
 }
 
-_READ_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
 _MOST_KNOWN = 20_000
-
-Identity = tuple[int, int]
-"""Device and inode."""
 
 
 def version_of(stat: os.stat_result) -> str:
@@ -95,62 +92,11 @@ class Clock:
             return self._last
 
 
-class Fence:
-    """Keeps symbolic links from leading out of a root. Links that stay inside are fine.
-
-    A directory is resolved once; as long as its path leads to the same inode it is still the one that was found to be
-    inside, which costs one ``stat``. All methods raise `errors.BadPath` for what lies outside, and let `OSError` pass.
-    """
-
-    def __init__(self, root: str) -> None:
-        self.root = os.path.realpath(root)
-        self._inside = self.root.rstrip("/") + "/"
-        self._known: dict[str, Identity] = {}
-
-    def enter(self, directory: str) -> Identity:
-        """Check that ``directory`` (an absolute path below the root) is inside."""
-        stat = os.stat(directory)
-        identity = (stat.st_dev, stat.st_ino)
-        if self._known.get(directory) != identity:
-            self.follow(directory)
-            self._remember(directory, identity)
-        return identity
-
-    def open(self, directory: str) -> int:
-        """A descriptor of ``directory`` for ``dir_fd=``, checked; the caller closes it."""
-        descriptor = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0))
-        try:
-            stat = os.fstat(descriptor)
-            if self._known.get(directory) != (stat.st_dev, stat.st_ino):
-                self.enter(directory)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def follow(self, path: str) -> str:
-        """The real path behind ``path``, checked."""
-        real = os.path.realpath(path, strict=True)
-        if real != self.root and not real.startswith(self._inside):
-            raise BadPath(os.path.relpath(path, self.root), "a symbolic link leads out of the store")
-        return real
-
-    def _remember(self, directory: str, identity: Identity) -> None:
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[directory] = identity
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished temporary file, not yet under its own name."""
-
-    path: str
-    version: str
-
-
 class FileWriter:
-    """Writes files so that they are there as a whole or not at all, also after a power cut where ``durable``."""
+    """Writes files so that they are there as a whole or not at all, also after a power cut where ``durable``.
+
+    Folders are paths below the fence's root; what is done in one is done by its descriptor.
+    """
 
     def __init__(self, fence: Fence, *, durable: bool) -> None:
         self._fence = fence
@@ -159,43 +105,53 @@ class FileWriter:
         self._count = itertools.count()
         self._settled: dict[str, Identity] = {}
 
-    def write(self, directory: str, data: bytes | memoryview) -> Written:
-        """Write ``data`` under a temporary name in ``directory``, which is made if need be."""
-        self._settle(directory)
-        path = f"{directory}/{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    @contextmanager
+    def folder(self, path: str) -> Iterator[int]:
+        """A descriptor of a folder, which is made if need be."""
+        descriptor = self._settle(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def write(self, folder: int, data: bytes | memoryview) -> tuple[str, str]:
+        """Write ``data`` under a temporary name; return that and the version."""
+        name = f"{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
         try:
             try:
-                version = self._fill(descriptor, data)
+                return name, self._fill(descriptor, data)
             finally:
                 os.close(descriptor)
         except BaseException:
-            discard(path)
+            discard(name, folder)
             raise
-        return Written(path, version)
 
-    def publish(self, written: Written, path: str, *, create: bool) -> None:
+    def publish(self, folder: int, temporary: str, name: str, *, create: bool) -> None:
         """Give a temporary file its own name, in place of what has it; with ``create`` only where nothing has it.
 
         Raises `FileExistsError` then, also against programs that know nothing of our locks.
         """
-        if create and _link(written.path, path):
-            discard(written.path)
+        if create and _link(temporary, name, folder):
+            discard(temporary, folder)
         else:
-            os.rename(written.path, path)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
-    def sync_directory(self, directory: str) -> None:
-        """Make the names in a directory outlive a power cut."""
+    def sync(self, folder: int) -> None:
+        """Make the names in a folder outlive a power cut."""
         if not self._durable:
             return
-        descriptor = os.open(directory, _READ_DIRECTORY)
         try:
-            os.fsync(descriptor)
+            os.fsync(folder)
         except OSError as error:
             if error.errno not in _NOT_OFFERED:  # else this file system cannot do more for us
                 raise
-        finally:
-            os.close(descriptor)
+
+    def sync_path(self, path: str) -> None:
+        """`sync` of the folder at a path."""
+        if self._durable:
+            with self._fence.opened(path, READ_DIRECTORY) as folder:
+                self.sync(folder)
 
     def _fill(self, descriptor: int, data: bytes | memoryview) -> str:
         rest = memoryview(data).cast("B")
@@ -207,37 +163,42 @@ class FileWriter:
             os.fsync(descriptor)
         return version_of(os.fstat(descriptor))
 
-    def _settle(self, directory: str) -> None:
-        """Make a directory with its parents, and make sure that their names are durable, whoever made them."""
+    def _settle(self, path: str) -> int:
+        """Make a folder with its parents, and make sure that their names are durable, whoever made them."""
+        flags = READ_DIRECTORY if self._durable else DIRECTORY
+        parent, _, name = path.rpartition("/")
         try:
-            identity = self._fence.enter(directory)
+            folder = self._fence.open(path, flags)
         except FileNotFoundError:
-            if directory == self._fence.root:
+            if not path:
                 raise
-            self._settle(os.path.dirname(directory))
-            with suppress(FileExistsError):
-                os.mkdir(directory)
-            identity = self._fence.enter(directory)
-        if directory == self._fence.root or self._settled.get(directory) == identity:
-            return
-        parent = os.path.dirname(directory)
-        self._settle(parent)
-        self.sync_directory(parent)
-        if len(self._settled) >= _MOST_KNOWN:
-            self._settled.clear()
-        self._settled[directory] = identity
+            with self.folder(parent) as above, suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above)
+            folder = self._fence.open(path, flags)
+        identity = identity_of(os.fstat(folder))
+        if path and self._settled.get(path) != identity:
+            try:
+                with self.folder(parent) as above:
+                    self.sync(above)
+            except BaseException:
+                os.close(folder)
+                raise
+            if len(self._settled) >= _MOST_KNOWN:
+                self._settled.clear()
+            self._settled[path] = identity
+        return folder
 
 
-def discard(path: str) -> None:
+def discard(name: str, folder: int) -> None:
     """Remove a temporary file, which someone who deletes the whole folder may have done already."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
-def _link(source: str, target: str) -> bool:
+def _link(source: str, target: str, folder: int) -> bool:
     """Give a file a second name; False where the file system has no hard links."""
     try:
-        os.link(source, target)
+        os.link(source, target, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         raise
     except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, ParamSpec, TypeVar
 
-from hyperslab.errors import ReadOnly, StoreDenied, StoreError
+from hyperslab.errors import BadPath, ReadOnly, StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     Absent,
@@ -26,7 +26,8 @@ from hyperslab.storage.base import (
     check_version,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.files import ABSENT_ERRORS, Fence, FileWriter, Written, discard, failure, obstructed, version_of
+from hyperslab.storage.fence import DIRECTORY, READ_DIRECTORY, Fence
+from hyperslab.storage.files import ABSENT_ERRORS, FileWriter, discard, failure, obstructed, version_of
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.local_files import LocalFiles
 from hyperslab.storage.locks import FileLocks, KeyedLocks
@@ -34,7 +35,7 @@ from hyperslab.storage.scan import Scanner, entry_of
 
 OPTIONS: Final = frozenset({"file_locks"})
 
-_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
+_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
 _MOST_TRIES: Final = 10
 _PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.05
@@ -58,13 +59,12 @@ class LocalStore:
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
-        self._root = self._fence.root.rstrip("/")
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync")
         self._files = LocalFiles(self._fence, self.get)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
-        self._processes = FileLocks(f"{self._root}/{HIDDEN}/locks", self._has_folder) if file_locks else None
+        self._processes = FileLocks(self._fence, f"{HIDDEN}/locks", self._has_folder) if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
         self._capabilities = Capabilities(
             writable=config.writable,
@@ -145,7 +145,7 @@ class LocalStore:
             check()
         try:
             count = self._scanner.remove(prefix)
-            self._tidy_above(f"{self._root}/{prefix}".rstrip("/"))
+            self._tidy_above(prefix)
         except OSError as error:
             self._absent(prefix, error)
             return 0
@@ -177,37 +177,25 @@ class LocalStore:
             yield
 
     def check(self) -> None:
-        self._translated("", os.listdir, self._fence.root)
+        os.close(self._translated("", self._fence.open, "", READ_DIRECTORY))
         if self._config.writable and not os.access(self._fence.root, os.W_OK | os.X_OK):
             raise StoreDenied(self.name, "", "the folder cannot be written to")
 
     def close(self) -> None:
-        """Nothing stays open between calls."""
-
-    def _path(self, key: str) -> str:
-        """Where a key is, once its directory is known to be inside the root."""
-        path = f"{self._root}/{key}"
-        self._fence.enter(path[: path.rindex("/")] or "/")
-        return path
+        self._fence.close()
 
     def _has_folder(self, key: str) -> bool:
         """Whether there is one that the key may be in."""
-        return os.path.isdir(f"{self._root}/{key}".rpartition("/")[0])
-
-    def _open(self, key: str) -> int:
-        path = self._path(key)
         try:
-            return os.open(path, _OPEN)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-        return os.open(self._fence.follow(path), _OPEN)  # the last name is a link
+            return modes.S_ISDIR(self._fence.stat(key.rpartition("/")[0]).st_mode)
+        except (OSError, BadPath):
+            return False
 
     def _read(self, key: str, read: Callable[[int, os.stat_result], T]) -> T | None:
         """Read from one open file, again if another program rewrites it meanwhile; None where there is none."""
         for _ in range(_MOST_TRIES):
             try:
-                descriptor = self._open(key)
+                descriptor = self._fence.open(key, _OPEN)
             except OSError as error:
                 self._absent(key, error)
                 return None
@@ -228,10 +216,7 @@ class LocalStore:
 
     def _stat(self, key: str) -> os.stat_result | None:
         try:
-            path = self._path(key)
-            stat = os.stat(path, follow_symlinks=False)
-            if modes.S_ISLNK(stat.st_mode):
-                stat = os.stat(self._fence.follow(path))
+            stat = self._fence.stat(key)
         except OSError as error:
             self._absent(key, error)
             return None
@@ -247,7 +232,7 @@ class LocalStore:
         """Put the versions of the files of one directory into ``found``, at the given places; False if that is not
         there."""
         try:
-            descriptor = self._fence.open(f"{self._root}/{directory}")
+            descriptor = self._fence.open(directory, DIRECTORY)
         except OSError as error:
             self._absent(directory, error)
             return False
@@ -278,33 +263,33 @@ class LocalStore:
             check_version(key, self._version(key), wanted)
 
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
-        path = f"{self._root}/{key}"
-        directory = path[: path.rindex("/")] or "/"
+        directory, _, name = key.rpartition("/")
         for attempt in range(_MOST_TRIES):
             try:
-                written = self._writer.write(directory, data)
-                self._publish(key, written, path, if_version)
-                self._writer.sync_directory(directory)
+                with self._writer.folder(directory) as folder:
+                    temporary, version = self._writer.write(folder, data)
+                    self._publish(key, folder, temporary, name, if_version)
+                    self._writer.sync(folder)
             except FileNotFoundError:  # someone removed the folder at this very moment: make it again
                 self._require_root(key)
                 time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
                 continue
-            return written.version
+            return version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
-    def _publish(self, key: str, written: Written, path: str, if_version: str | Absent | None) -> None:
+    def _publish(self, key: str, folder: int, temporary: str, name: str, if_version: str | Absent | None) -> None:
         """Compare and rename under a lock: exclusive for a condition, shared (against those) without one."""
         try:
             with self._commit(key, shared=if_version is None):
                 self._compare(key, if_version)
-                self._writer.publish(written, path, create=if_version is ABSENT)
+                self._writer.publish(folder, temporary, name, create=if_version is ABSENT)
         except FileExistsError:
-            discard(written.path)
+            discard(temporary, folder)
             if (current := self._version(key)) is None:
-                raise IsADirectoryError(errno.EISDIR, path) from None
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), key) from None
             raise VersionConflict(key, current) from None
         except BaseException:
-            discard(written.path)
+            discard(temporary, folder)
             raise
 
     def _delete(self, key: str, if_version: str | None) -> bool:
@@ -312,17 +297,19 @@ class LocalStore:
             self._compare(key, if_version)
             if self._stat(key) is None:
                 return False
+            directory, _, name = key.rpartition("/")
             try:
-                os.unlink(f"{self._root}/{key}")
+                with self._fence.opened(directory) as folder:
+                    os.unlink(name, dir_fd=folder)
             except FileNotFoundError:  # another program was first
                 return False
-        self._tidy_above(os.path.dirname(f"{self._root}/{key}"))
+        self._tidy_above(directory)
         return True
 
     def _tidy_above(self, directory: str) -> None:
         """Remove the folders that a deletion left empty, and make the deletion durable."""
         with suppress(FileNotFoundError):  # who removed that one too has made its parent durable
-            self._writer.sync_directory(self._scanner.prune(directory))
+            self._writer.sync_path(self._scanner.prune(directory))
 
     def _absent(self, key: str, error: OSError) -> None:
         """Return where an error means that there is nothing, raise what it means otherwise."""

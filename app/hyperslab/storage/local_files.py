@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.storage.base import Pull, Stored, Taken
-from hyperslab.storage.files import Fence, version_of
+from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, Fence
+from hyperslab.storage.files import version_of
 
-_OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 _SETTLED_NS: Final = 2_000_000_000
 """A file that was not touched for so long before we began was not rewritten in place while we read it."""
 
@@ -29,7 +30,6 @@ class LocalFiles:
     def __init__(self, fence: Fence, get: Callable[[str], Stored | None]) -> None:
         self._fence = fence
         self._get = get
-        self._root = fence.root.rstrip("/")
 
     def read_each(
         self,
@@ -43,7 +43,7 @@ class LocalFiles:
     ) -> list[tuple[int, int] | None]:
         """See `base.Files`."""
         extents: list[tuple[int, int] | None] = []
-        with _Folder(self._fence, self._root) as folder:
+        with _Folder(self._fence) as folder:
             for key in keys:
                 size, version = self._read(folder, key, buffer[at : at + room], versioned=versions is not None)
                 extents.append(None if size is None else (at, at + size))
@@ -56,7 +56,7 @@ class LocalFiles:
         """See `base.Files`."""
         settled = time.time_ns() - _SETTLED_NS
         try:
-            descriptor = self._open(key)
+            descriptor = self._fence.open(key, _OPEN)
         except OSError:
             return self._read_all(key, buffer, head, choose)
         try:
@@ -74,7 +74,7 @@ class LocalFiles:
         """See `base.Files`."""
         settled = time.time_ns() - _SETTLED_NS
         try:
-            descriptor = self._open(key)
+            descriptor = self._fence.open(key, _OPEN)
         except OSError:
             return self._pull_from_all(key, buffer, take)
         reading = _Reading(descriptor, buffer)
@@ -103,11 +103,6 @@ class LocalFiles:
             return stat.st_size, version_of(stat) if versioned else None
         stored = self._read_slowly(key, piece)
         return (None, None) if stored is None else (len(stored.data), stored.version)
-
-    def _open(self, key: str) -> int:
-        path = f"{self._root}/{key}"
-        self._fence.enter(path[: path.rindex("/")] or "/")
-        return os.open(path, _OPEN)
 
     def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> Taken | None:
         stored = self._read_slowly(key, buffer)
@@ -152,11 +147,10 @@ class _Reading:
 class _Folder:
     """The folder of the latest key, held open: further files in it are opened without another look at their path."""
 
-    __slots__ = ("_descriptor", "_fence", "_name", "_root", "_settled")
+    __slots__ = ("_descriptor", "_fence", "_name", "_settled")
 
-    def __init__(self, fence: Fence, root: str) -> None:
+    def __init__(self, fence: Fence) -> None:
         self._fence = fence
-        self._root = root
         self._name: str | None = None
         self._descriptor = -1
         self._settled = time.time_ns() - _SETTLED_NS
@@ -176,7 +170,7 @@ class _Folder:
         folder, _, name = key.rpartition("/")
         if folder != self._name:
             self._enter(folder)
-        descriptor = os.open(name, _OPEN, dir_fd=self._descriptor)
+        descriptor = os.open(name, _OPEN | NO_FOLLOW, dir_fd=self._descriptor)
         try:
             count = os.readv(descriptor, (piece,))
             stat = os.fstat(descriptor)
@@ -186,7 +180,7 @@ class _Folder:
 
     def _enter(self, folder: str) -> None:
         self._leave()
-        self._descriptor = self._fence.open(f"{self._root}/{folder}")
+        self._descriptor = self._fence.open(folder, DIRECTORY)
         self._name = folder
 
     def _leave(self) -> None:

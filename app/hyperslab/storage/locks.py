@@ -18,6 +18,8 @@ from typing import Final
 
 import portalocker
 
+from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
+
 STRIPES: Final = 256
 """Lock files that all chunks of a store share: two chunks of one stripe wait for each other now and then."""
 
@@ -128,7 +130,8 @@ class KeyedLocks:
 
 
 class FileLocks:
-    """Shared and exclusive advisory locks between processes, on files below ``directory`` (made when first needed).
+    """Shared and exclusive advisory locks between processes, on files below ``directory``, a path below the
+    fence's root (made when first needed).
 
     The kernel holds them for an open file, so a process that is killed lets go of everything at once. A node has a
     lock file of its own (several may be held at once, and two nodes on one stripe could then wait for each other for
@@ -141,7 +144,8 @@ class FileLocks:
     one machine, and SMB and FUSE file systems vary. Where several machines write, an object store is the better place.
     """
 
-    def __init__(self, directory: str, in_use: Callable[[str], bool]) -> None:
+    def __init__(self, fence: Fence, directory: str, in_use: Callable[[str], bool]) -> None:
+        self._fence = fence
         self._directory = directory
         self._in_use = in_use
 
@@ -182,58 +186,65 @@ class FileLocks:
 
     def _take(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
-        path = f"{self._directory}/{name}"
         while True:
-            descriptor = self._open(path)
+            descriptor = self._open(name)
             try:
                 _wait_for(descriptor, shared)
-                if is_still_at(descriptor, path):
+                if self._is_current(descriptor, name):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)  # someone removed the file while we waited: the lock is now another file's
 
-    def _open(self, path: str) -> int:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
-            self._make_directory()
-        except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            self._make_room()
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    def _open(self, name: str) -> int:
+        for attempt in range(2):
+            try:
+                with self._fence.opened(self._directory) as folder:
+                    return os.open(name, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
+            except OSError as error:
+                if attempt or error.errno not in (errno.ENOENT, *_NO_SPACE):
+                    raise
+                if error.errno == errno.ENOENT:
+                    self._make_directory()
+                else:
+                    self._make_room()
+        raise AssertionError("the second attempt returns or raises")
 
     def _make_room(self) -> None:
         """Remove some lock files that nobody holds; who wants one of them makes it again."""
-        with os.scandir(self._directory) as found:
-            names = [item.name for item in islice(found, _MOST_REMOVED)]
-        for name in names:
-            with suppress(OSError):
-                descriptor = os.open(f"{self._directory}/{name}", os.O_RDWR)
-                try:
-                    self._remove(name, descriptor)
-                finally:
-                    os.close(descriptor)
+        with self._fence.opened(self._directory, READ_DIRECTORY) as folder, os.scandir(folder) as found:
+            for name in [item.name for item in islice(found, _MOST_REMOVED)]:
+                with suppress(OSError):
+                    descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
+                    try:
+                        self._remove(name, descriptor)
+                    finally:
+                        os.close(descriptor)
 
     def _remove(self, name: str, descriptor: int) -> None:
         """Remove a lock's file, unless others hold the lock: ``descriptor`` then does not hold it any more either.
 
         Who waits for it finds that the file is another one. Of a gate this is no matter: it only keeps an order.
         """
-        path = f"{self._directory}/{name}"
         with suppress(OSError, portalocker.LockException):
             portalocker.lock(descriptor, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
-            if is_still_at(descriptor, path):
-                os.unlink(path)
-                os.unlink(path + _GATE)
+            if self._is_current(descriptor, name):
+                with self._fence.opened(self._directory) as folder:
+                    os.unlink(name, dir_fd=folder)
+                    os.unlink(name + _GATE, dir_fd=folder)
+
+    def _is_current(self, descriptor: int, name: str) -> bool:
+        """Whether an open file is the one with that name; raises `OSError`."""
+        return is_still_at(descriptor, f"{self._directory}/{name}", self._fence.stat)
 
     def _make_directory(self) -> None:
         """Two levels and no more: a root that is gone (a disk not mounted) must not come back empty."""
-        for path in (os.path.dirname(self._directory), self._directory):
-            with suppress(FileExistsError):
-                os.mkdir(path)
+        above = ""
+        for name in self._directory.split("/"):
+            with self._fence.opened(above) as folder, suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            above = f"{above}/{name}".lstrip("/")
 
 
 def _wait_for(descriptor: int, shared: bool) -> None:
@@ -244,10 +255,10 @@ def _wait_for(descriptor: int, shared: bool) -> None:
         raise OSError(errno.ENOLCK, f"the file system gives no locks ({error})") from error
 
 
-def is_still_at(descriptor: int, path: str) -> bool:
+def is_still_at(descriptor: int, path: str, stat: Callable[[str], os.stat_result] = os.stat) -> bool:
     """Whether an open file is the one at ``path``, and not one that was removed since; raises `OSError`."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), stat(path))
     except FileNotFoundError:
         return False
 

@@ -7,12 +7,13 @@ import os
 import stat as modes
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Listing
-from hyperslab.storage.files import TEMPORARY, Fence, Identity, discard, version_of
+from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
+from hyperslab.storage.files import TEMPORARY, discard, version_of
 from hyperslab.storage.keys import is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
@@ -36,10 +37,10 @@ class Scanner:
         entries: list[Entry] = []
         prefixes: list[str] = []
         above = self._above(prefix)
-        for name, stat in self._children(self._directory(prefix)):
+        for name, stat in self._children(prefix):
             if not modes.S_ISDIR(stat.st_mode):
                 entries.append(entry_of(prefix + name, stat))
-            elif _identity(stat) not in above:
+            elif identity_of(stat) not in above:
                 prefixes.append(name)
         return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
 
@@ -47,11 +48,11 @@ class Scanner:
         """Every key below; ``above`` are the directories on the way, so that links in a circle end."""
         above = self._above(prefix) if above is None else above
         deeper: list[tuple[str, Identity]] = []
-        for name, stat in self._children(self._directory(prefix)):
+        for name, stat in self._children(prefix):
             if not modes.S_ISDIR(stat.st_mode):
                 yield entry_of(prefix + name, stat)
-            elif _identity(stat) not in above:
-                deeper.append((name, _identity(stat)))
+            elif identity_of(stat) not in above:
+                deeper.append((name, identity_of(stat)))
         for name, identity in deeper:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
@@ -62,94 +63,109 @@ class Scanner:
         Files go before directories: a node's own documents first. Links are removed, not followed. Of the root
         only the keys go: the service's own directory stays, with the locks that others may hold.
         """
-        directory = self._directory(prefix)
-        self._fence.enter(directory)
+        self._fence.stat(prefix)
         if self.is_link(prefix):
             count = sum(1 for _ in self.walk(prefix))
-            os.unlink(directory)
+            with self._parent(prefix) as (folder, name):
+                os.unlink(name, dir_fd=folder)
             return count
-        return self._remove_tree(directory, is_root=directory == self._fence.root)
+        with self._fence.opened(prefix, READ_DIRECTORY) as folder:
+            count = self._remove_tree(folder, is_root=not prefix)
+        if prefix:
+            with self._parent(prefix) as (folder, name), suppress(OSError):  # unless a writer put something into it
+                os.rmdir(name, dir_fd=folder)
+        return count
 
     def is_link(self, prefix: str) -> bool:
         """Whether the last name of a directory is a symbolic link."""
-        return os.path.islink(self._directory(prefix))
+        if not prefix:
+            return False
+        try:
+            with self._parent(prefix) as (folder, name):
+                return modes.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
-    def prune(self, directory: str) -> str:
+    def prune(self, prefix: str) -> str:
         """Remove a directory if it is empty, and those above it; return the nearest that stays."""
-        while directory != self._fence.root:
+        path = prefix.rstrip("/")
+        while path:
             try:
-                os.rmdir(directory)
+                with self._parent(path) as (folder, name):
+                    os.rmdir(name, dir_fd=folder)
             except FileNotFoundError:
                 pass  # another thread was here first
-            except OSError:  # not empty (errno varies), a mount point, a link: it stays
+            except (OSError, BadPath):  # not empty (errno varies), a mount point, a link: it stays
                 break
-            directory = os.path.dirname(directory)
-        return directory
+            path = path.rpartition("/")[0]
+        return path
 
-    def _directory(self, prefix: str) -> str:
-        return f"{self._fence.root.rstrip('/')}/{prefix}".rstrip("/") or "/"
+    @contextmanager
+    def _parent(self, prefix: str) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory above a path, and the last name of the path."""
+        above, _, name = prefix.rstrip("/").rpartition("/")
+        with self._fence.opened(above) as folder:
+            yield folder, name
 
     def _above(self, prefix: str) -> tuple[Identity, ...]:
         """A directory and those on the way to it, as they are reached: one behind a link is below where the link is."""
-        return tuple(self._fence.enter(self._directory(each)) for each in prefixes(prefix.rpartition("/")[0]))
+        return tuple(identity_of(self._fence.stat(each)) for each in prefixes(prefix.rpartition("/")[0]))
 
-    def _children(self, directory: str) -> Iterator[tuple[str, os.stat_result]]:
+    def _children(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
         """Names and what they lead to (files and directories only)."""
-        self._fence.enter(directory)
-        with os.scandir(directory) as found:
+        with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
             for item in found:
                 if is_hidden(item.name):
-                    self._tidy_up(item)
+                    self._tidy_up(item, folder)
                 elif _is_text(item.name):
                     with suppress(FileNotFoundError, BadPath):  # gone by now, or a link that leads nowhere we go
-                        stat = self._stat(item)
+                        stat = self._stat(prefix, item)
                         if stat is not None and (modes.S_ISREG(stat.st_mode) or modes.S_ISDIR(stat.st_mode)):
                             yield item.name, stat
 
-    def _stat(self, item: os.DirEntry[str]) -> os.stat_result | None:
+    def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | None:
         """None for links in a circle."""
         if not item.is_symlink():
             return item.stat(follow_symlinks=False)
         try:
-            return os.stat(self._fence.follow(item.path))
+            return self._fence.stat(prefix + item.name)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
             return None
 
-    def _tidy_up(self, item: os.DirEntry[str]) -> None:
+    def _tidy_up(self, item: os.DirEntry[str], folder: int) -> None:
         if not self._tidy or not item.name.startswith(TEMPORARY):
             return
         with suppress(OSError):  # tidying is a courtesy: whoever lists must not pay for it
             if time.time() - item.stat(follow_symlinks=False).st_mtime > ABANDONED_AFTER:
-                discard(item.path)
+                discard(item.name, folder)
 
-    def _remove_tree(self, directory: str, *, is_root: bool) -> int:
+    def _remove_tree(self, folder: int, *, is_root: bool) -> int:
         count = 0
         deeper: list[str] = []
-        with os.scandir(directory) as found:
+        with os.scandir(folder) as found:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
-                    deeper.append(item.path)
+                    deeper.append(item.name)
                 else:
-                    discard(item.path)
+                    discard(item.name, folder)
                     count += not is_hidden(item.name)
-        for path in deeper:
-            if not (is_root and is_hidden(os.path.basename(path))):
-                with suppress(FileNotFoundError):
-                    count += self._remove_tree(path, is_root=False)
-                    self.prune_one(path)
+        for name in deeper:
+            if not (is_root and is_hidden(name)):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    count += self._remove_below(folder, name)
         return count
 
-    @staticmethod
-    def prune_one(directory: str) -> None:
-        """Remove a directory unless a writer has put something into it again."""
-        with suppress(OSError):
-            os.rmdir(directory)
-
-
-def _identity(stat: os.stat_result) -> Identity:
-    return stat.st_dev, stat.st_ino
+    def _remove_below(self, folder: int, name: str) -> int:
+        inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
+        try:
+            count = self._remove_tree(inner, is_root=False)
+        finally:
+            os.close(inner)
+        with suppress(OSError):  # unless a writer has put something into it again
+            os.rmdir(name, dir_fd=folder)
+        return count
 
 
 def entry_of(key: str, stat: os.stat_result) -> Entry:
