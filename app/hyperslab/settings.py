@@ -1,4 +1,4 @@
-"""The settings: one frozen model, and the only reader of the environment.
+"""The settings: one frozen model, and the only reader of their environment variables.
 
 What wins, first to last: the command line, the environment, the TOML file, the default. A key that does not exist is
 an error that names it and the nearest one that does. Values flow down as plain arguments: only the composition roots

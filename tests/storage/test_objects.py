@@ -121,6 +121,29 @@ class TestGoogle(ReadContract, ListContract, WriteContract, AtomicContract):
 KEYLESS = {"private_key": "", "private_key_id": ""}
 
 
+@pytest.mark.parametrize(
+    ("scheme", "endpoint"), [("s3", "AWS_ENDPOINT_URL"), ("s3", "AWS_ENDPOINT_URL_S3"), ("gs", "STORAGE_EMULATOR_HOST")]
+)
+def test_the_environment_alone_says_where_a_bucket_is(
+    s3_server: S3Server, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, scheme: str, endpoint: str
+) -> None:
+    fill(s3_server, s3_bucket, {"a": b"1"})
+    monkeypatch.setenv(endpoint, s3_server.url if scheme == "s3" else s3_server.url.removeprefix("http://"))
+    for option in ("region", "access_key_id", "secret_access_key"):
+        monkeypatch.setenv(f"AWS_{option.upper()}", s3_bucket.options[option])
+    url = f"{scheme}://{s3_bucket.name}"
+
+    found = open_store(StoreConfig("bucket", url, retries=0)).get("a")
+    with pytest.raises(errors.StoreError, match="plain HTTP is not allowed"):
+        open_store(StoreConfig("bucket", url, retries=0, options={"allow_http": "false"})).get("a")
+    closed = {"endpoint" if scheme == "s3" else "base_url": "http://127.0.0.1:9"}
+    with pytest.raises(errors.StoreError, match="no connection"):
+        open_store(StoreConfig("bucket", url, retries=0, options=closed)).get("a")
+
+    assert found is not None
+    assert bytes(found.data) == b"1"
+
+
 class TestReadOnly(ReadOnlyContract):
     @pytest.fixture
     def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:

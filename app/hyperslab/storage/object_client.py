@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -69,6 +70,21 @@ _PASSED_ON: Final[Mapping[Kind, Set[str]]] = {
         "skip_signature",
     },
 }
+_S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
+_ENVIRONMENT: Final[Mapping[Kind, Mapping[str, Sequence[str]]]] = {
+    "s3": {
+        "endpoint": (_S3_ENDPOINT, "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "allow_http": ("AWS_ALLOW_HTTP",),
+    },
+    "gs": {"base_url": ("STORAGE_EMULATOR_HOST",), "allow_http": ("GOOGLE_ALLOW_HTTP",)},
+    "az": {
+        "endpoint": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        "use_emulator": ("AZURE_STORAGE_USE_EMULATOR",),
+        "allow_http": ("AZURE_ALLOW_HTTP",),
+    },
+}
+"""Standard variables of the environment, by the option that they stand for: those on which something is decided here.
+All others (credentials, region, …) obstore reads itself."""
 _CONDITIONS: Final = {"auto": None, "true": True, "false": False}
 
 
@@ -93,8 +109,9 @@ class Connection:
 def connect(config: StoreConfig, width: int) -> Connection:
     """Make the clients; no request is sent. Raises `errors.BadDefinition`."""
     kind = _SCHEMES[urlsplit(config.url).scheme.lower()]
-    options = config.options
-    reject_unknown(options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
+    reject_unknown(config.options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
+    options = _of_environment(kind) | dict(config.options)
+    config = replace(config, options=options)
     express = flag(options, "s3_express", False)
     return Connection(
         kind=kind,
@@ -105,6 +122,16 @@ def connect(config: StoreConfig, width: int) -> Connection:
         listable=flag(options, "listable", True),
         in_order=kind == "s3" and not express,
     )
+
+
+def _of_environment(kind: Kind) -> dict[str, str]:
+    """Options that the environment gives."""
+    named = {option: map(os.environ.get, names) for option, names in _ENVIRONMENT[kind].items()}
+    found = {option: value for option, values in named.items() if (value := next(filter(None, values), None))}
+    if "base_url" in found:  # Google's libraries take a host as well, and send an emulator no credentials
+        host = found["base_url"]
+        found |= {"base_url": host if "://" in host else f"http://{host}", "skip_signature": "true"}
+    return found
 
 
 def _base(url: str) -> str:
@@ -148,6 +175,8 @@ def _store_options(options: Mapping[str, str], kind: Kind, bucket: str) -> Any:
         passed["virtual_hosted_style_request"] = "false" if flag(options, "path_style", True) else "true"
     if kind == "s3" and passed.get("endpoint") and passed.get("virtual_hosted_style_request") == "true":
         passed["endpoint"] = _hosted(passed["endpoint"], bucket)
+    if kind == "s3" and "endpoint" in passed and os.environ.get(_S3_ENDPOINT):
+        passed[_S3_ENDPOINT.lower()] = passed["endpoint"]  # or obstore takes the variable's, whatever it is told
     return passed
 
 
