@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 
@@ -51,6 +53,41 @@ def test_a_missing_node_is_a_key_error(group: RemoteGroup) -> None:
         group["none"]
 
     assert isinstance(caught.value.__cause__, errors.NodeNotFound)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "similar"),
+    [("store", "dep", "deep"), ("store", "deep/Brian", "deep/brain"), ("", "stor/deep/brain", "store/deep/brain")],
+)
+def test_a_missing_name_suggests_those_like_it(oracle: Oracle, where: str, name: str, similar: str) -> None:
+    oracle.groups["store/deep"] = {}
+    oracle.add("store/deep/brain", PLANE, (2, 2))
+    group = RemoteGroup(f"{oracle.url}/v1/metadata/{where}")
+
+    with pytest.raises(KeyError, match=f"{name!r}: did you mean {similar!r}") as caught:
+        group[name]
+
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    asked = len(oracle.calls)
+    assert group.get(name) is None
+    assert len(oracle.calls) == asked + 1  # who has a default needs no suggestions
+
+
+def test_names_are_completed_and_shown_in_notebooks(oracle: Oracle, group: RemoteGroup) -> None:
+    group.attrs["title"] = "<b>" * 200
+    records = group.create_array("records", 2, [("x", "i4"), ("y", "f8")])
+    page = group._repr_html_()
+
+    assert group._ipython_key_completions_() == ["a", "deep", "empty", "records"]
+    assert records._ipython_key_completions_() == ["x", "y"]
+    assert group.open_array("a")._ipython_key_completions_() == []
+    assert re.findall(r"<th[^>]*>(\w+)</th><td[^>]*>(array|group)</td>", page) == list(group.children())
+    assert "<b>" not in page
+    assert len(page) < 2000
+    oracle.groups["store/many"] = {}
+    for i in range(60):
+        oracle.add(f"store/many/{i:02}", PLANE, (2, 2))
+    assert "and more" in group.open_group("many")._repr_html_()
 
 
 NO_NAMES = ["", "/", "\\", "..", ".", "a/../b", "deep/..", "\ud800", "x" * 1025, 5, None]
@@ -167,15 +204,30 @@ def test_an_array_is_created_with_any_dtype(group: RemoteGroup, dtype: Any) -> N
     assert array.dtype == expected
 
 
-def test_a_codec_object_gives_its_configuration(oracle: Oracle, group: RemoteGroup) -> None:
-    class Codec:
-        def get_config(self) -> dict[str, Any]:
-            return {"id": "zstd", "level": 3}
+ZSTD = {"id": "zstd", "level": 3}
 
-    group.create_array("new", 5, "i4", compressor=Codec(), filters=[Codec()])
 
-    assert oracle.arrays["store/new"].members["compressor"] == {"id": "zstd", "level": 3}
-    assert oracle.arrays["store/new"].members["filters"] == [{"id": "zstd", "level": 3}]
+@pytest.mark.parametrize(
+    ("codec", "stored"), [("bz2", {"id": "bz2"}), (ZSTD, ZSTD), (numcodecs.BZ2(4), {"id": "bz2", "level": 4})]
+)
+def test_a_codec_is_a_name_a_configuration_or_an_object(
+    oracle: Oracle, group: RemoteGroup, codec: Any, stored: dict[str, Any]
+) -> None:
+    group.create_array("new", 5, "i4", compressor=codec, filters=[codec])
+
+    assert oracle.arrays["store/new"].members["compressor"] == stored
+    assert oracle.arrays["store/new"].members["filters"] == [stored]
+
+
+def test_a_member_that_is_left_out_is_the_servers_choice_and_none_is_none(oracle: Oracle, group: RemoteGroup) -> None:
+    group.create_array("left_out", 5, "i4")
+    group.create_array("none", 5, "i4", compressor=None, filters=None, fill_value=None)
+    with pytest.raises(TypeError, match="compresor"):
+        group.create_array("new", 5, "i4", compresor=None)  # type: ignore[call-arg]
+
+    first, second = (json.loads(call.body) for call in oracle.calls_of("metadata", "PUT"))
+    assert first.keys() == {"kind", "shape", "dtype"}
+    assert second == {**first, "compressor": None, "filters": None, "fill_value": None}
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_attributes_are_merged(group: RemoteGroup) -> None:
 
 def test_the_servers_errors_are_the_clients(group: RemoteGroup) -> None:
     with pytest.raises(errors.BadDefinition) as caught:
-        group.create_array("b", (2,), "u1", order="Z")
+        group.create_array("b", (2,), "u1", order="Z")  # type: ignore[arg-type]
     assert caught.value.member == "order"
 
 

@@ -340,6 +340,10 @@ class RemoteArray(RemoteNode):
     def _repr_html_(self) -> str:
         return as_html(self)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """Names to complete ``array["`` with: the fields."""
+        return list(self.dtype.names or ())
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (self.url, self.field, self._document.etag, self.shape)
 

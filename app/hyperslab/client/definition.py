@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,16 @@ from hyperslab.client.casting import as_values, broadcast, is_extension
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.objects import as_stored, encode, object_codec
 from hyperslab.client.shapes import read_shape
+
+
+class SupportsConfig(Protocol):
+    """What numcodecs' objects have."""
+
+    def get_config(self) -> Mapping[str, Any]: ...
+
+
+Codec = str | Mapping[str, Any] | SupportsConfig
+"""A codec by its name, its configuration, or as an object of numcodecs."""
 
 
 def define_array(
@@ -31,7 +41,11 @@ def define_array(
     if shape is None or dtype is None:
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
     stored = _dtype_json(dtype)
-    found = {name: _plain(value) for name, value in members.items() if name != "fill_value"}
+    found = {name: value for name, value in members.items() if name != "fill_value"}
+    if "compressor" in members:
+        found["compressor"] = _codec(members["compressor"])
+    if members.get("filters") is not None:
+        found["filters"] = [_codec(codec) for codec in members["filters"]]
     if "fill_value" in members:
         found["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
     return {"kind": "array", "shape": read_shape(shape), "dtype": stored, **found}
@@ -130,8 +144,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    """A codec object gives its own configuration."""
-    if hasattr(value, "get_config"):  # numcodecs
-        return value.get_config()
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+def _codec(codec: Codec | None) -> Mapping[str, Any] | None:
+    if isinstance(codec, str):
+        return {"id": codec}
+    return codec if codec is None or isinstance(codec, Mapping) else codec.get_config()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hyperslab.client.array import RemoteArray
 
+_LONGEST = 200  # characters of an attribute
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -21,11 +22,30 @@ def as_line(array: RemoteArray) -> str:
 
 def as_html(array: RemoteArray) -> str:
     """A small table for notebooks."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(str(value))}</td></tr>"
-        for name, value in facts(array).items()
+    return _table(facts(array))
+
+
+def group_as_html(
+    path: str, url: str, attributes: Mapping[str, Any], children: Sequence[tuple[str, str]], most: int
+) -> str:
+    """The same for a group: its attributes, and at most so many of its children with their kinds."""
+    listed = dict(children[:most]) | ({"…": "and more"} if len(children) > most else {})
+    own = {name: json.dumps(value, ensure_ascii=False) for name, value in attributes.items()}
+    shown = {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for name, text in own.items()}
+    sections = {"attributes": shown, "children": listed}
+    tables = [
+        f"<details open><summary>{title}</summary>{_table(rows)}</details>" for title, rows in sections.items() if rows
+    ]
+    return "".join([_table({"group": path, "url": url}), *tables])
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in rows.items()
     )
-    return f"<table>{rows}</table>"
+    return f"<table>{cells}</table>"
 
 
 def facts(array: RemoteArray) -> dict[str, Any]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from types import EllipsisType
 from typing import Any, Literal
 
 from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
-from hyperslab.client.definition import check_data, define_array, read_data
+from hyperslab.client.definition import Codec, check_data, define_array, read_data
+from hyperslab.client.description import group_as_html
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.jsontext import dump_json
 from hyperslab.client.node import RemoteNode, open_session, read_document
@@ -16,12 +20,21 @@ from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import Transport
 from hyperslab.client.tree import Tree
-from hyperslab.errors import BadPath, NodeNotFound, WrongKind
+from hyperslab.errors import BadPath, HyperslabError, NodeNotFound, WrongKind
 
 _PAGE = 1000
+_SHOWN = 50
 
 Kind = Literal["array", "group"]
 Mode = Literal["create", "open", "replace"]
+
+
+class NoSuchNode(KeyError):
+    """The name that was asked for, and those like it."""
+
+    def __str__(self) -> str:
+        name, *similar = self.args
+        return f"{name!r}: did you mean {' or '.join(map(repr, similar))}?" if similar else repr(name)
 
 
 class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
@@ -64,9 +77,44 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     # --- its children --------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
-        """The node at a path below this group; raises `KeyError` where there is none, or can be none by that name."""
+        """The node at a path below this group; raises `KeyError`, which names similar ones, where there is none, or can
+        be none by that name."""
+        try:
+            return self._open(name)
+        except KeyError as error:
+            missing = error.__cause__
+        try:
+            similar = self._similar(name)
+        except HyperslabError:
+            similar = []  # that the node is missing is what counts
+        raise NoSuchNode(name, *similar) from missing
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The node at a path below this group; ``default`` where there is none."""
+        try:
+            return self._open(name)
+        except KeyError:
+            return default
+
+    def _open(self, name: str) -> RemoteArray | RemoteGroup:
         address, members, etag = self._find(name)
         return open_node(self._session, address, members, etag, progress=self._progress)
+
+    def _similar(self, name: str) -> list[str]:
+        """Paths of nodes that may be meant: where the first missing segment is, its siblings with names like it."""
+        try:
+            segments = self._address.child(name).path.removeprefix(self.path).strip("/").split("/")
+        except BadPath:
+            return []
+        group, rest = self, segments
+        while len(rest) > 1:
+            found = group.get(rest[0])
+            if not isinstance(found, RemoteGroup):
+                break
+            group, rest = found, rest[1:]
+        names = {each.lower(): each for each in group._ipython_key_completions_()}
+        known = segments[: len(segments) - len(rest)]
+        return ["/".join([*known, names[near], *rest[1:]]) for near in get_close_matches(rest[0].lower(), names, 3)]
 
     def _find(self, name: str) -> tuple[Address, Mapping[str, Any], str | None]:
         """Address, node document and ETag of the node at a path below this group; raises `KeyError`."""
@@ -84,10 +132,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return sum(1 for _ in self.children())
 
     def __contains__(self, name: object) -> bool:
-        try:
-            return isinstance(name, str) and self[name] is not None
-        except KeyError:
-            return False
+        return isinstance(name, str) and self.get(name) is not None
 
     def children(self) -> Iterator[tuple[str, Kind]]:
         """Names and kinds of the direct children, fetched page by page."""
@@ -136,21 +181,47 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         *,
         data: Any = None,
         mode: Mode = "create",
-        **members: Any,
+        chunks: int | bool | Sequence[int | None] | None = None,
+        chunk_elements: int | None = None,
+        chunk_aspect_ratio: Sequence[float | None] | None = None,
+        chunk_layout: Mapping[str, Any] | None = None,
+        compressor: Codec | EllipsisType | None = ...,
+        filters: Sequence[Codec] | EllipsisType | None = ...,
+        fill_value: Any = ...,
+        order: Literal["C", "F"] | None = None,
+        dimension_separator: Literal[".", "/"] | None = None,
+        dimension_names: Sequence[str | None] | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> RemoteArray:
         """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
 
-        ``dtype`` is anything that numpy takes, or Zarr's JSON. Data and a ``fill_value`` that do not fit raise
-        `ValueError`, `TypeError` or `OverflowError` before anything is created or replaced.
+        ``dtype`` is anything that numpy takes, or Zarr's JSON. ``mode`` says what to do where something is there:
+        ``create`` refuses, ``open`` takes an array that has all that is asked for, ``replace`` deletes it first.
 
-        ``mode`` says what to do where something is there: ``create`` refuses, ``open`` takes an array that has all
-        that is asked for, ``replace`` deletes it first.
+        What is left out the server chooses. ``chunks`` are items along each axis (None or -1: the whole axis; 0: the
+        server's choice), one number for all axes, True for zarr-python's guess or False for one chunk;
+        ``chunk_elements`` are the items in a chunk whose shape the server chooses. A codec (``compressor``, and each
+        of ``filters``) is its name, such as ``"zstd"``, its configuration, or an object of numcodecs; None is none. A
+        ``fill_value`` is a value of the dtype, or Zarr's JSON of it (text for ``S`` is the text itself, not base64);
+        None leaves it undefined. ``order`` is the layout inside a chunk.
 
-        ``members`` are those of the node document: ``chunks``, ``compressor``, ``filters``, ``fill_value``, ``order``,
-        ``dimension_separator``, ``attributes``, ``dimension_names``, …; what is left out the server chooses. A
-        ``fill_value`` is a value of the dtype, or Zarr's JSON of it; text for ``S`` is the text itself, not base64.
-        Raises `NodeExists`, `BadPath` for what can be no name, and `BadDefinition` with the member that is wrong.
+        Raises `NodeExists`, `BadPath` for what can be no name, `BadDefinition` with the member that is wrong, and,
+        before anything is created or replaced, `ValueError`, `TypeError` or `OverflowError` for data and a fill value
+        that do not fit.
         """
+        optional: dict[str, Any] = {
+            "chunks": chunks,
+            "chunk_elements": chunk_elements,
+            "chunk_aspect_ratio": chunk_aspect_ratio,
+            "chunk_layout": chunk_layout,
+            "order": order,
+            "dimension_separator": dimension_separator,
+            "dimension_names": dimension_names,
+            "attributes": attributes,
+        }
+        nullable: dict[str, Any] = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
+        members = {member: value for member, value in optional.items() if value is not None}
+        members |= {member: value for member, value in nullable.items() if value is not ...}
         values = None if data is None else read_data(data, dtype)
         definition = define_array(values, shape, dtype, members)
         if values is not None:
@@ -204,6 +275,14 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def __repr__(self) -> str:
         return f"<RemoteGroup {self.path or '/'} at {self.url}>"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks, with the first children."""
+        return group_as_html(self.path or "/", self.url, self.attrs, list(islice(self.children(), _SHOWN + 1)), _SHOWN)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Names to complete ``group["`` with."""
+        return list(islice(self, _PAGE))
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -275,8 +275,8 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
 
 WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
-    "zlib": {"level": _integer(-1, 9)},
-    "gzip": {"level": _integer(-1, 9)},
+    "zlib": {"level": _integer(0, 9)},  # -1, the library's choice, is none for TensorStore
+    "gzip": {"level": _integer(0, 9)},
     "bz2": {"level": _integer(1, 9)},
     "zstd": {"level": _integer(-131072, 22)},
     "lzma": {"format": _integer(1, 3)},

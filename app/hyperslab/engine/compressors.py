@@ -45,8 +45,6 @@ def complete_new(config: Config, *, chunk_nbytes: int) -> dict[str, Any]:
     cannot read, and for chunks that are too large for it.
     """
     codec, full = config["id"], complete(config)
-    if codec in ("zlib", "gzip") and full["level"] < 0:
-        raise ValueError(f"level of {codec} is an integer from 0 to 9, not {full['level']}")
     if codec == "blosc" and "typesize" in full:
         raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
     if codec == "zstd" and full["checksum"] is False:
