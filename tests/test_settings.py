@@ -190,6 +190,7 @@ def test_settings_cannot_be_changed() -> None:
 def test_workers_find_the_same_settings_in_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.write_text("host = 'a'\n[stores.s]\nurl = 's3://b'\n[stores.s.options]\nsecret_access_key = 'hush'\n")
     monkeypatch.setenv("HYPERSLAB_WRITE_TOKENS", '["hush"]')
+    monkeypatch.setenv("HYPERSLAB_STORES__S__ASSUME_METADATA", '{"a": {"compressor": null}}')
     settings = load(config, {"port": 0, "cache_bytes": "1 MiB", "demo_dir": "/demo", "max_response_bytes": None})
     environ: dict[str, str] = {"HYPERSLAB_CONFIG": "stale", "HYPERSLAB_PORT": "9", "OTHER": "kept"}
 

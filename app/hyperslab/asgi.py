@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hyperslab.api.app import Application
 from hyperslab.api.app import create_app as create_api
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import BadDefinition
+from hyperslab.engine.new_array import completed_document
+from hyperslab.errors import BadDefinition, BadPath
 from hyperslab.settings import Settings, StoreSettings, load
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store
+from hyperslab.storage.keys import normalise_path
 
 
 def create_app(settings: Settings | None = None) -> Application:
@@ -21,31 +25,20 @@ def create_app(settings: Settings | None = None) -> Application:
 
 def build_service(settings: Settings) -> Service:
     """All stores mounted, nothing of them read yet."""
-    mounts = [
-        _mount(name, store, opened)
-        for (name, store), opened in zip(settings.stores.items(), open_stores(settings), strict=True)
-    ]
     return build(
-        mounts,
+        mount_stores(settings),
         cache_bytes=settings.cache_bytes,
         bytes_in_flight=settings.bytes_in_flight,
         slab_bytes=settings.slab_bytes,
     )
 
 
-def open_stores(settings: Settings) -> list[Store]:
+def mount_stores(settings: Settings) -> list[MountedStore]:
     """Every store of the settings, in order; none is reached out to before its first use.
 
     Raises `BadDefinition`, which names the store.
     """
-    return [_open(name, store) for name, store in settings.stores.items()]
-
-
-def _open(name: str, settings: StoreSettings) -> Store:
-    try:
-        return open_store(_store_config(name, settings))
-    except BadDefinition as error:
-        raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
+    return [_mount(name, store) for name, store in settings.stores.items()]
 
 
 def api_options(settings: Settings) -> ApiOptions:
@@ -71,7 +64,12 @@ def api_options(settings: Settings) -> ApiOptions:
     )
 
 
-def _mount(name: str, settings: StoreSettings, store: Store) -> MountedStore:
+def _mount(name: str, settings: StoreSettings) -> MountedStore:
+    try:
+        store = open_store(_store_config(name, settings))
+        assumed = dict(_assumed(path, stated) for path, stated in settings.assume_metadata.items())
+    except BadDefinition as error:
+        raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
     return MountedStore(
         name,
         store,
@@ -79,9 +77,19 @@ def _mount(name: str, settings: StoreSettings, store: Store) -> MountedStore:
         recheck=settings.recheck,
         fill_missing=settings.fill_missing,
         metadata_key=settings.metadata_key,
-        assume_metadata=settings.assume_metadata,
+        assume_metadata=assumed,
         store_data_equal_to_fill_value=settings.store_data_equal_to_fill_value,
     )
+
+
+def _assumed(path: str, stated: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A path and the whole document of the array there."""
+    try:
+        return normalise_path(path), completed_document(stated)
+    except BadPath as error:
+        raise BadDefinition(f"assume_metadata.{path}", str(error)) from error
+    except BadDefinition as error:
+        raise BadDefinition(f"assume_metadata.{path}.{error.member}", error.reason) from error
 
 
 def _store_config(name: str, settings: StoreSettings) -> StoreConfig:

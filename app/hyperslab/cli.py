@@ -121,10 +121,10 @@ def serve(
 def check(config: Config = None) -> int:
     """Load the settings, open each store, and print what is in effect, secrets masked."""
     settings = _load(config, {})
-    from hyperslab.asgi import open_stores
+    from hyperslab.asgi import mount_stores
 
-    for store in open_stores(settings):
-        store.check()
+    for mount in mount_stores(settings):
+        mount.store.check()
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
     return 0
@@ -179,11 +179,11 @@ def put(
 
 def _check_folders(settings: Settings) -> None:
     """A folder that is not there is a typing mistake; a bucket that does not answer may come back: see ``/readyz``."""
-    from hyperslab.asgi import open_stores
+    from hyperslab.asgi import mount_stores
 
-    for store in open_stores(settings):
-        if store.url.startswith(("/", "file:")):
-            store.check()
+    for mount in mount_stores(settings):
+        if mount.store.url.startswith(("/", "file:")):
+            mount.store.check()
 
 
 def _answer(settings: Settings, path: str) -> int:

@@ -93,7 +93,8 @@ class StoreSettings(BaseModel):
     )
     fill_missing: bool = Field(
         default=True,
-        description="Whether a chunk that was never written reads as the fill value; if not, it is an error.",
+        description="Whether a chunk that was never written reads as the fill value; if not, it is an error, and "
+        "chunks that hold nothing but the fill value are stored.",
     )
     metadata_key: str = Field(
         default=".zarray", min_length=1, description="The key of an array's metadata (some old stores say `zarray`)."
@@ -101,7 +102,7 @@ class StoreSettings(BaseModel):
     assume_metadata: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="`.zarray` documents by path in the store (the empty path is its root), for arrays that have none "
-        "there.",
+        'there. What one leaves out is as in a new array; `"null"` stands for null. Attributes are the store\'s.',
     )
     store_data_equal_to_fill_value: bool = Field(
         default=False, description="Whether chunks that hold nothing but the fill value are stored too."
@@ -403,7 +404,9 @@ def hand_down(settings: Settings, environ: MutableMapping[str, str] | None = Non
     target = os.environ if environ is None else environ
     for key in [key for key in target if key.upper().startswith(PREFIX)]:
         del target[key]
-    for name, value in settings.model_dump(include=settings.model_fields_set, exclude_none=True).items():
+    for name, value in settings.model_dump(include=settings.model_fields_set).items():
+        if value is None:
+            continue
         revealed = _reveal(value)
         target[PREFIX + name.upper()] = revealed if isinstance(revealed, str) else json.dumps(revealed)
 

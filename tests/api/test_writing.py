@@ -127,6 +127,47 @@ def test_modes_create_open_and_replace(client: httpx.Client) -> None:
     assert not read(client).any()
 
 
+@pytest.mark.parametrize(
+    ("asked", "member"),
+    [
+        ({"chunk_layout": {"chunk": {"shape": [4, 8]}}}, "chunk_layout"),
+        ({"chunk_layout": {"read_chunk": {"shape": [2, 4]}}}, "chunk_layout"),
+        ({"chunk_layout": {"inner_order": [1, 0]}}, "chunk_layout"),
+        ({"kind": "array", "attributes": {"unit": "s"}}, "attributes.unit"),
+        ({"kind": "array", "attributes": {"offset": None}}, "attributes.offset"),
+        ({"dimension_names": ["x", "y"]}, "dimension_names"),
+        ({"kind": "group", "attributes": {"unit": "s"}}, "kind"),
+        ({"dtype": "<i4"}, None),
+        ({"fill_value": 0}, None),
+        ({"chunk_layout": {"chunk": {"shape": [-1, 4], "shape_soft_constraint": [9, 9]}, "inner_order": [0, 1]}}, None),
+        ({"chunk_layout": {"inner_order_soft_constraint": [1, 0]}, "chunk_elements": 3}, None),
+        ({"attributes": {"unit": "m", "limit": "NaN"}, "dimension_names": ["y", "x"]}, None),
+    ],
+)
+def test_what_is_opened_has_all_that_is_asked_for(
+    client: httpx.Client, tmp_path: Path, asked: dict[str, Any], member: str | None
+) -> None:
+    make(client, dimension_names=["y", "x"])
+    (tmp_path / "a" / ".zattrs").write_text('{"unit": "m", "limit": NaN, "_ARRAY_DIMENSIONS": ["y", "x"]}')
+
+    answer = client.put(A, json=asked, params={"mode": "open"})
+
+    if member is None:
+        assert (answer.status_code, answer.json()["shape"]) == (200, [6, 8])
+    else:
+        assert problem(answer, 409, "node-exists")["member"] == member
+
+
+def test_a_group_is_opened_with_the_attributes_that_it_has(client: httpx.Client) -> None:
+    client.put("/v1/metadata/data/g", json={"attributes": {"run": 1, "by": "me"}})
+
+    opened = client.put("/v1/metadata/data/g", json={"attributes": {"run": 1}}, params={"mode": "open"})
+    differs = client.put("/v1/metadata/data/g", json={"attributes": {"run": 2}}, params={"mode": "open"})
+
+    assert opened.status_code == 200
+    assert problem(differs, 409, "node-exists")["member"] == "attributes.run"
+
+
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_raw_npy_and_json_bodies_are_stored(client: httpx.Client, order: str, separator: str, tmp_path: Path) -> None:

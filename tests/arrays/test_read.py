@@ -197,6 +197,18 @@ def test_missing_chunks_read_as_fill_unless_the_operator_forbids_it(tmp_path: Pa
         read_all(strict)
 
 
+def test_a_chunk_of_fill_values_that_was_written_is_not_missing(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "a"), shape=(4,), chunks=(2,), dtype="<i2", fill_value=7, zarr_format=2)
+    with service_on(tmp_path, mount={"fill_missing": False}) as strict:
+        strict.writer.write("data/a", (slice(0, 2),), np.full(2, 7, "<i2"))
+        strict.appender.append("data/a", np.full(2, 7, "<i2"))
+
+        array = strict.catalog.open_array("data/a")
+        read = [strict.reader.read(strict.reader.plan_items(array, (slice(*box),))) for box in ((0, 2), (4, 6))]
+
+    np.testing.assert_array_equal(read, [[7, 7], [7, 7]])
+
+
 def test_a_corrupt_chunk_is_an_error_that_names_it(tmp_path: Path, service: Service) -> None:
     zarr_array(tmp_path, np.arange(1000, dtype="<i4"), (500,))
     (tmp_path / "a" / "1").write_bytes(b"not a chunk")

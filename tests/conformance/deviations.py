@@ -102,6 +102,13 @@ DEVIATIONS: Final = (
     ),
     Deviation("tensorstore", "ts-068", "key_encoding", "unknown", "It is the old name of `dimension_separator`."),
     Deviation("tensorstore", "ts-083", "opening with a fill_value but no dtype", "compared", _MEANT),
+    Deviation(
+        "tensorstore",
+        "ts-100",
+        "fill values that are written where missing chunks are errors",
+        "stored",
+        "A write that was acknowledged must not read as missing: `fill_missing = false` stores such chunks.",
+    ),
     Deviation("tensorstore", "ts-122", "a zlib stream without its checksum", "refused", "It may be cut off anywhere."),
     Deviation("tensorstore", "ts-137", "resizing through a view", "not offered", "There are no views to resize."),
     Deviation("tensorstore", "ts-143", "assume_cached_metadata", "not offered", _ASSUMED),

@@ -43,6 +43,15 @@ def sent_attributes(attributes: Any) -> Mapping[str, Any]:
     return spelled
 
 
+def attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first attribute that is not as ``wanted``: its name as a member of a node, what is wanted, what is found."""
+    for name, value in wanted.items():
+        found = spell_floats(stored.get(name))
+        if name not in stored or found != value:
+            return "dimension_names" if name == "_ARRAY_DIMENSIONS" else f"attributes.{name}", value, found
+    return None
+
+
 def split_definition(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Attributes, and the members that make the ``.zarray``."""
     stated = definition.get("attributes")

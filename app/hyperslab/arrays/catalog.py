@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, Children, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
@@ -47,10 +48,10 @@ class Catalog:
         if not normalise_path(path):
             return GroupNode("", None, "", {}, "root")
         mount, rest = self.locate(path)
-        if rest in mount.assume_metadata:
-            return _assumed(mount, rest)
         if fresh:
             self.versions.forget(mount, as_prefix(rest), documents=True)
+        if rest in mount.assume_metadata:
+            return self._open_assumed(mount, rest)
         return self._open_stored(mount, rest)
 
     def open_even_broken(self, path: str) -> Node | BrokenNode:
@@ -124,8 +125,9 @@ class Catalog:
         prefixes are looked into."""
         if group.mount is None:
             return self._stores(limit, cursor)
-        known = self._consolidated_at(group.mount, group.prefix)
-        return listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each)
+        known = self._consolidated_at(group.mount, group.prefix) | _assumed_documents(group.mount)
+        found = listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each)
+        return replace(found, nodes=tuple([_as_assumed(group, child) for child in found.nodes]))
 
     def _consolidated_at(self, mount: MountedStore, prefix: str) -> dict[str, Any]:
         """What the ``.zmetadata`` of a group and of all groups above it know, by key in the store."""
@@ -174,6 +176,33 @@ class Catalog:
         node = self._nodes.get((mount.name, rest), _joined(found))
         return node if node is not None else self._parse(mount, rest, prefix, self.versions.read(mount, keys))
 
+    def _open_assumed(self, mount: MountedStore, rest: str) -> ArrayNode:
+        """An array whose document the operator has given; its attributes are those of the store."""
+        prefix = as_prefix(rest)
+        key = prefix + ".zattrs"
+        node = self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, [key])))
+        if isinstance(node, ArrayNode):
+            return node
+        (stored,) = self.versions.read(mount, [key])
+        attributes = {} if stored is None else parse_attributes(stored.data, key)
+        version = None if stored is None else stored.version
+        metadata = ArrayMetadata.from_document(mount.assume_metadata[rest], prefix + mount.metadata_key)
+        own = "assumed-" + hashlib.blake2b(metadata.to_bytes(), digest_size=8).hexdigest()
+        node = ArrayNode(
+            mount.path(prefix),
+            mount,
+            prefix,
+            metadata,
+            attributes,
+            _joined([own, version]),
+            own,
+            data_id(metadata),
+            {key: version},
+        )
+        size = _NODE_OVERHEAD + (0 if stored is None else 4 * len(stored.data))
+        self._nodes.put((mount.name, rest), _joined([version]), node, size)
+        return node
+
     def _is_read_unseen(self, mount: MountedStore, rest: str, keys: Sequence[str]) -> bool:
         """Whether looking up versions before the documents are read would cost a far store a trip more and spare
         nothing."""
@@ -209,6 +238,8 @@ class Catalog:
         node = self._open_consolidated(mount, rest, prefix)
         if node is not None:
             return node
+        if any(path.startswith(prefix) for path in mount.assume_metadata):
+            return _implicit_group(mount, prefix, has_attributes=has_attributes)
         if mount.store.capabilities.listable and self._is_implicit_group(mount, rest, prefix):
             return _implicit_group(mount, prefix, has_attributes=has_attributes)
         raise NodeNotFound(mount.path(prefix))
@@ -229,7 +260,10 @@ class Catalog:
 
     def _inside_array(self, mount: MountedStore, rest: str) -> bool:
         """Whether an ancestor is an array: then this is a directory of chunks, not a group."""
-        keys = [root + mount.metadata_key for root in prefixes(rest)[:-1]]
+        above = prefixes(rest)[:-1]
+        if any(root.rstrip("/") in mount.assume_metadata for root in above):
+            return True
+        keys = [root + mount.metadata_key for root in above]
         return any(version is not None for version in self.versions.versions(mount, "", keys)) if keys else False
 
 
@@ -271,12 +305,18 @@ def _implicit_group(mount: MountedStore, prefix: str, *, has_attributes: bool) -
     return GroupNode(mount.path(prefix), mount, prefix, attrs, version, implicit=True, documents=documents)
 
 
-def _assumed(mount: MountedStore, rest: str) -> ArrayNode:
-    document = mount.assume_metadata[rest]
-    prefix = as_prefix(rest)
-    metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
-    version = "assumed-" + hashlib.blake2b(metadata.to_bytes(), digest_size=8).hexdigest()
-    return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, version, version, data_id(metadata), {})
+def _as_assumed(group: GroupNode, child: ChildInfo) -> ChildInfo:
+    """A child of a group in a store; whatever document it has, what the operator has given comes first."""
+    assert group.mount is not None
+    return ChildInfo(child.name, "array") if group.prefix + child.name in group.mount.assume_metadata else child
+
+
+def _assumed_documents(mount: MountedStore) -> dict[str, Any]:
+    """The documents that the operator has given, and those of the groups that they lie in, by key."""
+    found: dict[str, Any] = {}
+    for path, document in mount.assume_metadata.items():
+        found |= {root + ".zgroup": {} for root in prefixes(path)[:-1]} | {as_prefix(path) + ".zarray": document}
+    return found
 
 
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, Any], inner: str) -> Node | None:

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hyperslab.arrays import consolidated, listing
-from hyperslab.arrays.access import check_writable
-from hyperslab.arrays.attributes import attributes_text, split_definition, with_dimension_names
+from hyperslab.arrays.access import check_not_assumed, check_writable
+from hyperslab.arrays.attributes import (
+    attribute_difference,
+    attributes_text,
+    split_definition,
+    with_dimension_names,
+)
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
@@ -71,6 +76,9 @@ class Creator:
             if not isinstance(node, ArrayNode):
                 raise NodeExists(node.path, "group", "kind", "array", "group")
             difference = first_difference(members, node.metadata)
+            if difference is None:
+                names, rank = definition.get("dimension_names"), len(node.metadata.shape)
+                difference = attribute_difference(with_dimension_names(attributes, names, rank), node.attributes)
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
@@ -89,6 +97,9 @@ class Creator:
         def fits(node: Node) -> None:
             if not isinstance(node, GroupNode):
                 raise NodeExists(node.path, "array", "kind", "group", "array")
+            difference = attribute_difference(attributes, node.attributes)
+            if difference is not None:
+                raise NodeExists(node.path, "group", *difference)
 
         return self._create(path, None, attributes, mode=mode, fits=fits, check=check)
 
@@ -104,6 +115,7 @@ class Creator:
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
+            check_not_assumed(mount, prefix)
             if not recursive and not isinstance(node, ArrayNode):
                 self._check_childless(mount, node)
             self._remove(mount, prefix, turn)
@@ -147,6 +159,7 @@ class Creator:
                 check(node)
             if isinstance(node, Node) and mode != "replace":
                 return self._taken(node, mode, fits)
+            check_not_assumed(mount, prefix)
             try:
                 if replace:
                     self._remove(mount, prefix, turn)

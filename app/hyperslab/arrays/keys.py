@@ -113,6 +113,8 @@ class KeyReader:
         if mount is None:
             return None
         key = join(inside, name)
+        if name in (ARRAY, GROUP) and inside in mount.assume_metadata:
+            return None
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
         elif name not in DOCUMENTS and _is_hidden(key) and not self._is_chunk(mount, key):

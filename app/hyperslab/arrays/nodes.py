@@ -23,9 +23,8 @@ class MountedStore:
     """A named root and how the operator wants it to be read and written.
 
     ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key``
-    replaces ``.zarray``. ``assume_metadata``: documents by path in the store, taken as they stand; nothing is read for
-    them.
-    ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value.
+    replaces ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, in place of what is stored.
+    ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value; `stores_fill`.
     """
 
     name: str
@@ -36,6 +35,11 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
+
+    @property
+    def stores_fill(self) -> bool:
+        """Whether chunks of nothing but the fill value are stored: also where a chunk that is missing is an error."""
+        return self.store_data_equal_to_fill_value or not self.fill_missing
 
     @property
     def is_far(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hyperslab.arrays import consolidated
-from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.clear import check_clearable, clear_outside
 from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
@@ -158,8 +158,7 @@ def stored_version(array: ArrayNode) -> str | Absent:
 
     Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
     """
-    if array.metadata_version.startswith("assumed-"):
-        raise BadDefinition("shape", "the operator's configuration fixes the metadata of this array")
+    check_not_assumed(array.mount, array.prefix)
     if array.metadata_version.startswith("consolidated-"):
         return ABSENT
     return array.metadata_version

@@ -130,7 +130,7 @@ class ChunkWriter:
         """
         # int4 and bool have several spellings of one value, and a fill value is spelt in one way
         chunk = self._metadata.dtype.clean(chunk)
-        sparse = self._metadata.fill_reads_alike and not self.array.mount.store_data_equal_to_fill_value
+        sparse = self._metadata.fill_reads_alike and not self.array.mount.stores_fill
         if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
         data, readable = self._metadata.codec.encode_readably(chunk, key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hyperslab.arrays import consolidated, listing
-from hyperslab.arrays.access import check_writable
+from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
@@ -103,6 +103,8 @@ class KeyWriter:
             return self._put_consolidated(mount, prefix, data, document, check)
         shapes = name == mount.metadata_key
         creates = shapes or name == _GROUP
+        if creates:
+            check_not_assumed(mount, prefix)
         with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext(Turn()) as turn:
             before = mount.store.stat(key)
             if check is not None:

@@ -8,6 +8,13 @@ from typing import Any, Final
 
 from hyperslab.engine import compressors
 from hyperslab.engine.array_request import ArrayRequest, asked_chunks
+from hyperslab.engine.chunk_layout import (
+    ChunkLayout,
+    parse_aspect_ratio,
+    parse_chunk_layout,
+    parse_elements,
+    without_soft,
+)
 from hyperslab.engine.codecs import plain_config
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.fill_value import parse_fill_value, same_object
@@ -20,6 +27,7 @@ from hyperslab.engine.members import (
     parse_shape,
 )
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.schema import schema_document
 
 
 def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
@@ -32,7 +40,8 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     ask = ArrayRequest(wanted)
     for name, fits in _FITS.items():
         if not ask.leaves_open(name) and not ask(name, partial(fits, stored)):
-            return name, wanted[name], stored.document.get(name, getattr(stored, name))
+            found = schema_document(stored) if name == "chunk_layout" else stored.document
+            return name, wanted[name], found.get(name, getattr(stored, name, None))
     return None
 
 
@@ -47,6 +56,15 @@ def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
 def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
     asked = () if value is True else asked_chunks(value, stored.shape, stored.itemsize)
     return all(size in (0, chunk) for size, chunk in zip(asked, stored.chunks, strict=False))
+
+
+def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
+    """Soft constraints, elements and aspect ratios are advice for a new array, as in TensorStore."""
+    rank = len(stored.shape)
+    parse_chunk_layout(value, rank, ChunkLayout())
+    hard = parse_chunk_layout(without_soft(value), rank, ChunkLayout())
+    sizes = zip(hard.chunk_shape, stored.chunks, strict=True)
+    return all(size in (0, -1, chunk) for size, chunk in sizes) and (rank < 2 or hard.order in (None, stored.order))
 
 
 def _fits_order(stored: ArrayMetadata, value: Any) -> bool:
@@ -83,6 +101,9 @@ _FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
     "shape": _fits_shape,
     "dtype": _fits_dtype,
     "chunks": _fits_chunks,
+    "chunk_layout": _fits_layout,
+    "chunk_elements": lambda _, value: parse_elements(value) is not None,
+    "chunk_aspect_ratio": lambda stored, value: parse_aspect_ratio(value, len(stored.shape)) != (),
     "order": _fits_order,
     "compressor": _fits_compressor,
     "filters": _fits_filters,

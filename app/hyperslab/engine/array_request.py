@@ -29,7 +29,8 @@ MEMBERS: Final = (
 )
 """What may be said of a new array; only ``shape`` and ``dtype`` must be."""
 
-_NULL_MEANS_NONE = frozenset({"compressor", "filters", "fill_value"})
+NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
+"""The members of which null is a value; in a request it leaves every other one open."""
 
 
 class ArrayRequest:
@@ -43,7 +44,7 @@ class ArrayRequest:
 
     def leaves_open(self, name: str) -> bool:
         """Whether nothing is asked of this member."""
-        return name not in self.members or (self.members[name] is None and name not in _NULL_MEANS_NONE)
+        return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
 
     def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
         """The parsed member, or the parsed default; without a default the member is required."""

@@ -54,6 +54,13 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     )
 
 
+def without_soft(layout: Any) -> Any:
+    """A ``chunk_layout`` without its soft constraints."""
+    if not isinstance(layout, Mapping):
+        return layout
+    return {name: without_soft(value) for name, value in layout.items() if not name.endswith(_SOFT)}
+
+
 def parse_elements(value: Any) -> int | None:
     """A target of elements for a chunk; None for null."""
     if value is None:

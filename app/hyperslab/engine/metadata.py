@@ -54,7 +54,8 @@ MAX_ARRAY_BYTES: Final = 4 << 20
 MAX_CONSOLIDATED_BYTES: Final = 64 << 20
 """The largest ``.zmetadata`` that is read."""
 
-_REQUIRED = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
+REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
+"""The members that every ``.zarray`` has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,7 @@ class ArrayMetadata:
         Raises `BadMetadata`, which names the member, and `CodecRefused`, which names the codec.
         """
         read = _Members(_checked_object(document, key), key)
-        for name in _REQUIRED:
+        for name in REQUIRED:
             read.required(name)
         read("zarr_format", lambda value: parse_format(value, 2))
         shape = read("shape", parse_shape)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.engine import compressors
-from hyperslab.engine.array_request import ArrayRequest, asked_chunks
+from hyperslab.engine.array_request import NULL_MEANS_NONE, ArrayRequest, asked_chunks
 from hyperslab.engine.chunk_layout import ChunkLayout, parse_aspect_ratio, parse_chunk_layout, parse_elements
 from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks
 from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
@@ -23,7 +23,7 @@ from hyperslab.engine.members import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.engine.metadata import ArrayMetadata, check_codecs
+from hyperslab.engine.metadata import REQUIRED, ArrayMetadata, check_codecs
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
 
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
@@ -65,6 +65,24 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
     document["compressor"] = ask("compressor", lambda _: _complete_compressor(metadata), compressors.DEFAULT)
     document["fill_value"] = _fill_value(ask, metadata)
+    return document
+
+
+def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one
+    (CONFORMANCE 204).
+
+    The word ``"null"`` stands for null where that has a meaning: TOML has none. Raises `BadDefinition`.
+    """
+    known = (*REQUIRED, "dimension_separator")
+    for name in stated:
+        if name not in known:
+            raise BadDefinition(name, f"is no member of a .zarray; known are {', '.join(known)}")
+    document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
+    if any(name not in document for name in REQUIRED):
+        shaping = ("shape", "dtype", "chunks", "filters")
+        document = new_document({name: document[name] for name in shaping if name in document}) | document
+    _checked(document, creating=False)
     return document
 
 
@@ -114,11 +132,11 @@ def _is_bytes(base: np.dtype[Any]) -> bool:
     return base.kind == "S" or (base.type is np.void and base.names is None)
 
 
-def _checked(document: Mapping[str, Any]) -> ArrayMetadata:
-    """The draft as it would be read, and what of its codecs can be written."""
+def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
+    """The draft as it would be read; ``creating``: its codecs can be written, too."""
     try:
         metadata = ArrayMetadata.from_document(document, ".zarray")
-        check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=True)
+        check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=creating)
     except BadMetadata as error:
         raise BadDefinition(error.member or "document", error.reason) from None
     except CodecRefused as error:

@@ -21,12 +21,14 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.attributes import sent_attributes
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
+from hyperslab.engine.array_request import MEMBERS
 from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
 from hyperslab.wire import JSON, MERGE_PATCH
 
 _LARGEST_DOCUMENT = 16 << 20
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _PATCHABLE: Final = ("shape", "attributes")
+_ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
 _DOCUMENT: Final = {JSON: {"schema": {"type": "object"}}}
 _PATCH: Final = dict.fromkeys((JSON, MERGE_PATCH), _DOCUMENT[JSON])
 _FLAG: Final = {"type": "boolean", "default": False}
@@ -74,7 +76,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     request.query.only(("mode",))
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
     definition = await _document(context, request, (JSON,))
-    kind = definition.get("kind", "array" if "shape" in definition else "group")
+    kind = definition.get("kind", "array" if definition.keys() & _ARRAY_MEMBERS else "group")
     check = node_check(context, request)
     creator = context.service.creator
     if kind == "array":
