@@ -23,6 +23,8 @@ _PLANE: Final = (
     openapi.PATH,
     openapi.FIELD,
     _query("axes", "Rows and columns of the picture, for example `z,x`. Any other axis takes its name as parameter."),
+    _query("flip", "Axes of the plane that run backwards, `auto` (by their coordinates), or `none`, as by default."),
+    _query("aspect", "Height of a cell divided by its width, or `auto` (by scales or coordinates); 1 by default."),
     _repeated("sel", "`name:index` for axes whose name is that of a parameter."),
     _repeated("c", "Channels; `color`, `rescale` and `invert` belong to them in order.", "integer"),
     _query("v", "Any text: what has it may be kept for ever."),

@@ -46,6 +46,7 @@ def coarsest_zoom(frame: Frame, max_bytes: int) -> int:
 
 
 def _excess(frame: Frame, region: Region, max_bytes: int) -> TooLarge | None:
+    region = frame.cells(region)
     nbytes = region_bytes(frame, region)
     if nbytes > max_bytes:
         return TooLarge("the array data under one picture", nbytes, max_bytes)

@@ -17,6 +17,8 @@ Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
 Component = Literal["abs", "real", "imag", "phase"]
 
 COMPONENTS: Final = ("abs", "real", "imag", "phase")
+MOST_ASPECT: Final = 1000.0
+"""The largest ratio of the height of a cell to its width, and the inverse of the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Asked:
 
     selection: tuple[tuple[str, int], ...] = ()
     axes: tuple[str, str] | None = None
+    flip: tuple[str, ...] | Literal["auto"] = ()
+    aspect: float | Literal["auto"] = 1.0
     field: str | None = None
     c: tuple[int, ...] = ()
     color: tuple[RGB, ...] = ()
@@ -173,6 +177,20 @@ def _plane(text: str) -> tuple[str, str]:
     return rows, columns
 
 
+def _flip(text: str) -> tuple[str, ...] | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    return () if text in ("", "none") else tuple(text.split(","))
+
+
+def _aspect(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    if not 1 / MOST_ASPECT <= (value := _number(text)) <= MOST_ASPECT:
+        raise ValueError
+    return value
+
+
 def _rescale(text: str) -> Rescale:
     if text in ("auto", "dtype", "minmax"):
         return text  # type: ignore[return-value]
@@ -214,6 +232,11 @@ _REPEATED: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
 }
 _SINGLE: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
     "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
+    "flip": (_flip, "auto, none, or axes of the plane, for example lat"),
+    "aspect": (
+        _aspect,
+        f"auto, or the height of a cell divided by its width, from {1 / MOST_ASPECT:g} to {MOST_ASPECT:g}",
+    ),
     "field": (_text, "the name of a field"),
     "gamma": (_positive, "a number from 0.01 to 100"),
     "colormap_name": (_text, "the name of a colour map"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 from urllib.parse import unquote
 
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.axes import Axis, channel_axis, default_index, default_plane
 from hyperslab.tiles.picture import Picture
-from hyperslab.tiles.pyramid import TileGrid
+from hyperslab.tiles.pyramid import Region, Span, TileGrid
 
 _MOST_CHANNELS = 16
 
@@ -20,7 +21,8 @@ class Frame:
     """A plane of a picture. ``indices`` has the position along each axis, None for those of the plane and the channel.
 
     ``channels`` are indices along ``channel_axis``, or just ``(0,)`` where there is no such axis. ``cell_pitch`` is the
-    distance between the images of a mosaic, in cells.
+    distance between the images of a mosaic, in cells. ``grid`` counts pixels of the picture in full size: ``scale`` of
+    them are one cell, along rows and columns. ``flip`` says which of the two run backwards.
     """
 
     picture: Picture
@@ -30,12 +32,21 @@ class Frame:
     channels: tuple[int, ...]
     grid: TileGrid
     cell_pitch: tuple[int, int] | None
+    flip: tuple[bool, bool] = (False, False)
+    scale: tuple[float, float] = (1.0, 1.0)
+
+    def cells(self, region: Region) -> Region:
+        """A region of the picture in cells, in the order of the array; negative where its last pixels reach beyond."""
+        spans = (region.rows, region.columns)
+        extents = (self.grid.height, self.grid.width)
+        rows, columns = map(_in_cells, spans, self.scale, self.flip, extents)
+        return Region(rows, columns)
 
     @property
     def identity(self) -> str:
         """All that tells two frames of one picture apart."""
         field = "" if self.picture.field is None else self.picture.field.name
-        return f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}"
+        return f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}|{self.flip}|{self.scale}"
 
     @property
     def cell_shape(self) -> tuple[int, int]:
@@ -58,7 +69,33 @@ def make_frame(picture: Picture, asked: Asked) -> Frame:
         for axis in range(len(picture.axes))
     )
     grid, pitch = _layout(picture, plane, asked.tile_size)
-    return Frame(picture, plane, indices, channel, _choose_channels(picture, channel, channels), grid, pitch)
+    grid, scale = _stretched(grid, asked.aspect)
+    channels = _choose_channels(picture, channel, channels)
+    return Frame(picture, plane, indices, channel, channels, grid, pitch, _choose_flip(picture, plane, asked), scale)
+
+
+def _in_cells(span: Span, scale: float, flipped: bool, extent: int) -> Span:
+    start = extent - span.stop if flipped else span.start
+    return Span(start / scale, span.step / scale, span.count)
+
+
+def _stretched(grid: TileGrid, aspect: float | Literal["auto"]) -> tuple[TileGrid, tuple[float, float]]:
+    """The grid with cells that are ``aspect`` times as high as wide, none of them less than a pixel either way."""
+    if isinstance(aspect, str) or aspect == 1 or not grid.height or not grid.width:
+        return grid, (1.0, 1.0)
+    height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
+    return TileGrid(height, width, grid.size), (height / grid.height, width / grid.width)
+
+
+def _choose_flip(picture: Picture, plane: tuple[int, int], asked: Asked) -> tuple[bool, bool]:
+    if asked.flip == "auto":
+        return False, False
+    text = ",".join(asked.flip)
+    flipped = [_find_plane_axis(picture, name, text, "flip") for name in asked.flip]
+    if not set(flipped) <= set(plane):
+        names = " and ".join(picture.axes[axis].name for axis in plane)
+        raise BadParameter("flip", text, f"axes of the plane, {names}")
+    return plane[0] in flipped, plane[1] in flipped
 
 
 def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
@@ -74,10 +111,10 @@ def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
     return rows, columns
 
 
-def _find_plane_axis(picture: Picture, name: str, value: str) -> int:
+def _find_plane_axis(picture: Picture, name: str, value: str, parameter: str = "axes") -> int:
     """A name that has a comma in it comes percent-encoded once more."""
     known = any(axis.name == name for axis in picture.axes)
-    return _find_axis(picture, name if known else unquote(name), "axes", value)
+    return _find_axis(picture, name if known else unquote(name), parameter, value)
 
 
 def _find_axis(picture: Picture, name: str, parameter: str, value: object) -> int:

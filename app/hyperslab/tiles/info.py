@@ -11,6 +11,7 @@ from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.orientation import Orientation
 from hyperslab.tiles.picture import Level
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import PERCENTILES, Sample, histogram
@@ -30,10 +31,10 @@ def info_document(
     Raises what opening a picture and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the picture
     may be drawn without them.
     """
-    frame, (labels, label_problems), (sample, damage, channels) = tiles.look(
+    frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.look(
         path,
         asked,
-        lambda frame: tiles.pictures.labels(frame.picture),
+        lambda frame: (tiles.pictures.labels(frame.picture), tiles.orientations.of(frame)),
         lambda frame: _brightness(tiles, frame, asked, cancel),
         cancel,
     )
@@ -51,6 +52,9 @@ def info_document(
         "plane": [picture.axes[axis].name for axis in frame.plane],
         "width": grid.width,
         "height": grid.height,
+        "flip": [picture.axes[axis].name for axis, flipped in zip(frame.plane, frame.flip, strict=True) if flipped],
+        "pixels_per_cell": list(frame.scale),
+        "natural": {"flip": natural.flip, "aspect": natural.aspect, "steps": natural.steps},
         "tile_size": grid.size,
         "minzoom": tiles.source.minzoom(frame),
         "maxzoom": grid.maxzoom,
@@ -67,9 +71,9 @@ def info_document(
         "fields": list(picture.fields) or None,
         "colormaps": list(COLORMAPS),
         "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
-        "problems": [*picture.problems, *label_problems, *damage],
+        "problems": [*picture.problems, *label_problems, *natural.problems, *damage],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
-        "etag": _tag(frame, sample),
+        "etag": _tag(frame, sample, natural),
     }
 
 
@@ -170,7 +174,7 @@ def _images(frame: Frame) -> list[Json] | None:
     ]
 
 
-def _tag(frame: Frame, sample: Sample | None) -> str:
-    """Changes with the metadata, and with the values that the windows come from."""
+def _tag(frame: Frame, sample: Sample | None, natural: Orientation) -> str:
+    """Changes with the metadata, with the values that the windows come from, and with the coordinates."""
     tag = "damaged" if sample is None else sample.tag
-    return hashlib.blake2b(f"{frame.picture.version}|{tag}".encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(f"{frame.picture.version}|{tag}|{natural}".encode(), digest_size=12).hexdigest()

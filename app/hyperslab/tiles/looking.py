@@ -12,6 +12,7 @@ from hyperslab.errors import HyperslabError
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.orientation import Orientations
 from hyperslab.tiles.picture import Picture
 
 A = TypeVar("A")
@@ -22,8 +23,9 @@ class Looking:
     """Where a store is far, the picture is taken to be what it was when it was last opened: what is found out of that
     one meanwhile counts if its documents turn out to be unchanged. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, beside: Beside) -> None:
+    def __init__(self, pictures: Pictures, beside: Beside, orientations: Orientations) -> None:
         self._pictures = pictures
+        self._orientations = orientations
         self._beside = beside
 
     def look(
@@ -36,6 +38,7 @@ class Looking:
     ) -> tuple[Frame, A, B]:
         """The plane that is asked for, and what ``first`` and ``second`` say of it, neither of which waits for the
         other. Raises what `Pictures.open`, `make_frame` and they raise, in this order."""
+        asked = self._orientations.settled(path, asked)
         frame = self._guess(path, asked)
         attempts: list[Attempt] = []
         if frame is None:

@@ -122,10 +122,13 @@ def box_edges(span: Span, factor: float, size: int) -> Edges:
     """Where the cells of a level begin that each pixel of a span is made from: ``count + 1`` indices up to ``size``.
 
     Pixel ``i`` is made from cells ``[edges[i], edges[i + 1])``; none is empty unless the level ends before the span
-    does, and then the last cell stands for what is missing.
+    does, and then the last cell stands for what is missing; or pixels are smaller than cells, and then the one in which
+    the middle of a pixel lies stands for it.
     """
     start, step = _snap(span.start / factor), _snap(span.step / factor)
-    edges = np.floor(start + step * np.arange(span.count + 1) + 0.5).astype(np.int64)
+    edges = np.floor(start + step * np.arange(span.count + 1) + 0.5 * min(step, 1)).astype(np.int64)
+    if step < 1 and span.count:
+        edges[-1] = edges[-2] + 1
     clipped: Edges = np.clip(edges, 0, size)
     return clipped
 

@@ -22,6 +22,7 @@ from hyperslab.tiles.encode import MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, 
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.looking import Looking
 from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.orientation import Orientations
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
@@ -81,7 +82,8 @@ class Tiles:
         self.source = Source(self.pictures, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.pictures, reader, self.beside)
         self.stylist = Stylist(self.statistics)
-        self.look = Looking(self.pictures, self.beside).look
+        self.orientations = Orientations(self.pictures, reader)
+        self.look = Looking(self.pictures, self.beside, self.orientations).look
         self._views = Views(self.pictures, self.stylist)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
@@ -91,7 +93,7 @@ class Tiles:
 
     def frame(self, path: str, asked: Asked) -> Frame:
         """The plane that is asked for; raises what `Pictures.open` and `make_frame` raise."""
-        return make_frame(self.pictures.open(path, asked.field), asked)
+        return make_frame(self.pictures.open(path, asked.field), self.orientations.settled(path, asked))
 
     def tile(
         self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None

@@ -67,6 +67,7 @@ class Source:
         if 0 in [axis.size for axis in frame.picture.axes]:
             raise TileNotFound(frame.picture.path, "any", "the array has no cells")
         check_amount(frame, region, self.max_bytes)
+        region = frame.cells(region)
         if frame.cell_pitch is None:
             blocks = [self._block(frame, frame.picture, region, (0, 0), cancel)]
         else:
@@ -113,6 +114,10 @@ class Source:
 
     def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
         """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
+        values, hidden = self._read_stored(plan, how)
+        return _turned(values, plan.frame), None if hidden is None else _turned(hidden, plan.frame)
+
+    def _read_stored(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
         if not plan.blocks:
             return _put_together(plan, [])
         pool = self.reader.pool(plan.blocks[0].read.array)
@@ -181,8 +186,15 @@ class Source:
         return arranged(frame, block, out, rows)
 
 
+def _turned(values: NDArray, frame: Frame) -> NDArray:
+    """Rows and columns in the order in which they are shown."""
+    order = tuple(slice(None, None, -1 if backwards else None) for backwards in frame.flip)
+    return np.ascontiguousarray(values[(..., *order)]) if any(frame.flip) else values
+
+
 def _part(frame: Frame, region: Region) -> tuple[ArrayNode, Selection]:
     """What is read for a region of a single image."""
+    region = frame.cells(region)
     level = choose_level(frame.picture.levels, frame.plane, (region.rows.step, region.columns.step))
     return level.array, selection(frame, level, *_edges(frame, frame.picture, level, region))
 

@@ -72,7 +72,7 @@ async function valueOf(document) {
 }
 
 async function showThumbnail(picture, path) {
-  const src = await pictureAddress(url("tile", path, `/thumbnail.png?size=${THUMBNAIL}`));
+  const src = await pictureAddress(url("tile", path, `/thumbnail.png?size=${THUMBNAIL}&flip=auto&aspect=auto`));
   const image = h("img", { alt: "", decoding: "async", src });
   image.addEventListener("load", () => (picture.replaceChildren(image), URL.revokeObjectURL(src)), { once: true });
 }

@@ -146,7 +146,8 @@ export function rounded(value, [low, high], digits) {
 }
 
 /** The short sign of a unit. */
-export const unitSign = (unit) => LENGTHS.find(([size]) => size === METRES[unit])?.[1] ?? SHORT[unit] ?? unit ?? "";
+export const unitSign = (unit) =>
+  /^degrees?_?(north|east|N|E)$/.test(unit ?? "") ? "°" : LENGTHS.find(([size]) => size === METRES[unit])?.[1] ?? SHORT[unit] ?? unit ?? "";
 
 /** Where index `index` of an axis lies: its coordinate, or in its unit; "" where the axis has neither. */
 export function positionOn(axis, index) {

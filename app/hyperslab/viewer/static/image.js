@@ -10,11 +10,13 @@ import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
 
+const SLACK = 1e-6; // of a cell: sizes in pixels of the picture are rounded
+
 const BEYOND = 100; // times a picture's size: wider than anything that can be seen at once
 
 const GIVEN_UP = "Image load aborted."; // how OpenSeadragon says that it no longer wants a tile
 
-const geometry = (frame) => [frame.path, frame.width, frame.height, frame.tileSize].join();
+const geometry = (frame) => [frame.path, frame.width, frame.height, frame.flip, frame.tileSize].join();
 const keyOf = (frame) => `${frame.path}?${frame.query}`;
 
 export class Picture {
@@ -220,29 +222,45 @@ export class Picture {
     this.viewer.forceRedraw();
   }
 
-  /** What is visible, in pixels of the picture: centre x, y and width. @returns {[number, number, number]|null} */
+  /** The place in the array, in cells, of a place in the picture: what is flipped counts from the other end. */
+  #cellAt(x, y) {
+    const { flip, scale, width, height } = this.wanted;
+    return [(flip[1] ? width - x : x) / scale[1], (flip[0] ? height - y : y) / scale[0]];
+  }
+
+  /** The place in the picture of a place in the array. */
+  #pixelAt(column, row) {
+    const { flip, scale, width, height } = this.wanted;
+    const [x, y] = [column * scale[1], row * scale[0]];
+    return [flip[1] ? width - x : x, flip[0] ? height - y : y];
+  }
+
+  /** What is visible, in cells: centre x, y and width. @returns {[number, number, number]|null} */
   box() {
     if (!this.shown) return null;
     const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(true));
-    return [rect.x + rect.width / 2, rect.y + rect.height / 2, rect.width];
+    return [...this.#cellAt(rect.x + rect.width / 2, rect.y + rect.height / 2), rect.width / this.wanted.scale[1]];
   }
 
-  /** Visible whole pixels as half-open ranges. @returns {{x: [number, number], y: [number, number]}} */
+  /** Visible whole cells as half-open ranges. @returns {{x: [number, number], y: [number, number]}} */
   visible() {
-    const { x: width, y: height } = this.shown.getContentSize();
     const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(false));
-    const range = (start, length, size) => {
-      const low = Math.min(Math.max(Math.floor(start), 0), size - 1);
-      return [low, Math.min(Math.max(Math.ceil(start + length), low + 1), size)];
-    };
-    return { x: range(rect.x, rect.width, width), y: range(rect.y, rect.height, height) };
+    const corners = [this.#cellAt(rect.x, rect.y), this.#cellAt(rect.x + rect.width, rect.y + rect.height)];
+    const sizes = [this.wanted.width / this.wanted.scale[1], this.wanted.height / this.wanted.scale[0]];
+    const [x, y] = sizes.map(Math.round).map((size, side) => {
+      const [start, stop] = corners.map((corner) => corner[side]).toSorted((a, b) => a - b);
+      const low = clamp(Math.floor(start + SLACK), 0, size - 1);
+      return [low, clamp(Math.ceil(stop - SLACK), low + 1, size)];
+    });
+    return { x, y };
   }
 
-  /** @param {[number, number, number]} box */
-  goTo([x, y, width]) {
+  /** @param {[number, number, number]} box in cells */
+  goTo([column, row, cells]) {
     const { viewport } = this.viewer;
-    const [across, down] = [this.wanted.width, this.wanted.height];
-    const visible = clamp(width, 1, Math.min(this.#widest(), BEYOND * (across + down)));
+    const { width: across, height: down, scale } = this.wanted;
+    const [x, y] = this.#pixelAt(column, row);
+    const visible = clamp(cells * scale[1], 1, Math.min(this.#widest(), BEYOND * (across + down)));
     const centre = [clamp(x, -visible, across + visible), clamp(y, -visible, down + visible)];
     viewport.fitBounds(this.#boundsOf([...centre, visible]), true);
     viewport.applyConstraints(true); // an address may name a place where there is no picture
@@ -290,14 +308,17 @@ export class Picture {
     this.viewer.viewport.applyConstraints();
   }
 
-  /** Pixel of the picture under a point of the page, null outside. @returns {{x: number, y: number}|null} */
+  /** Cell under a point of the page, null outside. @returns {{x: number, y: number}|null} */
   pixelAt(clientX, clientY) {
     if (!this.shown) return null;
     const frame = this.element.getBoundingClientRect();
     const point = new window.OpenSeadragon.Point(clientX - frame.left, clientY - frame.top);
     const { x, y } = this.shown.viewerElementToImageCoordinates(point);
-    const { x: width, y: height } = this.shown.getContentSize();
-    return x >= 0 && y >= 0 && x < width && y < height ? { x: Math.floor(x), y: Math.floor(y) } : null;
+    const { width, height, scale } = this.wanted;
+    if (x < 0 || y < 0 || x >= width || y >= height) return null;
+    const sizes = [Math.round(width / scale[1]), Math.round(height / scale[0])];
+    const [column, row] = this.#cellAt(x, y).map((place, side) => clamp(Math.floor(place), 0, sizes[side] - 1));
+    return { x: column, y: row };
   }
 
   #failed({ tile, tiledImage, message }) {

@@ -7,12 +7,13 @@ import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
 import { createLabels } from "./labels.js";
+import { createOrientation } from "./orientation.js";
 import { createOverlay } from "./overlay.js";
 import { createPlanes } from "./planes.js";
 import { createProbe } from "./probe.js";
 import { createScaleBar } from "./scalebar.js";
 import { neuroglancerLink } from "./snippets.js";
-import { activeIndices, selectText, tileQuery } from "./tilequery.js";
+import { activeIndices, flipOf, planeOf, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
 import { heldToken } from "./token.js";
 
@@ -44,6 +45,7 @@ export function createImageView(store, events) {
   const quiet = () => new Promise((resolve) => setTimeout(resolve)).then(() => picture.settled());
   const dock = createDock(store, picture);
   const planes = createPlanes(store);
+  const orientation = createOrientation(store);
   const channels = createChannels(store, quiet);
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
@@ -70,10 +72,11 @@ export function createImageView(store, events) {
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
 
   function frameOf(state) {
-    const { path, width, height, tile_size: tileSize, minzoom, maxzoom } = context.info;
+    const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
+    const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
     const query = tileQuery(state, context.info);
     const blank = activeIndices(state, context.info).length === 0;
-    return { path, query, width, height, tileSize, minzoom, maxzoom, blank };
+    return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank };
   }
 
   const show = throttle(SHOW_EVERY, (wanted, box) => {
@@ -131,6 +134,7 @@ export function createImageView(store, events) {
     Object.assign(context, { state, info });
     canvas.setAttribute("aria-label", `Picture of ${info.path}`);
     planes.update(state, info);
+    orientation.update(state, info);
     dock.update(state, info);
     const drawsLabels = info.kind === "labels";
     if (!drawsLabels) channels.update(state, info);
@@ -187,10 +191,10 @@ export function createImageView(store, events) {
   };
 
   function panels(info) {
-    if (info.kind === "labels") return [];
+    if (info.kind === "labels") return [{ title: "Display", body: [orientation.element] }];
     const display = {
       title: info.channel_axis ? "Channels" : "Display",
-      body: [channels.element, colormaps.element],
+      body: [channels.element, colormaps.element, orientation.element],
       action: channels.reset,
     };
     return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];

@@ -3,7 +3,7 @@
 import { tileInfo } from "./api.js";
 import { metresIn } from "./format.js";
 import { appendPositions, planeText } from "./state.js";
-import { planeOf, positionsOf } from "./tilequery.js";
+import { appendOrientation, aspectOf, flipOf, planeOf, positionsOf } from "./tilequery.js";
 
 /** @typedef {import("./tilequery.js").TileInfo} TileInfo @typedef {import("./tilequery.js").Axis} Axis */
 
@@ -31,16 +31,18 @@ export function createLabels() {
    */
   async function frameOf(path, state, info) {
     const plane = planeOf(state, info);
-    const found = await infoOf(path, "");
+    const aspect = String(aspectOf(state, info));
+    const found = await infoOf(path, `aspect=${aspect}`);
     const missing = plane.find((name) => !axisOf(found, name));
     if (missing) throw new Error(`they have no axis ${missing}, only ${found.axes.map((a) => a.name).join(", ")}`);
     const turned = found.plane.join() !== plane.join();
     const query = new URLSearchParams(turned ? { axes: planeText(plane) } : {});
-    const own = turned ? await infoOf(path, query.toString()) : found;
+    appendOrientation(query, state, info);
+    const own = turned ? await infoOf(path, new URLSearchParams({ axes: planeText(plane), aspect }).toString()) : found;
     appendPositions(query, positionsIn(own, plane, state, info));
     query.append("labels", "1");
     const { width, height, tile_size: tileSize, minzoom, maxzoom } = own;
-    const place = placeOf(own, plane, info);
+    const place = placeOf(own, plane, info, flipOf(state, info));
     return { path, query: query.toString(), width, height, tileSize, minzoom, maxzoom, place, blank: false };
   }
   return { frameOf, forget: () => known.clear() };
@@ -88,16 +90,18 @@ function positionOn(pair, at) {
 }
 
 /** Where the labels lie, if the picture lies at 0, 0 and is 1 wide. */
-function placeOf(own, plane, info) {
+function placeOf(own, plane, info, flip) {
   const pairs = plane.map((name) => pairsOf(own, info).find(({ axis }) => axis.name === name));
   const [down, across] = pairs.map(factor);
   if (Math.abs(down / across - 1) > UNLIKE) throw new Error("they are not divided alike along both axes");
-  const [y, x] = pairs.map(start);
-  const [width, height] = [own.width * across, own.height * across];
-  if (x >= info.width || y >= info.height || x + width <= 0 || y + height <= 0) {
-    throw new Error("by their translation they lie outside the picture");
-  }
-  return { x: x / info.width, y: y / info.width, width: width / info.width };
+  const sides = pairs.map((pair, side) => {
+    const scale = info.pixels_per_cell[side];
+    const [first, length, whole] = [start(pair) * scale, pair.axis.size * factor(pair) * scale, pair.whole.size * scale];
+    if (first >= whole || first + length <= 0) throw new Error("by their translation they lie outside the picture");
+    return { first: flip.includes(plane[side]) ? whole - first - length : first, length };
+  });
+  const [y, x] = sides.map(({ first }) => first / info.width);
+  return { x, y, width: sides[1].length / info.width };
 }
 
 /** The edge of the picture's pixels at which the labels begin; a translation is that of the middle of a pixel. */

@@ -80,13 +80,14 @@ async function prepare(state) {
   const field = state.field || (fields[0] ?? "");
   const ready = { node: mine, available, view, fields, state: { ...state, field } };
   if (view !== "image") return { ...ready, info: (mine.plain ??= plainInfo(mine.document)) };
-  await prepareInfo(mine, state.plane, field);
+  await prepareInfo(mine, state, field);
   return { ...ready, info: mine.info };
 }
 
-/** What the tile routes know; it depends on the plane and the field. */
-async function prepareInfo(mine, plane, field) {
-  const key = new URLSearchParams({ ...(plane && { axes: planeText(plane) }), ...(field && { field }) }).toString();
+/** What the tile routes know; it depends on the plane, the height of its cells and the field. */
+async function prepareInfo(mine, { plane, aspect }, field) {
+  const asked = { ...(plane && { axes: planeText(plane) }), aspect: String(aspect ?? "auto"), ...(field && { field }) };
+  const key = new URLSearchParams(asked).toString();
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
   mine.info = { ...info, field, unit: unitOf(mine.document, field) };

@@ -11,7 +11,10 @@ export function createPlanes(store) {
   let planes = [];
 
   /** Another plane is another picture: the part that was visible means nothing in it. */
-  const choose = (plane) => store.update({ plane: plane.join() === own?.join() ? null : plane, box: null }, "plane");
+  const choose = (plane) => {
+    const changed = { plane: plane.join() === own?.join() ? null : plane, box: null, flip: null, aspect: null };
+    store.update(changed, "plane");
+  };
 
   function rebuild() {
     element.hidden = planes.length < 2;

@@ -5,6 +5,7 @@ import { planeOf } from "./tilequery.js";
 import { h } from "./dom.js";
 
 const LONGEST = 120; // screen pixels
+const UNLIKE = 0.02; // steps that differ by less are called the same, as cells are then drawn as squares
 
 export function createScaleBar() {
   const bar = h("div", { class: "scalebar-bar" });
@@ -14,7 +15,7 @@ export function createScaleBar() {
   /** @param {number} scale screen pixels per pixel of the picture */
   function update(state, info, scale) {
     const [vertical, horizontal] = planeOf(state, info).map((name) => info.axes.find((axis) => axis.name === name));
-    const { pixels, label } = lengthFor(horizontal, vertical, scale);
+    const { pixels, label } = lengthFor(...[horizontal, vertical].map((axis, i) => along(axis, info, 1 - i)), scale);
     bar.style.width = `${pixels.toFixed(1)}px`;
     text.textContent = label;
     element.setAttribute("aria-label", `Scale: the bar is ${label} long`);
@@ -22,13 +23,21 @@ export function createScaleBar() {
   return { element, update };
 }
 
+/** An axis with the length of one pixel of the picture along it, by its coordinates; in cells where they have no unit. */
+function along({ name }, info, side) {
+  const [size, unit] = info.natural.steps[side];
+  const known = size && unit ? { scale: size, unit: unit.replace(/ since .*/, "") } : { scale: 1, unit: null };
+  return { name, unit: known.unit, scale: known.scale / info.pixels_per_cell[side] };
+}
+
 /** Where the two axes have steps of unlike lengths, the bar says how long it is along either. */
 function lengthFor(axis, other, scale) {
   const length = niceBelow((LONGEST / scale) * step(axis));
   const pixels = (length / step(axis)) * scale;
   const along = lengthText(axis, length);
-  const alike =
-    Math.abs(step(other) / step(axis) - 1) < 0.01 && (metresIn(axis.unit) !== null) === (metresIn(other.unit) !== null);
+  const lengths = [axis, other].map(({ unit }) => metresIn(unit) !== null);
+  const comparable = lengths.every(Boolean) || unitSign(axis.unit) === unitSign(other.unit);
+  const alike = comparable && Math.abs(step(other) / step(axis) - 1) < UNLIKE;
   if (alike) return { pixels, label: along };
   return { pixels, label: `${axis.name} ${along}, ${other.name} ${lengthText(other, (pixels / scale) * step(other))}` };
 }

@@ -19,6 +19,8 @@ import { encodePath } from "./api.js";
  * @property {""|"image"|"plot"|"values"|"browse"} view "" is what suits the node
  * @property {string} field of a structured array
  * @property {[string, string]|null} plane vertical and horizontal axis; null is the node's own
+ * @property {string[]|null} flip axes that run backwards; null is the node's own
+ * @property {number|null} aspect height of a cell divided by its width; null is the node's own
  * @property {Record<string, number>} at positions on the other axes; those left out are the node's own
  * @property {ChannelState[]|null} channels null is what the node says
  * @property {string} colormap "" is none
@@ -37,6 +39,8 @@ export const DEFAULTS = Object.freeze({
   view: "",
   field: "",
   plane: null,
+  flip: null,
+  aspect: null,
   at: Object.freeze({}),
   channels: null,
   colormap: "",
@@ -62,6 +66,8 @@ const RESERVED = new Set([
   "column",
   "sel",
   "axes",
+  "flip",
+  "aspect",
   "field",
   "c",
   "color",
@@ -108,6 +114,8 @@ export function parse(address) {
     view: ["image", "plot", "values", "browse"].includes(view) ? view : "",
     field: query.get("field") ?? "",
     plane: axes.length === 2 ? axes : null,
+    flip: flipped(query.get("flip")),
+    aspect: positive(query.get("aspect"), null),
     at: positions(query),
     channels: channels(query),
     colormap: query.get("colormap_name") ?? "",
@@ -122,6 +130,10 @@ export function parse(address) {
   };
 }
 
+/** @param {string|null} text "none" is no axis, "auto" the node's own */
+const flipped = (text) =>
+  text === null || text === "auto" ? null : text.split(",").filter((name) => name && name !== "none").map(decoded);
+
 /** A name as it was before it was percent-encoded; as it stands where nobody has done that. */
 function decoded(text) {
   try {
@@ -131,7 +143,7 @@ function decoded(text) {
   }
 }
 
-/** Two axes as the tile API reads them: a comma within a name is written as %2C. @param {[string, string]} plane */
+/** Axes as the tile API reads them: a comma within a name is written as %2C. @param {string[]} plane */
 export const planeText = (plane) =>
   plane.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
 
@@ -181,6 +193,8 @@ export function format(state) {
   put("view", state.view);
   put("field", state.field);
   if (state.plane) query.append("axes", planeText(state.plane));
+  if (state.flip) query.append("flip", planeText(state.flip) || "none");
+  put("aspect", state.aspect);
   appendPositions(query, state.at);
   appendChannels(query, state.channels ?? []);
   if (state.colormap) query.append("colormap_name", state.colormap);

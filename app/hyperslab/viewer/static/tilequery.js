@@ -16,7 +16,10 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  * @typedef {object} TileInfo
  * @property {string} path @property {"array"|"multiscale"|"labels"|string} kind @property {string} name
  * @property {Axis[]} axes @property {string} dtype @property {[string, string]} plane
- * @property {number} width @property {number} height @property {number} tile_size
+ * @property {number} width @property {number} height in pixels of the picture @property {number} tile_size
+ * @property {[number, number]} pixels_per_cell along rows and columns
+ * @property {{flip: string[], aspect: number, steps: [number|null, string|null][]}} natural what the coordinates say;
+ *   steps are size and unit of a cell along rows and columns
  * @property {number} minzoom @property {number} maxzoom
  * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
@@ -30,6 +33,13 @@ export const MOST_CHANNELS = 16;
 
 /** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */
 export const planeOf = (state, info) => state.plane ?? info.plane;
+
+/** Axes of the plane that run backwards. @param {State} state @param {TileInfo} info @returns {string[]} */
+export const flipOf = (state, info) =>
+  (state.flip ?? info.natural.flip).filter((name) => planeOf(state, info).includes(name));
+
+/** Height of a cell divided by its width. @param {State} state @param {TileInfo} info */
+export const aspectOf = (state, info) => state.aspect ?? info.natural.aspect;
 
 /** Axes that need a position: neither in the plane nor the channels. @returns {Axis[]} */
 export function sliderAxes(state, info) {
@@ -89,6 +99,7 @@ export function channelsOf(state, info) {
 export function tileQuery(state, info) {
   const query = new URLSearchParams();
   appendPlane(query, state, info);
+  appendOrientation(query, state, info);
   if (state.field) query.append("field", state.field);
   if (state.channels) appendChannels(query, state, info);
   if (state.colormap) query.append("colormap_name", state.colormap);
@@ -99,6 +110,13 @@ export function tileQuery(state, info) {
 function appendPlane(query, state, info) {
   if (state.plane) query.append("axes", planeText(state.plane));
   appendPositions(query, positionsOf(state, info));
+}
+
+/** Write flips and aspect as the tile API reads them. @param {URLSearchParams} query */
+export function appendOrientation(query, state, info) {
+  const flip = flipOf(state, info);
+  if (flip.length) query.append("flip", planeText(flip));
+  if (aspectOf(state, info) !== 1) query.append("aspect", String(aspectOf(state, info)));
 }
 
 function appendChannels(query, state, info) {
