@@ -79,6 +79,8 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
     ({"id": "vlen-array", "dtype": "object"}, "vlen-array.dtype"),
     ({"id": "json2", "encoding": "zlib"}, "json2.encoding"),
     ({"id": "json2", "encoding": "no such"}, "json2.encoding"),
+    *(({"id": "json2", "encoding": name}, "json2.encoding")
+      for name in ("punycode", "Puny-Code", "idna", "utf-7", "rot13", "unicode_escape", "raw_unicode_escape")),
     ({"id": "json2", "indent": 10**9}, "json2.indent"),
     ({"id": "json2", "separators": [","]}, "json2.separators"),
     ({"id": "msgpack2", "raw": 0}, "msgpack2.raw"),
@@ -172,3 +174,8 @@ def test_floats_that_are_not_whole_are_no_integers() -> None:
     for value in (1.5, float("inf"), float("nan"), 2.0**63):
         with pytest.raises(BadMetadata, match="an integer"):
             check_codec_config({"id": "zlib", "level": value}, key="a/.zarray")
+
+
+@pytest.mark.parametrize("name", ["utf8", "UTF-16", "latin-1", "ascii", "windows-1252", "sjis", "gb18030"])
+def test_common_text_encodings_are_known_by_any_of_their_names(name: str) -> None:
+    check_codec_config({"id": "json2", "encoding": name}, key=".zarray")

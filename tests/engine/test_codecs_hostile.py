@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import blosc, lz4, zstd
 
-from hyperslab.errors import ChunkCorrupt
+from hyperslab.errors import BadMetadata, ChunkCorrupt
 from tests.conformance import vectors
 from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Config, array_of, values_of
 
@@ -44,6 +44,47 @@ def zstd_bomb(nbytes: int) -> bytes:
     size, last = 1 << 17, (nbytes >> 17) - 1
     repeated = [(size << 3 | 2 | (i == last)).to_bytes(3, "little") + b"\0" for i in range(last + 1)]
     return struct.pack("<IBB", 0xFD2FB528, 0x00, 0x58) + b"".join(repeated)
+
+
+WIDER: Config = {"id": "delta", "dtype": "|u1", "astype": "<c16"}
+
+
+@pytest.mark.parametrize(("filters", "member"), [
+    ([WIDER] * 5, "filters[1]"),
+    ([{"id": "zlib"}, WIDER, {"id": "fixedscaleoffset", "offset": 0, "scale": 1, "dtype": "|u1", "astype": "<f8"}] * 2,
+     "filters[1]"),
+    ([{"id": "astype", "decode_dtype": "|u1", "encode_dtype": "|S2000000000"}], "filters[0]"),
+    ([{"id": "astype", "decode_dtype": "|u1", "encode_dtype": "<U100000"}], "filters[0]"),
+    ([{"id": "zstd"}] * 64, "filters[4]"),
+    ([{"id": "json2"}, WIDER], "filters[1]"),
+    ([{"id": "vlen-bytes"}, *[{"id": "zlib"}] * 3], "filters[2]"),
+], ids=str)  # fmt: skip
+def test_what_makes_more_of_a_chunk_than_it_can_need_is_refused_before_anything_is_read(
+    filters: list[Config], member: str
+) -> None:
+    with pytest.raises(BadMetadata, match="the limit is") as caught:
+        array_of([1 << 20], "|O" if filters[0]["id"].startswith("vlen") else "|u1", filters=filters)
+
+    assert caught.value.member == member
+
+
+def test_filters_that_people_use_are_not_refused() -> None:
+    for filters, dtype in (
+        ([WIDER, {"id": "shuffle", "elementsize": 16}, {"id": "crc32"}], "|u1"),
+        ([{"id": "delta", "dtype": "<i2", "astype": "<i8"}, {"id": "zlib"}], "<i2"),
+        ([{"id": "vlen-utf8"}, {"id": "zstd"}], "|O"),
+    ):
+        array_of([256, 256, 256], dtype, {"id": "blosc"}, filters=filters)
+    array_of([100], "<f8", filters=[{"id": "astype", "decode_dtype": "<f8", "encode_dtype": "<U200"}])
+
+
+def test_items_that_a_filter_makes_larger_than_the_chunk_are_never_made() -> None:
+    codec = array_of(
+        [1000], "|u1", filters=[{"id": "astype", "decode_dtype": "|S2000000000", "encode_dtype": "|u1"}]
+    ).codec
+
+    with pytest.raises(ChunkCorrupt):
+        codec.decode(bytes(1000), "0")
 
 
 @pytest.mark.parametrize("case", HOSTILE, ids=vectors.case_id)

@@ -239,6 +239,22 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
         ("filters", {"dtype": "<M8[s]", "filters": [{"id": "delta", "dtype": "<M8[s]"}]}),
         ("filters", {"dtype": "<M8[s]", "filters": [{"id": "bitround", "keepbits": 4}]}),
         ("filters", {"dtype": "<i4", "filters": [{"id": "vlen-utf8"}]}),
+        ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<M8[s]"}]}),
+        ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<m8[s]"}, {"id": "zlib"}]}),
+        (
+            "filters[1]",
+            {
+                "filters": [
+                    {"id": "astype", "decode_dtype": "<f4", "encode_dtype": kind} for kind in ("<f4", "|S2000000000")
+                ]
+            },
+        ),
+        *(
+            ("compressor", {"dtype": dtype, "compressor": {"id": "pcodec"}, "chunks": [2**26], "shape": [2**26]})
+            for dtype in ("|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]])
+        ),
+        ("compressor", {"compressor": {"id": "pcodec", "delta_spec": "try_consecutive"}}),
+        ("compressor", {"compressor": {"id": "pcodec", "delta_spec": "none", "delta_encoding_order": 1}}),
         ("filters", {"dtype": "|u1", "chunks": [7, 1], "filters": [{"id": "delta", "dtype": "<i4"}]}),
         ("fill_value", {"fill_value": "x"}),
         ("fill_value", {"fill_value": 2**31}),

@@ -131,7 +131,10 @@ class Reader:
         with what Python needs for a short one.
         """
         metadata = array.metadata
-        nbytes = metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1)
+        nbytes = max(
+            metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1),
+            metadata.codec.memory // 2,
+        )
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
 
@@ -268,16 +271,15 @@ class Reader:
         return slabs + beside + self.working_memory(plan)
 
     def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
-        """Bytes that the chunk which a request has in hand takes beside the answer, encoded and decoded.
+        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too.
 
         Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it.
         """
-        chunk = plan.array.metadata.chunk_nbytes
-        if chunk <= self.slab_bytes or not plan.touched:
+        metadata = plan.array.metadata
+        memory = metadata.codec.memory
+        if memory <= 2 * self.slab_bytes or not plan.touched:
             return 0
-        if enters_midway(plan):
-            chunk = min(chunk, _READ_AROUND * plan.nbytes // plan.touched)
-        return 2 * chunk
+        return min(memory, 2 * _READ_AROUND * plan.nbytes // plan.touched) if enters_midway(plan) else memory
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""

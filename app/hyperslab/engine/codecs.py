@@ -15,7 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine import codecs_blosc, codecs_streams
-from hyperslab.engine.codecs_chain import Buffer, Config, Link, Stage, flat_bytes, reason_of
+from hyperslab.engine.codecs_chain import (
+    LEAST_LIMIT,
+    MOST_GROWTH,
+    UNSIZED_LIMIT,
+    Buffer,
+    Config,
+    Inflates,
+    Link,
+    Stage,
+    flat_bytes,
+    reason_of,
+)
 from hyperslab.engine.codecs_config import check_codec_config, plain_config
 from hyperslab.engine.codecs_filters import (
     astype_link,
@@ -63,11 +74,17 @@ def _effort(metadata: ArrayMetadata) -> float:
 
 
 def make_links(configs: Sequence[Config], stage: Stage) -> tuple[Link, ...]:
-    """A chain of codecs, in the order of encoding, for items that are what ``stage`` says."""
-    links = []
-    for config in configs:
-        links.append(_MAKERS[config["id"]](config, stage))
-        stage = links[-1].encoded
+    """A chain of codecs, in the order of encoding, for items that are what ``stage`` says; raises `Inflates`."""
+    links: list[Link] = []
+    limit = max(MOST_GROWTH * stage.nbytes, LEAST_LIMIT)
+    for index, config in enumerate(configs):
+        link = _MAKERS[config["id"]](config, stage)
+        if config["id"] in _UNSIZED:  # nothing says how much their text may be
+            limit = max(limit, 2 * UNSIZED_LIMIT + LEAST_LIMIT)
+        stage, is_last = link.encoded, index == len(configs) - 1
+        if stage.nbytes > limit and not (is_last and stage == link.decoded.compressed()):
+            raise Inflates(index, stage.nbytes, limit)
+        links.append(link)
     return tuple(links)
 
 
@@ -86,6 +103,18 @@ class ChunkCodec:
     links: tuple[Link, ...]
     partial: PartialDecoder | None
     effort: float
+
+    @property
+    def most_stored(self) -> int:
+        """The most bytes that a stored chunk may have: twice what the last codec is given, and some for small ones."""
+        return 2 * (self.links[-1].decoded if self.links else self.stage).nbytes + LEAST_LIMIT
+
+    @property
+    def memory(self) -> int:
+        """The most bytes that decoding or encoding a chunk takes: what goes into one codec, and what comes out."""
+        stages = [self.stage, *(link.encoded for link in self.links)]
+        sizes = [stage.nbytes for stage in stages if stage.nbytes < UNSIZED_LIMIT]
+        return 2 * max(sizes[: len(self.links)] or sizes, default=0)
 
     @property
     def lossless(self) -> bool:
@@ -153,7 +182,7 @@ class ChunkCodec:
         """The decoded items: ``out``, or an array or buffer of the same size."""
         items: Any = data
         stored = self.links[-1].encoded if self.links else self.stage
-        if stored.exact:
+        if stored.exact or len(items) > self.most_stored:
             _check_size(items, stored, key)
         for link in reversed(self.links):
             buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
@@ -223,6 +252,7 @@ def _base64_link(config: Config, stage: Stage) -> Link:
     return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
 
 
+_UNSIZED: Final = frozenset(("vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2"))
 _MAKERS: Final[Mapping[str, Maker]] = {
     "blosc": _blosc_link,
     "zlib": _stream(codecs_streams.decode_zlib, codecs_streams.encode_zlib),

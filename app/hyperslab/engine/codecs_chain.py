@@ -16,6 +16,12 @@ Config: TypeAlias = Mapping[str, Any]
 UNSIZED_LIMIT: Final = 256 << 20
 """Bytes that may lie between an object codec and a compressor, where nothing says how many there should be."""
 
+MOST_GROWTH: Final = 32
+"""How many times the bytes of a chunk may lie between two of its codecs: 16 for items of a byte that become the widest
+numbers, and as much again for what a compressor behind them may leave as it is."""
+LEAST_LIMIT: Final = 1 << 20
+"""Bytes that may lie there in any case, as small chunks of numbers that become text want."""
+
 BYTE: Final[np.dtype[Any]] = np.dtype(np.uint8)
 
 
@@ -48,6 +54,14 @@ class Stage:
     def compressed(self) -> Stage:
         """After a compressor: about as many bytes at the worst."""
         return self.raw(2 * self.nbytes + (64 << 10), exact=False)
+
+
+class Inflates(ValueError):
+    """A codec, ``index`` in the order of encoding, makes more of a chunk than it can need."""
+
+    def __init__(self, index: int, nbytes: int, limit: int) -> None:
+        super().__init__(f"makes {nbytes} bytes of a chunk, the limit is {limit}")
+        self.index = index
 
 
 Decode: TypeAlias = Callable[[Buffer, NDArray[Any] | None], Any]

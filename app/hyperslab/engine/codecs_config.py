@@ -6,6 +6,7 @@ pickle, which runs code), and parameters are known by name and checked by type.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -155,10 +156,11 @@ def _is_dtype(value: Any, kinds: str) -> bool:
 
 
 def _is_text_encoding(value: Any) -> bool:
+    """By whatever of its names Python knows it."""
     if not isinstance(value, str):
         return False
     try:
-        return "[]".encode(value).decode(value) == "[]"
+        return codecs.lookup(value).name in _TEXT_ENCODINGS
     except (LookupError, ValueError):
         return False
 
@@ -183,6 +185,13 @@ def _are_lzma_filters(value: Any) -> bool:
 LZMA_MEMORY: Final = 256 << 20
 """Bytes that an LZMA decoder may take for its dictionary."""
 
+_TEXT_ENCODINGS: Final = frozenset(
+    [f"{unicode}{order}" for unicode in ("utf-16", "utf-32") for order in ("", "-le", "-be")]
+    + ["utf-8", "utf-8-sig", "ascii", "koi8-r", "koi8-u", "gbk", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr"]
+    + [f"iso8859-{part}" for part in range(1, 17)]
+    + [f"cp125{page}" for page in range(9)]
+)
+"""Those that take time in proportion to the text, whatever it is. The others of Python do not, or are no encodings."""
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
 _FLOAT = "f"
@@ -244,7 +253,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "vlen-bytes": {},
     "vlen-array": {"dtype": _dtype(_NUMERIC + "SU", required=True)},
     "json2": {
-        "encoding": Parameter(_is_text_encoding, "a text encoding"),
+        "encoding": Parameter(_is_text_encoding, "a common text encoding, as utf-8 or latin-1"),
         "skipkeys": _boolean(),
         "ensure_ascii": _boolean(),
         "check_circular": _boolean(),

@@ -129,6 +129,8 @@ def _item_link(config: Config, stage: Stage, before: np.dtype[Any], behind: np.d
     codec = codec_of(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
+        if len(data) // behind.itemsize * before.itemsize > stage.nbytes:
+            raise ValueError(f"{len(data)} bytes hold more items than the chunk")
         with np.errstate(all="ignore"):  # what a value becomes is the filter's business, not a warning's
             return codec.decode(data)
 

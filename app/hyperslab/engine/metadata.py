@@ -15,6 +15,7 @@ import numpy as np
 
 from hyperslab.engine.batch import BatchDecoder, make_batch
 from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
+from hyperslab.engine.codecs_chain import Inflates
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid
@@ -111,17 +112,23 @@ class ArrayMetadata:
         check_codecs(filters, compressor, key)
         if dtype.is_object:
             read("filters", lambda _: object_codec(codecs))
-        return cls(
-            shape=shape,
-            chunks=read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize)),
-            dtype=dtype,
-            order=read("order", parse_order),
-            fill_value=read("fill_value", lambda value: parse_fill_value(value, dtype, codecs)),
-            compressor=None if compressor is None else plain_config(compressor),
-            filters=None if filters is None else tuple([plain_config(config) for config in filters]),
-            dimension_separator=read("dimension_separator", lambda value: parse_separator(value, default_separator)),
-            document=read.document,
-        )
+        try:
+            return cls(
+                shape=shape,
+                chunks=read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize)),
+                dtype=dtype,
+                order=read("order", parse_order),
+                fill_value=read("fill_value", lambda value: parse_fill_value(value, dtype, codecs)),
+                compressor=None if compressor is None else plain_config(compressor),
+                filters=None if filters is None else tuple([plain_config(config) for config in filters]),
+                dimension_separator=read(
+                    "dimension_separator", lambda given: parse_separator(given, default_separator)
+                ),
+                document=read.document,
+            )
+        except Inflates as error:
+            member = f"filters[{error.index}]" if error.index < len(filters or ()) else "compressor"
+            raise BadMetadata(key, member, f"{codecs[error.index]['id']} {error}") from None
 
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null (CONFORMANCE 27)."""

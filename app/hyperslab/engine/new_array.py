@@ -25,6 +25,7 @@ from hyperslab.engine.members import (
 )
 from hyperslab.engine.metadata import REQUIRED, ArrayMetadata, check_codecs
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
+from hyperslab.wire import numpy_dtype
 
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
 _MAX_DEFAULT_CHUNK_BYTES = 16 << 20
@@ -146,20 +147,21 @@ def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMeta
 
 def _check_round_trip(metadata: ArrayMetadata) -> None:
     """Raise `BadDefinition` where the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
-    whole chunk before anything is refused: some codecs want a multiple of some number of bytes.
+    whole chunk, or much of it, before anything is refused: some codecs want a multiple of some number of bytes.
     """
-    if metadata.filters is None and metadata.codec.lossless:
-        return
-    few = list(metadata.chunks)
-    for axis, size in enumerate(few):
-        few[axis] = max(1, min(size, _MOST_TRIED_BYTES * size // (math.prod(few) * metadata.itemsize)))
-    for chunks in (tuple(few), metadata.chunks):
-        if math.prod(chunks) * metadata.itemsize > _MOST_REFUSED_BYTES:
-            return
-        refusal = _refusal(metadata, chunks)
-        if refusal is None:
-            return
-    raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
+    refusal = _refusal(metadata, _cut(metadata, _MOST_TRIED_BYTES)) and _refusal(
+        metadata, _cut(metadata, _MOST_REFUSED_BYTES)
+    )
+    if refusal is not None:
+        raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
+
+
+def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
+    """The shape of the chunk, or of a part of it that has about so many bytes."""
+    shape = list(metadata.chunks)
+    for axis, size in enumerate(shape):
+        shape[axis] = max(1, min(size, nbytes * size // (math.prod(shape) * metadata.itemsize)))
+    return tuple(shape)
 
 
 def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
@@ -167,6 +169,9 @@ def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentab
     tried = ArrayMetadata.from_document({**metadata.document, "chunks": list(chunks)}, ".zarray")
     zeros = np.empty(chunks, tried.dtype.numpy, order=tried.order)
     zeros[...] = tried.fill
+    if metadata.dtype.is_object and metadata.codecs[0]["id"] == "vlen-array":  # an empty item says nothing of its dtype
+        item = np.zeros(1, numpy_dtype(metadata.codecs[0]["dtype"]))
+        zeros = np.fromiter([item] * zeros.size, object, zeros.size).reshape(chunks, order=tried.order)
     try:
         tried.codec.encode_readably(zeros, ".zarray")
     except NotRepresentable as error:
