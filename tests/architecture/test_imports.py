@@ -58,6 +58,7 @@ LIVES_IN: dict[str, str] = {
     "PIL": r"tiles\b.*",
     "isal": r"tiles\b.*|engine\.codecs\w*",
     "cmap": r"tiles\b.*",
+    "cftime": r"engine\.cf",
     "multiprocessing": r"server",
 }
 """For each library, the modules that may import it."""

@@ -22,41 +22,61 @@ from hyperslab.api.encoders import check_npy, encode_json, npy_header
 from hyperslab.api.headers import array_headers, caching, cost_headers
 from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_body import ObjectBody
+from hyperslab.api.reply import Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.slice_body import MOST_READY_CHUNKS, SliceBody, produce_text
+from hyperslab.api.slice_body import MOST_READY_CHUNKS, DecodedBody, SliceBody, bytes_of, produce_reduced, produce_text
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
 from hyperslab.arrays.read import Reader
+from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, touched
-from hyperslab.errors import TooLarge
+from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
+from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
 from hyperslab.wire import format_dtype
 
-PARAMETERS: Final = ("field", "format", "dtype")
+PARAMETERS: Final = ("field", "format", "dtype", "decode")
 """What the query may hold besides the selection."""
 
 _TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({"json": encode_json, "csv": encode_csv})
 TEXT_IS_LARGER: Final = 4
 """How many times the memory of a number its text takes."""
+DECODINGS: Final = ("cf", "none")
+MOST_BINS: Final = 1 << 16
+_BINS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A selection of an array and how it is to be sent; ``dtype`` None: as it is stored."""
+    """A selection of an array and how it is to be sent; ``dtype`` None: as it is stored, or as ``decoder`` makes it.
+
+    ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
+    """
 
     array: ArrayNode
     selection: Selection
     field: Field | None
     form: str
     dtype: np.dtype[Any] | None
+    decoder: Decoder | None = None
+    bins: int | None = None
 
     @property
     def out_dtype(self) -> np.dtype[Any]:
         return self.dtype if self.dtype is not None else stored_dtype(self.array, self.field)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the answer holds values as the reader gives them, in the order that it does."""
+        return self.decoder is None and self.bins is None
+
+    def decode(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values as they were read, in the dtype of the answer."""
+        return values if self.decoder is None else self.decoder(values).astype(self.out_dtype, copy=False)
 
     @property
     def encode(self) -> Callable[[NDArray[Any]], bytes] | None:
@@ -74,6 +94,8 @@ class Wanted:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        if self.bins is not None:
+            return (*self.selection.shape[:-1], self.bins, PARTS)
         return self.selection.shape + (self.field.shape if self.field is not None else ())
 
     @property
@@ -83,6 +105,8 @@ class Wanted:
     def etag(self, tag: str) -> str:
         """A strong entity tag: that of the plan, in this form and dtype."""
         form = self.form if self.dtype is None else f"{self.form} {format_dtype(self.dtype)}"
+        if not self.is_stored:
+            form = f"{form} {self.decoder is not None and self.array.version} {self.bins}"
         return etag_of(f"{tag} {form}".encode())
 
     def boxes(self, limit: int) -> list[str]:
@@ -97,7 +121,8 @@ class Wanted:
         elif self.form == "npy":
             check_npy(self.out_dtype)
         if limit is not None and self.nbytes > limit:
-            raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=self.boxes(limit))
+            boxes = self.boxes(limit) if self.bins is None else []
+            raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=boxes)
 
 
 def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
@@ -112,8 +137,38 @@ def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiat
     form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
     resolve = resolve_field if query.text("dtype") is None else require_field  # records as a whole have no other dtype
     field = resolve(array, query.text("field"))
-    dtype = converted(query.text("dtype"), stored_dtype(array, field))
-    return Wanted(array, selection, field, form, dtype)
+    decoder = decoder_of(array, query.choice("decode", DECODINGS))
+    source = stored_dtype(array, field) if decoder is None else decoder.dtype
+    bins = _bins(request, selection)
+    if bins is not None:
+        reduced = reduced_dtype(source)
+        if reduced is None:
+            raise NotRepresentable(str(source), "minimum and maximum", "these values have no order")
+        source = reduced
+    dtype = converted(query.text("dtype"), source)
+    if decoder is None and bins is None:
+        return Wanted(array, selection, field, form, dtype)
+    dtype = source if dtype is None else dtype
+    return Wanted(array, selection, field, form, dtype, decoder and decoder.to(dtype), bins)
+
+
+def decoder_of(array: ArrayNode, decode: str | None) -> Decoder | None:
+    """What ``decode=`` asks for; None where values are to be as they are stored."""
+    decoder = array.decoder if decode == "cf" else None
+    return decoder if decoder is not None and decoder.changes else None
+
+
+def _bins(request: Request, selection: Selection) -> int | None:
+    """``reduce=minmax`` and ``bins=``: how many parts of the last axis are wanted; never more than it is long."""
+    query = request.query
+    if query.choice("reduce", ("minmax",)) is None:
+        if "bins" in query.values:
+            raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
+        return None
+    bins = query.integer("bins", _BINS, low=1, high=MOST_BINS)
+    if not selection.shape:
+        raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
+    return min(bins, selection.shape[-1])
 
 
 async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
@@ -134,8 +189,13 @@ def prepared_reply(context: Context, request: Request, array: ArrayNode, selecti
         return None
     asked = asked_for(context, request, array, selection)
     began = perf_counter()
-    plan = context.service.reader.plan(asked.array, asked.selection, asked.field, asked.dtype)
+    plan = context.service.reader.plan(*_planned(asked))
     return _reply(context, request, asked, plan, perf_counter() - began)
+
+
+def _planned(asked: Wanted) -> tuple[ArrayNode, Selection, Field | None, np.dtype[Any] | None]:
+    """What is read for it."""
+    return asked.array, asked.selection, asked.field, asked.dtype if asked.is_stored else None
 
 
 def asked_for(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Wanted:
@@ -150,7 +210,7 @@ def _reply(context: Context, request: Request, asked: Wanted, plan: ReadPlan, se
 
 
 def representation_of(
-    context: Context, request: Request, asked: Wanted, plan: ReadPlan, body: SliceBody | Produced | Bytes
+    context: Context, request: Request, asked: Wanted, plan: ReadPlan, body: SliceBody | DecodedBody | Produced | Bytes
 ) -> Representation:
     """The values, with the tag of their plan."""
     array = asked.array
@@ -159,13 +219,13 @@ def representation_of(
         asked.etag(plan.tag),
         asked.media_type,
         body,
-        headers=array_headers(plan.shape, plan.dtype),
+        headers=array_headers(asked.shape, asked.out_dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
         sources=_sources(plan, body),
     )
 
 
-def _sources(plan: ReadPlan, body: SliceBody | Produced | Bytes) -> Sources | None:
+def _sources(plan: ReadPlan, body: SliceBody | DecodedBody | Produced | Bytes) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
@@ -182,7 +242,7 @@ async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPl
     Planning a selection of very many chunks takes long, and ends when the client leaves.
     """
     plan = context.service.reader.plan
-    arguments = (asked.array, asked.selection, asked.field, asked.dtype)
+    arguments = _planned(asked)
     if _is_brief(asked.array, asked.selection):
         return await context.near(asked.array.mount, plan, *arguments)
     async with cancelled_when_gone(request.receive) as cancel:
@@ -195,27 +255,54 @@ def _is_brief(array: ArrayNode, selection: Selection) -> bool:
 
 
 def most_bytes(context: Context, asked: Wanted) -> int | None:
-    """The cap on the values that go into one answer; objects are held as a whole, in any form."""
+    """The cap on the values that go into one answer; objects and bins are held as a whole, in any form."""
     options = context.options
-    form = "json" if asked.out_dtype.hasobject else asked.form
+    form = "json" if asked.out_dtype.hasobject or asked.bins is not None else asked.form
     return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
 
 
-def _body(context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> SliceBody | Produced:
+def _body(
+    context: Context, asked: Wanted, plan: ReadPlan, timings: dict[str, float]
+) -> SliceBody | DecodedBody | Produced:
     reader = context.service.reader
     encode = asked.encode
+    if asked.bins is not None:
+        return _reduced(reader, asked, plan, timings)
     if plan.dtype.hasobject:
         limit = context.options.max_json_bytes
         objects = ObjectBody(reader, plan, encode, limit, timings)
         return Produced(objects.produce, memory=text_memory(reader, plan), head=objects.head)
     if encode is None:
         slab_bytes = reader.choose_slab(plan, context.service.in_flight.room)
+        if asked.decoder is not None:
+            return DecodedBody(reader, plan, asked.prefix, asked.decode, asked.out_dtype, slab_bytes, timings)
         return SliceBody(reader, context.warm_keys, plan, asked.prefix, slab_bytes, timings)
-    return Produced(
-        partial(produce_text, reader, plan, encode, timings),
-        memory=text_memory(reader, plan),
-        head=lambda: cost_headers(plan.touched, reader.count_cached(plan), None, timings),
-    )
+    head = partial(_head, reader, plan, timings)
+    if asked.decoder is None:
+        produce = partial(produce_text, reader, plan, encode, timings)
+        return Produced(produce, memory=text_memory(reader, plan), head=head)
+    produce = partial(produce_text, reader, plan, lambda values: encode(asked.decode(values)), timings)
+    return Produced(produce, memory=text_memory(reader, plan) + (1 + TEXT_IS_LARGER) * asked.nbytes, head=head)
+
+
+def _head(reader: Reader, plan: ReadPlan, timings: dict[str, float]) -> Headers:
+    return cost_headers(plan.touched, reader.count_cached(plan), None, timings)
+
+
+def _reduced(reader: Reader, asked: Wanted, plan: ReadPlan, timings: dict[str, float]) -> Produced:
+    """Bins of the last axis: read as a stream is, so that memory grows with the bins alone."""
+
+    def encode(values: NDArray[Any]) -> bytes:
+        values = values.reshape(asked.shape).astype(asked.out_dtype, copy=False)
+        return asked.prefix + bytes_of(values) if asked.encode is None else asked.encode(values)
+
+    slab, (*outer, length) = reader.choose_slab(plan), plan.selection.shape
+    dtype = reduced_dtype(plan.dtype if asked.decoder is None else asked.decoder.dtype)
+    assert asked.bins is not None and dtype is not None  # noqa: PT018 - both belong to what was asked for
+    reduction = partial(MinMax, prod(outer), length, asked.bins, dtype)
+    produce = partial(produce_reduced, reader, plan, asked.decoder, reduction, encode, timings)
+    memory = reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (asked.nbytes + slab)
+    return Produced(produce, memory=memory, head=partial(_head, reader, plan, timings))
 
 
 def text_memory(reader: Reader, plan: ReadPlan) -> int:

@@ -74,7 +74,8 @@ class FarReply:
     async def _made_of(self, array: ArrayNode, request: Request, stack: AsyncExitStack) -> Representation:
         context = self.context
         asked = asked_for(context, request, array, self.select(array))
-        if not request.wants_all or asked.nbytes > _MOST_AT_ONCE or asked.out_dtype.hasobject:
+        whole = request.wants_all and asked.is_stored and not asked.out_dtype.hasobject
+        if not whole or asked.nbytes > _MOST_AT_ONCE:
             return await planned_reply(context, request, asked)
         began = perf_counter()
         plan, comes_tagged = await context.threads.run(self._planned, asked)

@@ -70,8 +70,22 @@ FORMS: Final = (
         "Another dtype than the stored one, such as `<f4`; `safe` is one that a JavaScript typed array holds.",
         TEXT,
     ),
+    query(
+        "decode",
+        "`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates.",
+        {"type": "string", "enum": ["cf", "none"], "default": "none"},
+    ),
 )
-CHUNK_FORMS: Final = (FIELD, _format("stored"), FORMS[2])
+DECODE: Final = FORMS[3]
+CHUNK_FORMS: Final = (FIELD, _format("stored"), *FORMS[2:])
+REDUCTION: Final = (
+    query(
+        "reduce",
+        "Minimum, maximum and mean of parts of the last axis in place of its values: it becomes two, `(bins, 3)`.",
+        {"type": "string", "enum": ["minmax"]},
+    ),
+    query("bins", "How many parts; no more than the axis is long.", {"type": "integer", "minimum": 1, "default": 1024}),
+)
 PAGES: Final = (
     query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
     query("cursor", "`next_cursor` of the page before.", TEXT),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
+from hyperslab.engine.minmax import MinMax
 
 MOST_READY = 1 << 20
 """Bytes that may be put together on the event loop: a fraction of a millisecond."""
@@ -30,6 +31,8 @@ _BRIEF = 4 << 20
 """Work that takes most of a millisecond."""
 _INSTANT = 512 << 10
 """Work that takes a fraction of a millisecond."""
+_DECODING = 4
+"""Arrays of the size of a slab that decoding holds at once."""
 _PER_CHUNK = 16 << 10
 """What it takes to find and open a chunk, in the same measure."""
 
@@ -146,7 +149,67 @@ class SliceBody:
         )
 
 
-def _joined(head: bytes, slabs: Iterator[memoryview]) -> Iterator[Buffer]:
+@dataclass(frozen=True, slots=True)
+class DecodedBody:
+    """``prefix`` and then values that ``decode`` makes of those that were read, one of ``dtype`` for each of them."""
+
+    reader: Reader
+    plan: ReadPlan
+    prefix: bytes
+    decode: Callable[[NDArray[Any]], NDArray[Any]]
+    dtype: np.dtype[Any]
+    slab_bytes: int
+    timings: Timings
+
+    @property
+    def size(self) -> int:
+        return len(self.prefix) + self.plan.nbytes // self.plan.dtype.itemsize * self.dtype.itemsize
+
+    @property
+    def memory(self) -> int:
+        """Beside a slab, what decoding makes of it and needs on the way."""
+        slab = min(self.plan.nbytes, self.slab_bytes) // self.plan.dtype.itemsize
+        return self.reader.stream_memory(self.plan, self.slab_bytes) + _DECODING * slab * max(8, self.dtype.itemsize)
+
+    @property
+    def effort(self) -> Effort:
+        return Effort.SHORT if self.size <= MOST_READY and not self.plan.array.mount.is_far else Effort.LONG
+
+    def head(self) -> Headers:
+        return cost_headers(self.plan.touched, self.reader.count_cached(self.plan), None, self.timings)
+
+    def ready(self, part: ByteRange) -> Ready | None:  # noqa: ARG002 - calendars take too long for the event loop
+        return None
+
+    def fetch(self, part: ByteRange) -> Ready:
+        cost = ReadCost()
+        data = self.prefix + bytes_of(self.decode(self.reader.read(self.plan, cost=cost)))
+        headers = cost_headers(self.plan.touched, cost.cached, cost, self.timings)
+        return Ready(data[part.start : part.stop], headers, self.reader.moved(self.plan, cost))
+
+    def open(self, part: ByteRange, cancel: Cancel) -> Opened:
+        before, stored, item = len(self.prefix), self.plan.dtype.itemsize, self.dtype.itemsize
+        start, stop = max(part.start - before, 0), max(part.stop - before, 0)
+        first, last = start // item, -(-stop // item)
+        cached = self.reader.count_cached(self.plan)
+        slabs = self.reader.stream(self.plan, first * stored, last * stored, cancel, slab_bytes=self.slab_bytes)
+
+        def pieces() -> Iterator[Buffer]:
+            at = first * item
+            for slab in slabs:
+                piece = bytes_of(self.decode(np.frombuffer(slab, self.plan.dtype)))
+                yield piece[max(start - at, 0) : max(stop - at, 0)]
+                at += len(piece)
+
+        head = self.prefix[part.start : part.stop]
+        return Opened(
+            _joined(head, pieces()) if head else pieces(),
+            lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings),
+            lambda: self.reader.moved(self.plan, slabs.cost),
+        )
+
+
+def _joined(head: bytes, slabs: Iterator[Buffer]) -> Iterator[Buffer]:
     """The head goes with the first slab in hand, so that it is not sent before anything was read."""
     first = next(slabs, None)
     return chain([head], slabs if first is None else chain([first], slabs))
@@ -167,3 +230,24 @@ def produce_text(
     cancel.check()
     headers = cost_headers(plan.touched, cached, cost, timings)
     return Ready(encode(values), headers, reader.moved(plan, cost))
+
+
+def produce_reduced(  # noqa: PLR0917 - all but the last belong to the request
+    reader: Reader,
+    plan: ReadPlan,
+    decode: Callable[[NDArray[Any]], NDArray[Any]] | None,
+    reduction: Callable[[], MinMax],
+    encode: Callable[[NDArray[Any]], bytes],
+    timings: Timings,
+    cancel: Cancel,
+) -> Ready:
+    """Reduce everything slab by slab; subarrays of a field count as their length. Blocks."""
+    reduced, inner = reduction(), prod(plan.inner_shape)
+    cached = reader.count_cached(plan)
+    slabs = reader.stream(plan, 0, plan.nbytes, cancel)
+    for slab in slabs:
+        values = np.frombuffer(slab, plan.dtype)
+        values = values if decode is None else decode(values)
+        reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
+    headers = cost_headers(plan.touched, cached, slabs.cost, timings)
+    return Ready(encode(reduced.result()), headers, reader.moved(plan, slabs.cost))

@@ -27,6 +27,7 @@ _PLANE: Final = (
     _query("aspect", "Height of a cell divided by its width, or `auto` (by scales or coordinates); 1 by default."),
     _repeated("sel", "`name:index` for axes whose name is that of a parameter."),
     _repeated("c", "Channels; `color`, `rescale` and `invert` belong to them in order.", "integer"),
+    openapi.DECODE,
     _query("v", "Any text: what has it may be kept for ever."),
 )
 _STYLE: Final = (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
 from hyperslab.storage.base import Store
@@ -80,6 +81,15 @@ class ArrayNode:
         if not isinstance(names, list) or len(names) != len(self.metadata.shape):
             return None
         return tuple(names) if all(isinstance(name, str) for name in names) else None
+
+    @property
+    def decoder(self) -> Decoder:
+        """How the values are decoded by CF conventions."""
+        names, metadata = self.dimension_names, self.metadata
+        coordinate = names is not None and names == (self.path.rpartition("/")[2],)
+        named = bool(names) or "units" in self.attributes
+        dtype, fill_value = metadata.dtype.numpy, metadata.fill_value
+        return make_decoder(dtype, self.attributes, fill_value, named=named, coordinate=coordinate)
 
 
 @dataclass(frozen=True, slots=True)

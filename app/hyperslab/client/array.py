@@ -33,7 +33,7 @@ from hyperslab.client.shapes import read_lengths
 from hyperslab.client.source import Source
 from hyperslab.client.transport import Transport
 from hyperslab.client.write import read_tag, write_selection, write_tagged
-from hyperslab.errors import ArrayChanged, BadBody, IndexOutOfRange, TooManyIndices
+from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
 
 _MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
 """What is raised though selection and values fit the array as it is known here: it is another one by now."""
@@ -50,6 +50,10 @@ class RemoteArray(RemoteNode):
     ``HYPERSLAB_TOKEN`` is sent, to whatever server the URL names (``token=""`` sends none). ``headers`` go with every
     request. ``progress`` shows a bar for each transfer, or calls a function with the bytes done and in all.
 
+    ``decode="cf"`` (it may stand in the URL too) reads what the attributes say that the values mean, as xarray does:
+    unpacked floats, NaN for what is missing, dates. Dates of other than the standard calendar are ISO text. Such an
+    array cannot be written.
+
     `shape`, `attrs` and the like are as of when they were read: `refresh` reads them anew. Raises the exceptions of
     `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`) where it cannot be reached.
     """
@@ -59,16 +63,20 @@ class RemoteArray(RemoteNode):
         url: str,
         *,
         field: str | None = None,
+        decode: str | None = None,
         connections: int = 4,
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: Progress = False,
         transport: Transport | None = None,
     ) -> None:
-        address, field = Address.parse(url), with_query(url, "field", field)
+        address, field, decode = Address.parse(url), with_query(url, "field", field), with_query(url, "decode", decode)
+        if decode not in (None, "cf", "none"):
+            raise BadParameter(name="decode", value=decode, expected="cf or none")
+        decode = None if decode == "none" else decode
         super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
-        members, etag = read_document(self._session, address)
-        self._know(ArrayDocument.parse(members, field=field, etag=etag))
+        members, etag = read_document(self._session, address, decode=decode)
+        self._know(ArrayDocument.parse(members, field=field, etag=etag, decode=decode))
 
     @classmethod
     def from_parts(
@@ -135,7 +143,7 @@ class RemoteArray(RemoteNode):
 
     def with_field(self, name: str) -> RemoteArray:
         """The same array with one field of its structured dtype opened."""
-        document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag)
+        document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag, decode=self._decode)
         return RemoteArray.from_parts(self._session, self._address, document, progress=self._progress)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -287,6 +295,7 @@ class RemoteArray(RemoteNode):
         Each request has a key, so that a repeated one stores nothing twice. Data beyond the server's limit for one
         request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
         """
+        self._check_stored()
         offset, shape = append_values(self._source, self._held(as_values(data, self.dtype)), axis)
         self._adopt({**self.info, "shape": shape}, None)
         return offset
@@ -308,7 +317,17 @@ class RemoteArray(RemoteNode):
                 changed = {"path": self.path, "member": member, "expected": known[member], "found": found[member]}
                 raise ArrayChanged(**changed) from cause
 
+    @property
+    def _decode(self) -> str | None:
+        return self._document.decode
+
+    def _check_stored(self) -> None:
+        """Raise `TypeError` where values would have to be packed again."""
+        if self._decode is not None:
+            raise TypeError("decoded values cannot be written: open the array without decode=")
+
     def _values(self, selection: Selection, value: Any) -> AnyArray:
+        self._check_stored()
         single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
         return self._held(as_object(value) if single else as_values(value, self.dtype))
 
@@ -326,6 +345,8 @@ class RemoteArray(RemoteNode):
         return self, chosen
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
+        if self._decode is not None and "decoded" not in members:  # as in the answer to a change
+            members, etag = read_document(self._session, self._address, decode=self._decode)
         self._know(self._document.with_members(members, etag))
 
     def _know(self, document: ArrayDocument) -> None:
@@ -345,7 +366,7 @@ class RemoteArray(RemoteNode):
         return list(self.dtype.names or ())
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return (self.url, self.field, self._document.etag, self.shape)
+        return (self.url, self.field, self._decode, self._document.etag, self.shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteArray.from_parts, (self._session, self._address, self._document)

@@ -22,6 +22,7 @@ class ArrayDocument:
 
     ``shape``, ``chunks`` and ``grid_rank``: the array's own axes; a field's subarray follows in ``item_shape``.
     ``dtype`` is that of one item as it travels, without the subarray. ``etag`` is the document's validator.
+    ``decode``: ``cf`` where values travel decoded.
     """
 
     members: Mapping[str, Any]
@@ -33,9 +34,12 @@ class ArrayDocument:
     item_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     item_shape: tuple[int, ...]
+    decode: str | None = None
 
     @classmethod
-    def parse(cls, members: Mapping[str, Any], *, field: str | None = None, etag: str | None = None) -> ArrayDocument:
+    def parse(
+        cls, members: Mapping[str, Any], *, field: str | None = None, etag: str | None = None, decode: str | None = None
+    ) -> ArrayDocument:
         """Raises `WrongKind` for a group, `FieldUnknown`, `BadMetadata` for a member that cannot be understood, and
         `ModuleNotFoundError` for a dtype of ml_dtypes where that is not installed.
         """
@@ -49,7 +53,10 @@ class ArrayDocument:
         except (KeyError, TypeError, ValueError) as error:
             raise BadMetadata(key=path, member=None, reason=f"the node document is incomplete: {error!r}") from error
         dtype, item_shape = _open_field(item_dtype, field, path)
-        return cls(members, field, etag, path, shape, chunks, item_dtype, dtype, item_shape)
+        decoded = members.get("decoded") if decode == "cf" and not item_dtype.names else None
+        if decoded is not None:
+            dtype = wire.dtype_from_json(decoded["dtype"])
+        return cls(members, field, etag, path, shape, chunks, item_dtype, dtype, item_shape, decode)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,7 +103,7 @@ class ArrayDocument:
 
     def with_members(self, members: Mapping[str, Any], etag: str | None) -> ArrayDocument:
         """The same array and field as a newer document describes them."""
-        return ArrayDocument.parse(members, field=self.field, etag=etag)
+        return ArrayDocument.parse(members, field=self.field, etag=etag, decode=self.decode)
 
 
 def _open_field(dtype: np.dtype[Any], field: str | None, path: str) -> tuple[np.dtype[Any], tuple[int, ...]]:

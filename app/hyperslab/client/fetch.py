@@ -49,7 +49,8 @@ class Fetch:
     def points(self, coordinates: IntArray, region: AnyArray) -> None:
         """Fill ``region``, one item for each row of ``coordinates`` (n, rank)."""
         count = len(coordinates)
-        url = self.source.address.url("points", field=self.source.document.field)
+        document = self.source.document
+        url = self.source.address.url("points", field=document.field, decode=document.decode)
         headers = {"Accept": self.source.accept, "Content-Type": wire.NPY}
         try:
             self._fill(Request("POST", url, headers, encode_npy(coordinates), safe=True), region, (count,))

@@ -33,6 +33,11 @@ class RemoteNode(ABC):
         self._progress = progress
 
     @property
+    def _decode(self) -> str | None:
+        """``decode=`` of what is read."""
+        return None
+
+    @property
     def url(self) -> str:
         """Where its node document is."""
         return self._address.url("metadata")
@@ -63,7 +68,7 @@ class RemoteNode(ABC):
 
     def refresh(self) -> Self:
         """Read the node document anew: others may have resized an array or set attributes."""
-        self._adopt(*read_document(self._session, self._address))
+        self._adopt(*read_document(self._session, self._address, decode=self._decode))
         return self
 
     def close(self) -> None:
@@ -98,7 +103,7 @@ class RemoteNode(ABC):
         """Set what ``patch`` makes of the node document as it is, while it is that."""
 
         def attempt() -> None:
-            members, etag = read_document(self._session, self._address)
+            members, etag = read_document(self._session, self._address, decode=self._decode)
             self._adopt(members, etag)
             body = dump_json({"attributes": patch()})
             headers = {"Content-Type": wire.MERGE_PATCH, "If-Match": etag or "*"}
@@ -133,7 +138,9 @@ def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, s
     return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
 
-def read_document(session: Session, address: Address) -> tuple[Mapping[str, Any], str | None]:
+def read_document(
+    session: Session, address: Address, *, decode: str | None = None
+) -> tuple[Mapping[str, Any], str | None]:
     """The node document, without the children of a group, and its ETag."""
-    members, headers = session.read_json(Request("GET", address.url("metadata", limit="0")))
+    members, headers = session.read_json(Request("GET", address.url("metadata", limit="0", decode=decode)))
     return members, headers.get("ETag")

@@ -38,8 +38,8 @@ class Source:
     @cached_property
     def _slice_url(self) -> str:
         """All but the selection, which is another one each time."""
-        url = self.address.url("slice", field=self.document.field)
-        return f"{url}{'?' if self.document.field is None else '&'}select="
+        url = self.address.url("slice", field=self.document.field, decode=self.document.decode)
+        return f"{url}{'&' if '?' in url else '?'}select="
 
     @cached_property
     def accept(self) -> str:

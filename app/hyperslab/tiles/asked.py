@@ -57,6 +57,7 @@ class Asked:
     colormap: Stops | Classes | None = None
     nodata: float | None = None
     component: Component | None = None
+    decode: Literal["cf", "none"] = "none"
     labels: bool | None = None
     opacity: float = 1.0
     bg: RGB | None = None
@@ -243,6 +244,7 @@ _SINGLE: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
     "colormap": (_colormap, "two or more colours, or a JSON object with a colour for each value"),
     "nodata": (_nodata, "a number, or nan"),
     "component": _choice(*COMPONENTS),
+    "decode": _choice("cf", "none"),
     "labels": _FLAG,
     "opacity": (_share, "a number from 0 to 1"),
     "bg": _COLOUR,

@@ -82,14 +82,14 @@ def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask 
     return values, hidden if hidden is not None and hidden.any() else None
 
 
-def strips(block: Block) -> Iterator[Edges]:
-    """The rows of a block in parts that fit into memory."""
-    rows = block.rows
-    if block.read.nbytes <= STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
+def strips(block: Block, growth: int = 1) -> Iterator[Edges]:
+    """The rows of a block in parts that fit into memory, where their values become ``growth`` times as large."""
+    rows, nbytes = block.rows, block.read.nbytes * growth
+    if nbytes <= STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
         yield rows
         return
     cells = max(1, int(rows[-1] - rows[0]))
-    fitting = strip_rows(cells, block.read.nbytes, _chunk_rows(block))
+    fitting = strip_rows(cells, nbytes, _chunk_rows(block))
     cuts = np.searchsorted(rows, np.arange(rows[0] - rows[0] % fitting + fitting, rows[-1], fitting))
     bounds = np.unique(np.concatenate(([0], cuts, [len(rows) - 1])))
     for first, last in pairwise(bounds.tolist()):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
+import numpy as np
+
+from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.axes import Axis, channel_axis, default_index, default_plane
@@ -22,7 +25,8 @@ class Frame:
 
     ``channels`` are indices along ``channel_axis``, or just ``(0,)`` where there is no such axis. ``cell_pitch`` is the
     distance between the images of a mosaic, in cells. ``grid`` counts pixels of the picture in full size: ``scale`` of
-    them are one cell, along rows and columns. ``flip`` says which of the two run backwards.
+    them are one cell, along rows and columns. ``flip`` says which of the two run backwards. ``decoder`` is there
+    where values are decoded and that changes them.
     """
 
     picture: Picture
@@ -34,6 +38,7 @@ class Frame:
     cell_pitch: tuple[int, int] | None
     flip: tuple[bool, bool] = (False, False)
     scale: tuple[float, float] = (1.0, 1.0)
+    decoder: Decoder | None = None
 
     def cells(self, region: Region) -> Region:
         """A region of the picture in cells, in the order of the array; negative where its last pixels reach beyond."""
@@ -43,10 +48,22 @@ class Frame:
         return Region(rows, columns)
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values that are drawn."""
+        return self.picture.dtype if self.decoder is None else self.decoder.dtype
+
+    @property
+    def growth(self) -> int:
+        """How many times their own memory decoding takes of values."""
+        return 1 if self.decoder is None else 1 + -(-self.dtype.itemsize // self.picture.dtype.itemsize)
+
+    @property
     def identity(self) -> str:
         """All that tells two frames of one picture apart."""
         field = "" if self.picture.field is None else self.picture.field.name
-        return f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}|{self.flip}|{self.scale}"
+        decoded = "" if self.decoder is None else "|cf"
+        shown = f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}{decoded}"
+        return f"{shown}|{self.flip}|{self.scale}"
 
     @property
     def cell_shape(self) -> tuple[int, int]:
@@ -71,7 +88,8 @@ def make_frame(picture: Picture, asked: Asked) -> Frame:
     grid, pitch = _layout(picture, plane, asked.tile_size)
     grid, scale = _stretched(grid, asked.aspect)
     channels = _choose_channels(picture, channel, channels)
-    return Frame(picture, plane, indices, channel, channels, grid, pitch, _choose_flip(picture, plane, asked), scale)
+    flip, decoder = _choose_flip(picture, plane, asked), _choose_decoder(picture, asked)
+    return Frame(picture, plane, indices, channel, channels, grid, pitch, flip, scale, decoder)
 
 
 def _in_cells(span: Span, scale: float, flipped: bool, extent: int) -> Span:
@@ -96,6 +114,15 @@ def _choose_flip(picture: Picture, plane: tuple[int, int], asked: Asked) -> tupl
         names = " and ".join(picture.axes[axis].name for axis in plane)
         raise BadParameter("flip", text, f"axes of the plane, {names}")
     return plane[0] in flipped, plane[1] in flipped
+
+
+def _choose_decoder(picture: Picture, asked: Asked) -> Decoder | None:
+    """What ``decode=cf`` makes of the finest level's values. Labels stand for themselves, and times stay numbers, which
+    alone can be drawn."""
+    if asked.decode == "none" or asked.labels or picture.image_label is not None:
+        return None
+    decoder = picture.levels[0].array.decoder.without_times()
+    return decoder if decoder.changes else None
 
 
 def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:

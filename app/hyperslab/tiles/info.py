@@ -39,6 +39,7 @@ def info_document(
         cancel,
     )
     picture, grid = frame.picture, frame.grid
+    array = picture.levels[0].array
     return {
         "tilejson": "3.0.0",
         "path": picture.path,
@@ -48,7 +49,7 @@ def info_document(
             {name: getattr(axis, name) for name in ("name", "type", "unit", "size", "scale", "translation")}
             for axis in picture.axes
         ],
-        "dtype": dtype_to_json(picture.dtype),
+        "dtype": dtype_to_json(frame.dtype),
         "plane": [picture.axes[axis].name for axis in frame.plane],
         "width": grid.width,
         "height": grid.height,
@@ -71,7 +72,8 @@ def info_document(
         "fields": list(picture.fields) or None,
         "colormaps": list(COLORMAPS),
         "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
-        "problems": [*picture.problems, *label_problems, *natural.problems, *damage],
+        "decoded": None if frame.decoder is None else frame.decoder.document(array.attributes),
+        "problems": [*picture.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
         "etag": _tag(frame, sample, natural),
     }
@@ -120,10 +122,10 @@ def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cance
     facts = channel_facts(frame, index)
     colour = default_colour(frame, index, alone=_channel_count(frame) == 1) or (255, 255, 255)
     start, end = _default_window(tiles, frame, asked, index, cancel)
-    low, high = natural_range(frame.picture, asked.component)
+    low, high = natural_range(frame.dtype, asked.component)
     if facts is not None and facts.window is not None:
         low, high = facts.window.min, facts.window.max
-    elif frame.picture.dtype.kind not in "bu":
+    elif frame.dtype.kind not in "bu":
         low, high = start, end
     return {
         "index": index,
@@ -141,7 +143,7 @@ def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel
     try:
         return tiles.stylist.window(frame, index, asked, None, cancel)
     except ChunkCorrupt:
-        return natural_range(frame.picture, asked.component)
+        return natural_range(frame.dtype, asked.component)
 
 
 def _sample(tiles: Tiles, frame: Frame, asked: Asked, cancel: Cancel | None) -> tuple[Sample | None, list[str]]:

@@ -204,7 +204,11 @@ class Tiles:
 
             return self._cache.load(key, tag, load).value
 
-        memory = min(plan.nbytes, _MOST_MEMORY) + 16 * plan.shape[0] * plan.shape[1] + self.source.beside(plan)
+        memory = (
+            min(plan.nbytes * plan.frame.growth, _MOST_MEMORY)
+            + 16 * plan.shape[0] * plan.shape[1]
+            + self.source.beside(plan)
+        )
         mount = plan.frame.picture.levels[0].array.mount
         return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached, {}, 0.0)
 
@@ -238,7 +242,7 @@ def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Reg
 
 def _as_asked(values: NDArray, hidden: Mask | None, frame: Frame, asked: Asked) -> NDArray:
     """One component of complex values where one is named; means as values of the array's own dtype."""
-    values = _in_own_dtype(values, hidden, frame.picture.dtype)
+    values = _in_own_dtype(values, hidden, frame.dtype)
     if asked.component is not None:
         values = one_component(values, asked.component)
     return values if len(frame.channels) > 1 else values[0]

@@ -167,11 +167,12 @@ class Source:
         return Block(level, frame.plane[0], read, rows, columns, place)
 
     def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:
-        return stacked([self._read_strip(frame, block, rows, how) for rows in strips(block)])
+        return stacked([self._read_strip(frame, block, rows, how) for rows in strips(block, frame.growth)])
 
     def _read_strip(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> tuple[NDArray, Mask | None]:
-        values, hidden = plain_numbers(self._read_cells(frame, block, rows, how), how.nodata)
-        if not how.as_labels:
+        values = self._read_cells(frame, block, rows, how)
+        values, hidden = plain_numbers(values if frame.decoder is None else frame.decoder(values), how.nodata)
+        if not how.as_labels and not (frame.decoder is not None and frame.decoder.flags):  # flags have no mean
             return mean(values, hidden, rows, block.columns)
         picked = nearest(values, rows, block.columns)
         return picked, None if hidden is None else nearest(hidden, rows, block.columns)

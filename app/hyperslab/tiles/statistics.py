@@ -20,6 +20,7 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.together import Part
 from hyperslab.cache import VersionedCache
+from hyperslab.engine.cf import Decoder
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.asked import Component
@@ -51,17 +52,19 @@ _FAR_TAG_SECONDS: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a sample is of: a picture's ``channel`` (axis and index; None: all together), without ``nodata``."""
+    """What a sample is of: a picture's ``channel`` (axis and index; None: all together), without ``nodata``, and
+    decoded where there is a ``decoder``."""
 
     picture: Picture
     channel: tuple[int, int] | None = None
     component: Component | None = None
     nodata: float | None = None
+    decoder: Decoder | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
         field = self.picture.field.name if self.picture.field is not None else None
-        return self.picture.path, field, self.channel, self.component, self.nodata
+        return self.picture.path, field, self.channel, self.component, self.nodata, self.decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ class Statistics:
     def _values(self, plan: ReadPlan, subject: Subject, cancel: Cancel | None) -> NDArray:
         """All finite values of a box, in one dimension."""
         values = self._reader.read(plan, cancel)
+        values = values if subject.decoder is None else subject.decoder(values)
         rank = len(plan.array.metadata.shape)
         if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
             values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))

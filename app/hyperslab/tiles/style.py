@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from hyperslab.tiles.colour import (
 )
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.ome import OmeroChannel
-from hyperslab.tiles.picture import Picture
 from hyperslab.tiles.raster import Raster, fade, flatten
 from hyperslab.tiles.render import Scale, composite, dense, mapped, painted
 from hyperslab.tiles.resample import Mask, NDArray
@@ -149,7 +148,7 @@ class Stylist:
         axis = frame.channel_axis
         alone = axis is not None and frame.picture.axes[axis].size <= _MOST_SAMPLED
         place = (axis, channel) if alone and axis is not None else None
-        return Subject(frame.picture, place, asked.component, asked.nodata)
+        return Subject(frame.picture, place, asked.component, asked.nodata, frame.decoder)
 
     def _colouring(self, frame: Frame, asked: Asked, cancel: Cancel | None) -> Labels | Lookup | Additive:
         labels = labels_wanted(frame, asked)
@@ -173,9 +172,9 @@ def _given_window(frame: Frame, channel: int, asked: Asked, wanted: Rescale | No
     facts = channel_facts(frame, channel)
     if wanted is None and facts is not None and facts.window is not None:
         return facts.window.start, facts.window.end
-    dtype = frame.picture.dtype
+    dtype = frame.dtype
     if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
-        return natural_range(frame.picture, asked.component)
+        return natural_range(dtype, asked.component)
     return None
 
 
@@ -186,9 +185,8 @@ def scale_over(low: float, high: float, frame: Frame, asked: Asked, place: int) 
     return Scale(float(low), float(high), float(asked.gamma), inverted)
 
 
-def natural_range(picture: Picture, component: Component | None) -> tuple[float, float]:
+def natural_range(dtype: np.dtype[Any], component: Component | None) -> tuple[float, float]:
     """What the dtype can hold; for floats 0 to 1, for angles a full turn."""
-    dtype = picture.dtype
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return float(info.min), float(info.max)
@@ -245,8 +243,8 @@ def labels_wanted(frame: Frame, asked: Asked) -> Labels | None:
     wanted = asked.labels if asked.labels is not None else known is not None and not _asks_for_brightness(asked)
     if not wanted:
         return None
-    if frame.picture.dtype.kind not in "biu":
-        raise BadParameter("labels", True, f"an array of integers, this one has {frame.picture.dtype}")
+    if frame.dtype.kind not in "biu":
+        raise BadParameter("labels", True, f"an array of integers, this one has {frame.dtype}")
     return Labels(choose(known.colors.items() if known is not None else ()), only_chosen=False)
 
 

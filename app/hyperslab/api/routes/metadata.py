@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hyperslab.api import openapi
+from hyperslab.api.array_reply import DECODINGS
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
@@ -41,7 +42,7 @@ def endpoint(context: Context) -> Endpoint:
         "An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. "
         "A group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. "
         "Without a path: the stores.",
-        [openapi.PATH, openapi.FIELD, *openapi.PAGES],
+        [openapi.PATH, openapi.FIELD, openapi.DECODE, *openapi.PAGES],
         openapi.DOCUMENT,
     )
     return Endpoint(PREFIX, partial(get_metadata, context), {PREFIX + "/{path}": operation})
@@ -50,13 +51,15 @@ def endpoint(context: Context) -> Endpoint:
 async def get_metadata(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     query = request.query
-    query.only(("field", "limit", "cursor"))
+    query.only(("field", "limit", "cursor", "decode"))
     most = context.options.max_listed
     limit = query.integer("limit", most, low=0, high=most)
     node = await context.open_node(request.tail)
     if isinstance(node, ArrayNode):
         field = query.text("field")
         document = array_document(node, context.options, request.root_path, field)
+        if query.choice("decode", DECODINGS) == "cf":
+            document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
         listed = await _children(context, node, limit, query.text("cursor"))

@@ -52,9 +52,9 @@ async def get_plan(context: Context, request: Request) -> Reply:
     etag = asked.etag(plan.tag)
     document = {
         "path": array.path,
-        "shape": plan.shape,
-        "dtype": dtype_to_json(plan.dtype),
-        "nbytes": plan.nbytes,
+        "shape": asked.shape,
+        "dtype": dtype_to_json(asked.out_dtype),
+        "nbytes": asked.nbytes,
         "format": asked.form,
         "media_type": asked.media_type,
         "limit": limit,

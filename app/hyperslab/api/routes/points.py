@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from hyperslab.api import openapi
-from hyperslab.api.array_reply import TEXT_IS_LARGER
+from hyperslab.api.array_reply import DECODINGS, TEXT_IS_LARGER, decoder_of
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
@@ -41,6 +41,7 @@ from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
+from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType
 from hyperslab.wire import ARRAY_CHUNKS, JSON, NPY
@@ -65,7 +66,7 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
 _VALUES: Final = openapi.query("values", "Write the values that come along.", {"type": "boolean", "default": False})
 _DESCRIPTION: Final[dict[str, Any]] = {
     "requestBody": _REQUEST_BODY,
-    "parameters": [openapi.PATH, *openapi.FORMS[:2], _VALUES, openapi.CASTING, *openapi.WRITING],
+    "parameters": [openapi.PATH, *openapi.FORMS[:2], openapi.DECODE, _VALUES, openapi.CASTING, *openapi.WRITING],
     "responses": {
         "200": openapi.answer("The points.", openapi.VALUES, (openapi.TAG, *openapi.OF_VALUES)),
         "204": openapi.answer("With `values=1`: they are stored.", headers=(openapi.TAG, ARRAY_CHUNKS)),
@@ -101,17 +102,22 @@ def router(context: Context) -> APIRouter:
 async def gather(context: Context, request: Request) -> Reply:
     """Read the coordinates, then plan the points."""
     query = request.query
-    query.only(("field", "format"))
+    query.only(("field", "format", "decode"))
     array = await context.open_array(request.tail)
+    decoder = decoder_of(array, query.choice("decode", DECODINGS))
     form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))
     coordinates = await _read_coordinates(context, request, array)
     began = perf_counter()
     replan = partial(context.service.reader.plan_points, array, coordinates, field)
     plan = await context.threads.run(replan)
-    _check_form(plan, form)
+    dtype = plan.dtype if decoder is None else decoder.dtype
+    if form == "csv":
+        check_table(plan.shape, dtype)
+    elif form == "npy":
+        check_npy(dtype)
     timings = {"plan": perf_counter() - began}
-    return _Gathered(context, plan, replan, form, timings)
+    return _Gathered(context, plan, replan, form, timings, decoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class _Gathered:
     replan: Callable[[], PointsPlan]
     form: str
     timings: Mapping[str, float]
+    decoder: Decoder | None
 
     async def send(self, request: Request, send: Send) -> None:
         """Hold the memory for them until the client has taken them."""
@@ -143,24 +150,28 @@ class _Gathered:
             values = reader.read_latest(plan, cost, cancel)
             if not (request.tries_left and reader.moved(plan, cost)):
                 encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
-                return plan, cost, encode(values)
+                return plan, cost, encode(values if self.decoder is None else self.decoder(values))
             request.tries_left -= 1
             plan = self.replan()
 
     @property
     def _memory(self) -> int:
         growth = TEXT_IS_LARGER if self.form in ("json", "csv") else 1
+        if self.decoder is not None:
+            growth += TEXT_IS_LARGER * self.decoder.dtype.itemsize // self.plan.dtype.itemsize
         return growth * self.plan.nbytes + self.context.service.reader.working_memory(self.plan)
 
     def _headers(self, tag: str, size: int) -> Headers:
-        plan = self.plan
+        plan, decoder = self.plan, self.decoder
+        dtype = plan.dtype if decoder is None else decoder.dtype
+        decoded = "" if decoder is None else f" cf {plan.array.version}"
         described = [
             ("Content-Type", media_types(plan.dtype)[self.form]),
             ("Content-Length", str(size)),
             ("Cache-Control", "no-store"),
-            ("ETag", points_etag(tag, self.form)),
+            ("ETag", points_etag(tag, f"{self.form}{decoded}")),
         ]
-        return (*encoded(described), *array_headers(plan.shape, plan.dtype))
+        return (*encoded(described), *array_headers(plan.shape, dtype))
 
 
 async def scatter(context: Context, request: Request) -> Answer:
@@ -261,13 +272,6 @@ def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> ND
         return np.array(coordinates)
     except (ValueError, OverflowError) as error:
         raise BadBody(f"the coordinates are no table of integers: {error}") from error
-
-
-def _check_form(plan: PointsPlan, form: str) -> None:
-    if form == "csv":
-        check_table(plan.shape, plan.dtype)
-    elif form == "npy":
-        check_npy(plan.dtype)
 
 
 def _encode_npy(values: NDArray[Any]) -> bytes:

@@ -18,7 +18,7 @@ from hyperslab.wire import SelectionItem
 
 PREFIX: Final = "/v1/slice"
 
-_KNOWN = frozenset(("select", *PARAMETERS))
+_KNOWN = frozenset(("select", "reduce", "bins", *PARAMETERS))
 
 
 def endpoint(context: Context) -> Endpoint:
@@ -27,7 +27,7 @@ def endpoint(context: Context) -> Endpoint:
         "Read a selection of an array",
         "Values in C order, of any size: what is large is streamed. HEAD costs a plan. `Range`, `If-Range`, "
         "`If-None-Match` and `If-Match` work on the computed bytes.",
-        [openapi.PATH, openapi.SELECT, *openapi.FORMS],
+        [openapi.PATH, openapi.SELECT, *openapi.FORMS, *openapi.REDUCTION],
         openapi.VALUES,
         openapi.OF_VALUES,
     )

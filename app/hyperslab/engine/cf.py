@@ -1,0 +1,374 @@
+"""CF conventions: attributes in, a transform of stored values out. Packing, missing values, flags and times.
+
+What xarray makes of the same attributes is what this makes of them, dtype included, but that values outside
+``valid_range`` are missing too, spans of time stay numbers with a unit, and times of other than the standard calendar
+are text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.errors import NotRepresentable
+
+NDArray = np.ndarray[Any, np.dtype[Any]]
+DType = np.dtype[Any]
+
+_TIME: Final = np.dtype("<M8[ns]")
+_DATE_TEXT: Final = np.dtype("<U32")
+_NOT_A_TIME: Final = np.iinfo(np.int64).min
+_NANOSECONDS: Final = {"day": 86_400 * 10**9, "hour": 3600 * 10**9, "minute": 60 * 10**9, "second": 10**9,
+                       "millisecond": 10**6, "microsecond": 10**3, "nanosecond": 1}  # fmt: skip
+_SHORT: Final = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second",
+                 "msec": "millisecond", "millisec": "millisecond", "ms": "millisecond", "microsec": "microsecond",
+                 "us": "microsecond", "ns": "nanosecond"}  # fmt: skip
+_STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
+_SINCE: Final = re.compile(r"\s*(\S+)\s+since\s+(.+?)\s*", re.DOTALL | re.ASCII)
+_MOST_FLAGS: Final = 4096
+_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A meaning of values that are ``value``, in the bits of ``mask`` where there is one."""
+
+    meaning: str
+    value: int | float
+    mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """``number units since a date`` in a calendar; ``first`` is that date in nanoseconds since 1970 and ``step`` the
+    unit in nanoseconds, where datetime64 counts as the calendar does."""
+
+    units: str
+    calendar: str
+    first: int | None
+    step: int
+
+    @property
+    def dtype(self) -> DType:
+        return _TIME if self.calendar in _STANDARD else _DATE_TEXT
+
+    def decode(self, numbers: NDArray, dtype: DType) -> NDArray:
+        """Dates as ``dtype``; raises `NotRepresentable` for dates that it does not reach."""
+        there = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != _NOT_A_TIME
+        if self.first is not None:
+            numbers = numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+            roughly = np.where(there, numbers, 0).astype(np.float64) * self.step + self.first
+            if not roughly.size or np.abs(roughly).max() < 2**63 - 2**12:
+                counts = (np.where(there, numbers, 0) * np.int64(self.step)).astype(np.int64) + np.int64(self.first)
+                return np.where(there, counts, _NOT_A_TIME).view(_TIME).astype(dtype, copy=False)
+        texts = np.full(numbers.shape, "NaT", _DATE_TEXT)
+        texts[there] = self._texts(numbers[there])
+        if dtype.kind == "U":
+            return texts
+        try:
+            dates = texts.astype("<M8[us]")
+        except ValueError as error:
+            raise NotRepresentable(self.units, str(dtype), f"a time is beyond all dates: {error}") from error
+        found = dates.astype(dtype)
+        if not np.array_equal(found.astype("<M8[us]"), dates, equal_nan=True):
+            reason = "times before 1678 or after 2262 do not fit into it: ask for dtype=<M8[us]"
+            raise NotRepresentable(self.units, str(dtype), reason)
+        return found
+
+    def _texts(self, numbers: NDArray) -> list[str]:
+        try:
+            return [date.isoformat() for date in _dates(numbers, self.units, self.calendar)]
+        except (ValueError, OverflowError):  # one of them is no date: it stays a number
+            return [self._text(number) for number in numbers]
+
+    def _text(self, number: Any) -> str:
+        try:
+            return str(_dates(np.array([number]), self.units, self.calendar)[0].isoformat())
+        except (ValueError, OverflowError):
+            return str(number)[: _DATE_TEXT.itemsize // 4]
+
+
+def _dates(numbers: NDArray, units: str, calendar: str) -> NDArray:
+    import cftime
+
+    return np.atleast_1d(cftime.num2date(numbers, units, calendar, only_use_cftime_datetimes=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """Stored values of ``source`` as what they mean, of ``dtype``; ``numbers`` is the dtype before dates are made.
+
+    ``low`` and ``high`` bound the stored values, ``least`` and ``most`` the unpacked ones. ``is_packed``: stored
+    numbers are not in the array's unit. ``is_cf``: the attributes say that this is meant, and not only a fill value.
+    """
+
+    source: DType
+    numbers: DType
+    dtype: DType
+    signed: DType | None = None
+    missing: tuple[Any, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    least: float | None = None
+    most: float | None = None
+    scale: float | None = None
+    offset: float | None = None
+    times: Times | None = None
+    flags: tuple[Flag, ...] = ()
+    is_cf: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_packed(self) -> bool:
+        return self.scale is not None or self.offset is not None
+
+    @property
+    def changes(self) -> bool:
+        """Whether decoded values are others than the stored ones."""
+        return self.dtype != self.source or self.hides or self.is_packed
+
+    @property
+    def hides(self) -> bool:
+        """Whether there may be values that stand for none."""
+        bounds = (self.low, self.high, self.least, self.most)
+        return bool(self.missing) or any(bound is not None for bound in bounds)
+
+    def without_times(self) -> Decoder:
+        """The same, but that times stay numbers."""
+        return self if self.times is None else replace(self, dtype=self.numbers, times=None)
+
+    def to(self, dtype: DType) -> Decoder:
+        """Dates in another unit of time."""
+        return replace(self, dtype=dtype) if self.dtype.kind == dtype.kind == "M" else self
+
+    def __call__(self, stored: NDArray) -> NDArray:
+        """A new array; raises `NotRepresentable` for dates that the dtype does not reach."""
+        values = stored if self.signed is None else stored.view(self.signed)
+        hidden = self._hidden(values, self.missing, self.low, self.high)
+        with np.errstate(all="ignore"):
+            out = np.array(values, self.numbers, order="C")
+            if self.scale is not None:
+                out *= self.numbers.type(self.scale)
+            if self.offset is not None:
+                out += self.numbers.type(self.offset)
+        hidden = hidden | self._hidden(out, (), self.least, self.most)
+        if self.hides:
+            out[hidden] = np.nan if out.dtype.kind == "f" else _NOT_A_TIME
+        if self.times is not None:
+            return self.times.decode(out, self.dtype)
+        return out.astype(self.dtype, copy=False)
+
+    @staticmethod
+    def _hidden(values: NDArray, missing: tuple[Any, ...], low: float | None, high: float | None) -> Any:
+        hidden: Any = np.False_
+        for value in missing:
+            hidden = hidden | (values == value)
+        if low is not None:
+            hidden = hidden | (values < low)
+        if high is not None:
+            hidden = hidden | (values > high)
+        return hidden
+
+    def document(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """What a client has to know of it, for JSON. ``unit`` is that of the decoded numbers; dates have none."""
+        unit = attributes.get("units")
+        return {
+            "dtype": self.dtype.str,
+            "cf": self.is_cf,
+            "packed": self.is_packed,
+            "unit": unit if isinstance(unit, str) and self.times is None else None,
+            "calendar": None if self.times is None else self.times.calendar,
+            "flags": [{"meaning": f.meaning, "value": f.value, "mask": f.mask} for f in self.flags],
+            "problems": list(self.problems),
+        }
+
+
+def make_decoder(
+    dtype: DType, attributes: Mapping[str, Any], fill: Any = None, *, named: bool = False, coordinate: bool = False
+) -> Decoder:
+    """How to decode values of ``dtype``. Malformed attributes become problems and count as not there.
+
+    ``fill`` is the store's own fill value, which stands for missing values as ``_FillValue`` does, unless the array is
+    the ``coordinate`` of its own axis, which has none missing, or it is one of the flags. ``named``: the axes have
+    names, or the values a unit, as in climate data: a fill value other than zero then is meant so.
+    """
+    plain = Decoder(dtype, dtype, dtype)
+    if dtype.kind not in "iuf" or dtype.isbuiltin == 2:  # those of ml_dtypes say so too
+        return plain
+    read = _Attributes(attributes, dtype)
+    signed = read.signed()
+    stored = signed or dtype
+    scale, offset = read.number("scale_factor"), read.number("add_offset")
+    flags = tuple(read.flags())
+    listed = [*read.missing("_FillValue", stored), *read.missing("missing_value", stored)]
+    own = None if coordinate or fill is None else _stored(fill.item(), stored, wraps=bool(signed))
+    if own is not None and any(flag.mask is None and flag.value == own for flag in flags):
+        own = None
+    # a NaN names nothing that would have to be hidden; yet it keeps xarray from choosing a wider dtype
+    quiet = stored.kind == "f" and any(map(_is_nan, (own, *listed)))
+    listed = [value for value in listed if not _is_nan(value)]
+    missing = listed if own is None or _is_nan(own) else [*listed, own]
+    bounds = read.bounds(stored, packed=scale is not None or offset is not None)
+    times = read.times()
+    hides = bool(missing) or any(bound is not None for bound in bounds)
+    numbers = _numbers(stored, scale, offset, hides=hides, quiet=quiet, times=times is not None)
+    meant = own is not None and named and own != 0 and not _is_nan(own)
+    is_cf = bool(listed or flags or times or signed or meant) or any(
+        found is not None for found in (scale, offset, *bounds)
+    )
+    decoder = Decoder(
+        dtype, numbers, numbers if times is None else times.dtype, signed, tuple(dict.fromkeys(missing)), *bounds,
+        scale=scale, offset=offset, times=times, flags=flags, is_cf=is_cf, problems=tuple(read.problems),
+    )  # fmt: skip
+    if attributes.get("dtype") == "bool" and dtype.kind in "iu" and not hides and not decoder.is_packed:
+        return replace(decoder, dtype=np.dtype(bool), is_cf=True)
+    return decoder
+
+
+def _numbers(
+    stored: DType, scale: float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
+) -> DType:
+    """The dtype of decoded numbers, by xarray's rules; little endian where it is another than the stored one."""
+    packed = scale is not None or offset is not None
+    if not packed and not hides:
+        return stored
+    if not packed:
+        if stored.kind == "f":
+            return stored.newbyteorder("<")
+        return np.dtype("<i8" if times else "<f4" if stored.itemsize <= 2 else "<f8")
+    if quiet and not hides:
+        return stored.newbyteorder("<")
+    whole = offset is None and type(scale) is int and stored.kind in "iu" and not hides
+    return np.dtype("<i8" if whole else "<f8")  # numbers in JSON are doubles or integers
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _stored(value: Any, dtype: DType, *, wraps: bool) -> Any:
+    """A number as values of ``dtype`` have it: rounded to a short float; an integer of the other sign ``wraps``."""
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return dtype.type(value).item()
+    if not wraps or not isinstance(value, int):
+        return value
+    span = 2 ** (8 * dtype.itemsize)
+    least = 0 if dtype.kind == "u" else -span // 2
+    return (value - least) % span + least if -span // 2 <= value < span else value
+
+
+class _Attributes:
+    """Reads CF attributes one by one, and notes what is wrong with them."""
+
+    def __init__(self, attributes: Mapping[str, Any], dtype: DType) -> None:
+        self._attributes = attributes
+        self._dtype = dtype
+        self.problems: list[str] = []
+
+    def _wrong(self, name: str, expected: str) -> None:
+        self.problems.append(f"{name}: expected {expected}, found {str(self._attributes[name])[:60]!r}; it is ignored")
+
+    def _list(self, name: str) -> list[Any]:
+        """A value as a list; empty where it is not there."""
+        value = self._attributes.get(name)
+        return [] if value is None else value if isinstance(value, list) else [value]
+
+    def number(self, name: str) -> float | None:
+        found = self._list(name)
+        if not found:
+            return None
+        value = _parsed(found[0]) if len(found) == 1 else None
+        if value is None or not math.isfinite(value) or (name == "scale_factor" and value == 0):
+            self._wrong(name, "a finite number")
+            return None
+        return value
+
+    def signed(self) -> DType | None:
+        """The dtype of the other sign that ``_Unsigned`` names."""
+        text = str(self._attributes.get("_Unsigned", "")).lower()
+        if not text:
+            return None
+        if text not in ("true", "false") or self._dtype.kind == "f":
+            self._wrong("_Unsigned", "true or false, of integers")
+            return None
+        kind = "u" if text == "true" else "i"
+        return None if self._dtype.kind == kind else np.dtype(f"{self._dtype.byteorder}{kind}{self._dtype.itemsize}")
+
+    def missing(self, name: str, stored: DType) -> list[Any]:
+        values = [_parsed(value) for value in self._list(name)]
+        good = [value for value in values if value is not None and (stored.kind == "f" or not _is_nan(value))]
+        if len(good) < len(values):
+            self._wrong(name, "numbers that the array can hold")
+        known = [(value, _stored(value, stored, wraps=stored.kind != self._dtype.kind)) for value in good]
+        return [held for value, held in known if not (math.isinf(held) and math.isfinite(value))]
+
+    def bounds(self, stored: DType, *, packed: bool) -> tuple[float | None, float | None, float | None, float | None]:
+        """Bounds of the stored values, and of the unpacked ones: of packed integers those that are no integers."""
+        found = [self.number(name) if name in self._attributes else None for name in ("valid_min", "valid_max")]
+        if "valid_range" in self._attributes:
+            pair = [_parsed(value) for value in self._list("valid_range")]
+            if len(pair) != 2 or any(value is None or not math.isfinite(value) for value in pair):
+                self._wrong("valid_range", "two finite numbers")
+            else:
+                found = pair
+        wraps = stored.kind != self._dtype.kind
+        if packed and stored.kind in "iu" and any(isinstance(bound, float) for bound in found):
+            low, high, unpacked = *found, True
+        else:
+            low, high = (None if bound is None else _stored(bound, stored, wraps=wraps) for bound in found)
+            unpacked = False
+        if low is not None and high is not None and low > high:
+            self.problems.append(f"the valid range from {low} to {high} holds no value; it is ignored")
+            return None, None, None, None
+        return (None, None, low, high) if unpacked else (low, high, None, None)
+
+    def flags(self) -> Iterator[Flag]:
+        """What ``flag_values``, ``flag_masks`` and ``flag_meanings`` say."""
+        names = [name for name in ("flag_values", "flag_masks") if name in self._attributes]
+        if not names:
+            return
+        said = self._attributes.get("flag_meanings")
+        meanings = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+        values, masks = ([_parsed(value) for value in self._list(name)] for name in ("flag_values", "flag_masks"))
+        counts = {len(meanings), *(len(self._list(name)) for name in names)}
+        is_good = len(counts) == 1 and all(isinstance(meaning, str) for meaning in meanings)
+        if not is_good or None in values or any(not isinstance(mask, int) for mask in masks):
+            self._wrong(names[0], "a number for each of flag_meanings")
+            return
+        for i, meaning in enumerate(meanings[:_MOST_FLAGS]):
+            mask = masks[i] if masks else None
+            value = values[i] if values else mask
+            if value is not None:
+                yield Flag(meaning, value, None if mask is None else int(mask))
+
+    def times(self) -> Times | None:
+        units = self._attributes.get("units")
+        found = _SINCE.fullmatch(units) if isinstance(units, str) and len(units) < 200 else None
+        if found is None:
+            return None
+        said = self._attributes.get("calendar", "standard")
+        calendar = said.lower() if isinstance(said, str) else str(said)
+        name = found[1].lower().removesuffix("s") if len(found[1]) > 2 else found[1].lower()
+        step = _NANOSECONDS.get(_SHORT.get(name, name))
+        unit = found[1] if step != 1 else "microseconds"  # which cftime has nothing below of
+        try:
+            zero = _dates(np.zeros(1, np.int64), f"{unit} since {found[2]}", calendar)[0]
+        except (ValueError, OverflowError, TypeError) as error:
+            self.problems.append(f"units {units!r} of calendar {calendar!r} are no time: {error}; numbers stay numbers")
+            return None
+        counts = calendar in _STANDARD and step is not None and 1678 <= zero.year < 2262
+        first = np.datetime64(zero.isoformat(), "ns").astype(np.int64).item() if counts else None
+        return Times(f"{found[1]} since {found[2]}", calendar, first, step or 1)
+
+
+def _parsed(value: Any) -> int | float | None:
+    """A number as JSON has it, NaN and infinity as words; None for what is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if isinstance(value, float) or -(2**63) <= value < 2**64 else None
+    return _WORDS.get(value) if isinstance(value, str) else None

@@ -1,0 +1,264 @@
+"""``decode=cf`` and ``reduce=minmax`` on the wire."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+from hyperslab import RemoteArray
+from hyperslab.api.options import ApiOptions
+from tests.api.conftest import CUBE
+from tests.api.support import Running, npy, running, write_array
+
+PACKED = np.arange(-600, 1800, dtype="<i2").reshape(40, 60)
+PACKED[3, 4:9] = -32767
+DAYS = np.arange(400, dtype="<i4")
+SIGNAL = np.sin(np.arange(300_000) / 500)
+SIGNAL[123_456], SIGNAL[234_567], SIGNAL[7] = 50, -50, np.nan
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Climate data as xarray packs it, and arrays that only other writers make."""
+    path = tmp_path_factory.mktemp("climate")
+    packed = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32767, "units": "K"}
+    data = xarray.Dataset(
+        {"t": (("y", "x"), PACKED, packed), "time": ("time", DAYS, {"units": "days since 2000-1-1"})},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = xarray.decode_cf(data)
+        data["t"].encoding["chunks"] = (16, 16)
+        data.to_zarr(path, zarr_format=2, consolidated=False)
+    path = path / "other"
+    zarr.open_group(path, mode="w", zarr_format=2)
+    calendar = {"units": "days since 2000-1-1", "calendar": "noleap"}
+    write_array(path, "noleap", DAYS, (100,), attributes=calendar, fill_value=None)
+    write_array(path, "broken", PACKED, (40, 60), attributes={"scale_factor": "x"}, fill_value=None)
+    write_array(path, "signal", SIGNAL, (10_000,), fill_value=None)
+    return path.parent
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Running]:
+    with running(folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(served: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def opened(folder: Path) -> xarray.Dataset:
+    found: xarray.Dataset = xarray.open_zarr(folder, zarr_format=2, consolidated=False, chunks=None, decode_timedelta=False)
+    return found
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("select", ["", "3,4", "::-7,5:30:3", "[1,3],:", "0:0"])
+def test_a_slice_is_decoded_as_xarray_decodes_it(folder: Path, opened: xarray.Dataset, select: str, far: bool) -> None:
+    with running(folder, far=far) as found, httpx.Client(base_url=found.url) as client:
+        answer = client.get("/v1/slice/data/t", params={"select": select, "format": "npy", "decode": "cf"})
+    expected = eval(f"values[{select.replace('[1,3],:', '[1,3]') or '...'}]", {"values": opened["t"].values})
+
+    np.testing.assert_array_equal(npy(answer.content), expected)
+    assert npy(answer.content).dtype == opened["t"].dtype
+    assert json.loads(answer.headers["Array-Dtype"]) == "<f8"
+    assert json.loads(answer.headers["Array-Shape"]) == list(expected.shape)
+
+
+def test_stored_values_are_the_default(client: httpx.Client) -> None:
+    plain, none = (client.get(f"/v1/slice/data/t?format=npy{more}") for more in ("", "&decode=none"))
+
+    np.testing.assert_array_equal(npy(plain.content), PACKED)
+    assert plain.content == none.content
+    assert plain.headers["ETag"] == none.headers["ETag"]
+
+
+def test_decoded_answers_have_tags_ranges_and_text(client: httpx.Client, opened: xarray.Dataset) -> None:
+    target = "/v1/slice/data/t?decode=cf"
+    whole = client.get(target, headers={"Accept": "application/octet-stream"})
+    part = client.get(target, headers={"Range": "bytes=1001-9999", "Accept": "application/octet-stream"})
+
+    assert part.status_code == 206
+    assert part.content == whole.content[1001:10_000]
+    assert client.get(target, headers={"If-None-Match": whole.headers["ETag"]}).status_code == 304
+    assert whole.headers["ETag"] != client.get("/v1/slice/data/t").headers["ETag"]
+    assert client.head(target).headers["Content-Length"] == str(PACKED.size * 8)
+    values = client.get("/v1/slice/data/t?decode=cf&format=json&select=3,3:5").json()
+    assert values == [opened["t"].values[3, 3], "NaN"]
+    floats = client.get("/v1/slice/data/t?decode=cf&format=npy&dtype=<f4&select=5")
+    np.testing.assert_array_equal(npy(floats.content), opened["t"].values[5].astype("<f4"))
+
+
+def test_a_large_decoded_slice_is_streamed_and_resumed(tmp_path: Path) -> None:
+    values = np.arange(3_000_000, dtype="<i2")
+    write_array(tmp_path, "a", values, (100_000,), attributes={"scale_factor": 0.5}, fill_value=None)
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as client:
+        whole = client.get("/v1/slice/data/a?decode=cf&format=npy").content
+        part = client.get("/v1/slice/data/a?decode=cf&format=npy", headers={"Range": "bytes=9000003-"}).content
+
+    np.testing.assert_array_equal(npy(whole), values * 0.5)
+    assert part == whole[9_000_003:]
+
+
+def test_attributes_that_change_change_the_tag(tmp_path: Path) -> None:
+    write_array(tmp_path, "a", DAYS, (400,), attributes={"scale_factor": 0.5}, fill_value=None)
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as client:
+        before = client.get("/v1/slice/data/a?decode=cf&format=json&select=3")
+        zarr.open_array(str(tmp_path / "a"), zarr_format=2).attrs["scale_factor"] = 0.25
+        after = client.get(
+            "/v1/slice/data/a?decode=cf&format=json&select=3", headers={"If-None-Match": before.headers["ETag"]}
+        )
+
+    assert (before.json(), after.json()) == (1.5, 0.75)
+
+
+def test_times_are_dates(client: httpx.Client, opened: xarray.Dataset) -> None:
+    dates = npy(client.get("/v1/slice/data/time?decode=cf&format=npy").content)
+
+    np.testing.assert_array_equal(dates, opened["time"].values)
+    assert dates.dtype == "<M8[ns]"
+    text = client.get("/v1/slice/data/other/noleap?decode=cf&format=json&select=59:61").json()
+    assert text == ["2000-03-01T00:00:00", "2000-03-02T00:00:00"]
+
+
+def test_points_chunks_and_plans_are_decoded_too(client: httpx.Client, opened: xarray.Dataset) -> None:
+    values = opened["t"].values
+    answer = client.post(
+        "/v1/points/data/t?decode=cf&format=npy", content='{"coordinates": [[3, 4], [0, 0], [-1, -1]]}'
+    )
+    np.testing.assert_array_equal(npy(answer.content), values[[3, 0, -1], [4, 0, -1]])
+    assert json.loads(answer.headers["Array-Dtype"]) == "<f8"
+    chunk = npy(client.get("/v1/chunk/data/t/0.0?decode=cf&format=npy").content)
+    np.testing.assert_array_equal(chunk, values[:16, :16])
+    plan = client.get("/v1/plan/data/t?decode=cf").json()
+    assert (plan["dtype"], plan["nbytes"]) == ("<f8", PACKED.size * 8)
+
+
+def test_the_document_says_what_decoding_does_and_what_is_wrong(client: httpx.Client) -> None:
+    def decoded(name: str) -> Any:
+        return client.get(f"/v1/metadata/data/{name}?decode=cf").json()["decoded"]
+
+    packed = decoded("t")
+    assert (packed["dtype"], packed["cf"], packed["packed"], packed["unit"]) == ("<f8", True, True, "K")
+    assert decoded("other/noleap") | {"problems": None} == {
+        "dtype": "<U32", "cf": True, "packed": False, "unit": None, "calendar": "noleap", "flags": [], "problems": None
+    }  # fmt: skip
+    assert "scale_factor" in decoded("other/broken")["problems"][0]
+    assert "decoded" not in client.get("/v1/metadata/data/t").json()
+    np.testing.assert_array_equal(npy(client.get("/v1/slice/data/other/broken?decode=cf&format=npy").content), PACKED)
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "name"),
+    [
+        ("/v1/slice/data/t?decode=yes", 400, "decode"),
+        ("/v1/slice/data/t?bins=5", 400, "bins"),
+        ("/v1/slice/data/t?reduce=minmax&bins=0", 400, "bins"),
+        ("/v1/slice/data/t?reduce=minmax&bins=65537", 400, "bins"),
+        ("/v1/slice/data/t?reduce=median", 400, "reduce"),
+        ("/v1/slice/data/t?reduce=minmax&select=1,1", 400, "reduce"),
+        ("/v1/chunk/data/t/0.0?reduce=minmax", 400, "reduce"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_named(client: httpx.Client, target: str, status: int, name: str) -> None:
+    answer = client.get(target)
+
+    assert answer.status_code == status
+    assert answer.json()["name"] == name
+
+
+def test_text_has_no_minimum(client: httpx.Client) -> None:
+    answer = client.get("/v1/slice/data/other/noleap?decode=cf&reduce=minmax")
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "not-representable")
+
+
+@pytest.mark.parametrize(("select", "bins"), [("", 997), ("::-3", 64), ("5:90", 200), ("0:0", 7)])
+def test_bins_hold_minimum_maximum_and_mean(client: httpx.Client, select: str, bins: int) -> None:
+    answer = client.get(
+        "/v1/slice/data/other/signal", params={"select": select, "reduce": "minmax", "bins": bins, "format": "npy"}
+    )
+    values = eval(f"values[{select or '...'}]", {"values": SIGNAL})
+    count = min(bins, len(values))
+    edges = [i * len(values) // count for i in range(count + 1)] if count else []
+    parts = [values[a:b] for a, b in pairwise(edges)]
+
+    found = npy(answer.content)
+    assert found.shape == (count, 3)
+    np.testing.assert_array_equal(
+        found[:, 0], [np.nanmin(part) if not np.isnan(part).all() else np.nan for part in parts]
+    )
+    np.testing.assert_array_equal(
+        found[:, 1], [np.nanmax(part) if not np.isnan(part).all() else np.nan for part in parts]
+    )
+    known = ~np.isnan(found[:, 0])
+    np.testing.assert_allclose(found[known, 2], [np.nanmean(p) for p in parts if not np.isnan(p).all()])
+
+
+def test_no_spike_is_lost_and_the_answer_has_a_tag(client: httpx.Client) -> None:
+    target = "/v1/slice/data/other/signal?reduce=minmax&bins=100"
+    answer = client.get(target, headers={"Accept": "application/json"})
+
+    bins = np.array(answer.json(), object)
+    assert (bins[:, 0].min(), bins[:, 1].max()) == (-50, 50)
+    assert (
+        client.get(target, headers={"If-None-Match": answer.headers["ETag"], "Accept": "application/json"}).status_code
+        == 304
+    )
+    assert client.get(target, headers={"Range": "bytes=24-47"}).content == client.get(target).content[24:48]
+    assert client.get(f"{target}1").headers["ETag"] != client.get(target).headers["ETag"]
+
+
+def test_bins_of_rows_and_of_decoded_values(client: httpx.Client, example: Running, opened: xarray.Dataset) -> None:
+    found = npy(client.get("/v1/slice/data/t?decode=cf&reduce=minmax&bins=4&format=npy").content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parts = opened["t"].values.reshape(40, 4, 15)
+        np.testing.assert_array_equal(found[..., 0], np.nanmin(parts, axis=2))
+        np.testing.assert_array_equal(found[..., 1], np.nanmax(parts, axis=2))
+    dates = npy(client.get("/v1/slice/data/time?decode=cf&reduce=minmax&bins=2&format=npy").content)
+    assert dates[1].astype("M8[D]").astype(str).tolist() == ["2000-07-19", "2001-02-03", "2000-10-26"]
+    cube = npy(httpx.get(f"{example.url}/v1/slice/data/cube?select=2:4&reduce=minmax&bins=40&format=npy").content)
+    np.testing.assert_array_equal(cube, np.repeat(CUBE[2:4, ..., None], 3, axis=-1))
+    lengths = npy(httpx.get(f"{example.url}/v1/slice/data/table?field=pos&reduce=minmax&bins=10&format=npy").content)
+    np.testing.assert_allclose(lengths[:, 0], np.linalg.norm(np.arange(30).reshape(10, 3), axis=1))
+
+
+def test_bins_have_a_limit(folder: Path) -> None:
+    with running(folder, ApiOptions(max_json_bytes=4096)) as found:
+        answer = httpx.get(f"{found.url}/v1/slice/data/other/signal?reduce=minmax&bins=200")
+
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+def test_a_remote_array_reads_decoded_values(served: Running, opened: xarray.Dataset) -> None:
+    remote = RemoteArray(f"{served.url}/v1/metadata/data/t", decode="cf")
+    values = opened["t"].values
+
+    assert remote.dtype == values.dtype
+    np.testing.assert_array_equal(remote[...], values)
+    np.testing.assert_array_equal(remote[3:5, ::-2], values[3:5, ::-2])
+    np.testing.assert_array_equal(remote.vindex[[3, 0], [4, 0]], values[[3, 0], [4, 0]])
+    np.testing.assert_array_equal(remote.oindex[[3, 0], 2:9], values[[3, 0], 2:9])
+    assert np.isnan(remote[3, 4])
+    with pytest.raises(TypeError, match="decode"):
+        remote[0, 0] = 1
+    assert RemoteArray(f"{served.url}/v1/slice/data/t?decode=cf").refresh().dtype == values.dtype
+    assert RemoteArray(f"{served.url}/v1/metadata/data/t").dtype == PACKED.dtype
+    days = RemoteArray(f"{served.url}/v1/metadata/data/other/noleap", decode="cf")
+    assert days[60] == "2000-03-02T00:00:00"

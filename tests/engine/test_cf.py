@@ -1,0 +1,241 @@
+"""CF decoding: xarray and cftime are the oracles."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import cftime
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.cf import Decoder, Flag, make_decoder
+from hyperslab.errors import NotRepresentable
+
+DTYPES = ("|i1", "|u1", "<i2", ">i2", "<u2", "<i4", "<u4", ">f4", "<f4", "<f8", "<i8")
+NUMBERS = st.sampled_from([0.01, -2.5, 0.1, 280.0, 1.5, 1e-7])
+
+
+def oracle(values: np.ndarray, attributes: dict[str, Any], fill: Any = None) -> Any:
+    """What `xarray.open_zarr` makes of it, which takes a fill value for a ``_FillValue``."""
+    attributes = attributes if fill is None else {**attributes, "_FillValue": fill}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = xarray.conventions.decode_cf_variable(
+            "x", xarray.Variable("x", values, attributes), decode_timedelta=False
+        )
+        return found.values
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any], Any]:
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    low, high = (-100, 100) if dtype.kind != "u" else (0, 127)
+    item = st.integers(low, high).map(lambda n: n / 4 if dtype.kind == "f" else n)
+    values = np.array(draw(st.lists(item, max_size=20)), dtype)
+    attributes: dict[str, Any] = {}
+    for name in ("scale_factor", "add_offset"):
+        if draw(st.booleans()):
+            attributes[name] = draw(NUMBERS)
+    for name in ("_FillValue", "missing_value"):
+        if draw(st.booleans()):
+            attributes[name] = draw(item)
+    if "missing_value" in attributes and draw(st.booleans()):
+        attributes["missing_value"] = [attributes["missing_value"], draw(item)]
+    if draw(st.booleans()):
+        attributes["units"] = draw(st.sampled_from(["K", "1", "days"]))
+    if (
+        dtype.kind in "iu"
+        and dtype.isnative
+        and dtype.itemsize < 8
+        and draw(st.booleans())
+        and "missing_value" not in attributes
+    ):
+        attributes["_Unsigned"] = draw(st.sampled_from(["true", "false"]))
+    fill = draw(st.none() | item)
+    if fill is not None and dtype.kind == "f" and draw(st.booleans()):
+        fill = math.nan
+    return values, attributes, None if fill is None else np.array(fill, dtype)
+
+
+@given(packed())
+@settings(max_examples=300, deadline=None)
+def test_packed_values_are_those_of_xarray(case: tuple[np.ndarray, dict[str, Any], Any]) -> None:
+    values, attributes, fill = case
+    if fill is not None:
+        attributes.pop("_FillValue", None)  # xarray's writer keeps one of them
+    expected = oracle(values, attributes, None if fill is None else fill[()])
+    decoder = make_decoder(values.dtype, attributes, fill)
+
+    found = decoder(values)
+
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype.newbyteorder("=") == expected.dtype
+    assert found.dtype == decoder.dtype
+
+
+@given(
+    st.sampled_from(["days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds", "D", "s"]),
+    st.sampled_from(["2000-1-1", "1970-01-01 06:00:00", "1850-02-28T12:30:00Z", "2010-06-01 00:00:00 +02:00"]),
+    st.sampled_from(["standard", "gregorian", "PROLEPTIC_GREGORIAN", None]),
+    st.lists(st.integers(-20_000, 20_000), min_size=1, max_size=9),
+    st.sampled_from(["<i4", "<f8", ">f4", "<i8"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_times_of_the_standard_calendar_are_those_of_xarray(
+    unit: str, since: str, calendar: str | None, counts: list[int], dtype: str
+) -> None:
+    values = np.array(counts, dtype) / (4 if dtype[1] == "f" else 1)
+    values = values.astype(dtype)
+    attributes = {"units": f"{unit} since {since}"} | ({"calendar": calendar} if calendar else {})
+
+    found = make_decoder(values.dtype, attributes)(values)
+
+    np.testing.assert_array_equal(found, oracle(values, attributes))
+    assert found.dtype == "<M8[ns]"
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar"),
+    [
+        ("days since 2000-1-1", "noleap"),
+        ("days since 2000-1-1", "365_day"),
+        ("hours since 0001-01-01", "360_day"),
+        ("months since 2000-01-01", "360_day"),
+        ("common_years since 2000-01-01", "noleap"),
+        ("days since 1850-01-01 12:00", "all_leap"),
+        ("days since 1500-01-01", "julian"),
+        ("milliseconds since 2000-1-1", "noleap"),
+    ],
+)
+def test_times_of_other_calendars_are_text_of_cftime(units: str, calendar: str) -> None:
+    values = np.array([[0, 1, 59], [60, 365, 366]], "<i4")
+    expected = cftime.num2date(values, units, calendar, only_use_cftime_datetimes=True)
+
+    found = make_decoder(values.dtype, {"units": units, "calendar": calendar})(values)
+
+    assert found.tolist() == [[date.isoformat() for date in row] for row in expected]
+
+
+def test_day_60_of_a_calendar_without_leap_days_is_the_second_of_march() -> None:
+    attributes = {"units": "days since 2000-1-1", "calendar": "noleap", "_FillValue": -1}
+
+    assert make_decoder(np.dtype("<i2"), attributes)(np.array([60, -1], "<i2")).tolist() == [
+        "2000-03-02T00:00:00",
+        "NaT",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar"),
+    [("days since 2000-01-01", "martian"), ("months since 2000-01-01", "standard"), ("days since yesterday", "noleap")],
+)
+def test_times_that_nobody_can_tell_stay_numbers(units: str, calendar: str) -> None:
+    decoder = make_decoder(np.dtype("<i4"), {"units": units, "calendar": calendar})
+
+    assert not decoder.changes
+    assert units in decoder.problems[0]
+
+
+def test_dates_that_nanoseconds_do_not_reach_are_refused_or_told_in_another_unit() -> None:
+    decoder = make_decoder(np.dtype("<f8"), {"units": "days since 0001-01-01", "calendar": "proleptic_gregorian"})
+    values = np.array([0, 730_119, np.nan])
+
+    assert decoder(values[1:]).tolist()[0] == np.datetime64("2000-01-01", "ns").astype(int)
+    with pytest.raises(NotRepresentable, match=r"<M8\[us\]"):
+        decoder(values)
+    np.testing.assert_array_equal(
+        decoder.to(np.dtype("<M8[us]"))(values), np.array(["0001-01-01", "2000-01-01", "NaT"], "<M8[us]")
+    )
+    assert decoder(np.array(730_119.0)).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "stored", "expected"),
+    [
+        ("<i2", {"valid_range": [0, 10]}, [-1, 0, 10, 11], [np.nan, 0, 10, np.nan]),
+        ("<f4", {"valid_min": 0}, [-1.5, 2.5], [np.nan, 2.5]),
+        ("<i2", {"valid_max": 100, "scale_factor": 0.5}, [100, 101], [50, np.nan]),
+        ("<i2", {"valid_range": [0.0, 50.0], "scale_factor": 0.5}, [100, 101, -1], [50, np.nan, np.nan]),
+        ("|i1", {"valid_range": [0, -2], "_Unsigned": "true"}, [-1, -2, 5], [np.nan, 254, 5]),
+        ("|i1", {"missing_value": -1, "_Unsigned": "true"}, [-1, -2], [np.nan, 254]),
+        ("|u1", {"_FillValue": 200, "_Unsigned": "false"}, [200, 255], [np.nan, -1]),
+        ("<f4", {"missing_value": 1e20}, [np.float32(1e20), 1], [np.nan, 1]),
+        ("<f2", {"missing_value": 1e20}, [np.inf, 1], [np.inf, 1]),
+        ("|i1", {"dtype": "bool"}, [0, 1], [False, True]),
+    ],
+)
+def test_what_xarray_leaves_alone_follows_the_conventions(
+    dtype: str, attributes: dict[str, Any], stored: list[Any], expected: list[Any]
+) -> None:
+    np.testing.assert_array_equal(make_decoder(np.dtype(dtype), attributes)(np.array(stored, dtype)), expected)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"scale_factor": "0.1"},
+        {"scale_factor": 0},
+        {"scale_factor": [1, 2]},
+        {"scale_factor": math.nan},
+        {"add_offset": None, "scale_factor": {"a": 1}},
+        {"add_offset": True},
+        {"_FillValue": "x"},
+        {"_FillValue": 10**400},
+        {"missing_value": [[1]]},
+        {"valid_range": [3]},
+        {"valid_range": [5, 1]},
+        {"valid_min": "low"},
+        {"flag_values": "0b, 1b", "flag_meanings": "a b"},
+        {"flag_values": [0, 1], "flag_meanings": "a"},
+        {"flag_masks": [0.5], "flag_meanings": "a"},
+        {"_Unsigned": "maybe"},
+    ],
+)
+def test_malformed_attributes_are_problems_and_count_for_nothing(attributes: dict[str, Any]) -> None:
+    decoder = make_decoder(np.dtype("<i2"), attributes)
+
+    assert not decoder.changes
+    assert not decoder.is_cf
+    assert len(decoder.problems) == 1
+    np.testing.assert_array_equal(decoder(np.arange(3, dtype="<i2")), [0, 1, 2])
+
+
+def test_a_good_attribute_counts_beside_a_malformed_one() -> None:
+    decoder = make_decoder(np.dtype("<i2"), {"scale_factor": 0.5, "valid_range": "0..9"})
+
+    assert decoder(np.array([3], "<i2")).tolist() == [1.5]
+    assert "valid_range" in decoder.problems[0]
+
+
+def test_flags_have_meanings_and_a_fill_value_that_is_one_of_them_hides_nothing() -> None:
+    attributes = {"flag_values": [0, 1], "flag_meanings": "clear cloudy"}
+    decoder = make_decoder(np.dtype("|u1"), attributes, np.array(0, "|u1"))
+
+    assert decoder.flags == (Flag("clear", 0), Flag("cloudy", 1))
+    assert decoder.is_cf
+    assert not decoder.hides
+    masks = make_decoder(np.dtype("|u1"), {"flag_masks": [1, 6], "flag_values": [1, 4], "flag_meanings": ["a", "b"]})
+    assert masks.flags == (Flag("a", 1, 1), Flag("b", 4, 6))
+
+
+def test_a_fill_value_alone_hides_what_it_hides_in_xarray_but_no_coordinate() -> None:
+    def made(fill: Any, **how: Any) -> Decoder:
+        return make_decoder(np.dtype("<i2"), {}, np.array(fill, "<i2"), **how)
+
+    values = np.array([0, -9, 4], "<i2")
+    np.testing.assert_array_equal(made(-9)(values), oracle(values, {}, np.int16(-9)))
+    assert [made(-9).is_cf, made(-9, named=True).is_cf, made(0, named=True).is_cf] == [False, True, False]
+    assert not made(0, coordinate=True).changes
+
+
+@pytest.mark.parametrize("dtype", ["|b1", "<c8", "<M8[s]", "|S3", "<U2", [("a", "<i2")]])
+def test_what_is_no_number_is_left_alone(dtype: Any) -> None:
+    decoder = make_decoder(np.dtype(dtype), {"scale_factor": 2.0, "_FillValue": 0, "units": "days since 2000-01-01"})
+
+    assert not decoder.changes
+    assert not decoder.is_cf
