@@ -63,7 +63,9 @@ def client(served: Running) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def opened(folder: Path) -> xarray.Dataset:
-    found: xarray.Dataset = xarray.open_zarr(folder, zarr_format=2, consolidated=False, chunks=None, decode_timedelta=False)
+    found: xarray.Dataset = xarray.open_zarr(
+        folder, zarr_format=2, consolidated=False, chunks=None, decode_timedelta=False
+    )
     return found
 
 

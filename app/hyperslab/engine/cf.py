@@ -231,7 +231,7 @@ def make_decoder(
 
 
 def _numbers(
-    stored: DType, scale: float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
+    stored: DType, scale: int | float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
 ) -> DType:
     """The dtype of decoded numbers, by xarray's rules; little endian where it is another than the stored one."""
     packed = scale is not None or offset is not None
@@ -243,7 +243,7 @@ def _numbers(
         return np.dtype("<i8" if times else "<f4" if stored.itemsize <= 2 else "<f8")
     if quiet and not hides:
         return stored.newbyteorder("<")
-    whole = offset is None and type(scale) is int and stored.kind in "iu" and not hides
+    whole = offset is None and isinstance(scale, int) and stored.kind in "iu" and not hides
     return np.dtype("<i8" if whole else "<f8")  # numbers in JSON are doubles or integers
 
 
@@ -279,7 +279,7 @@ class _Attributes:
         value = self._attributes.get(name)
         return [] if value is None else value if isinstance(value, list) else [value]
 
-    def number(self, name: str) -> float | None:
+    def number(self, name: str) -> int | float | None:
         found = self._list(name)
         if not found:
             return None
