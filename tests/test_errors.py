@@ -59,3 +59,24 @@ def test_the_tree_in_the_module_names_every_class() -> None:
 def test_an_unknown_code_or_a_missing_fact_makes_no_error() -> None:
     assert errors.from_facts("no-such-code", {}) is None
     assert errors.from_facts("index-out-of-range", {"axis": 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (float("inf"), "Infinity"),
+        ("it's", '"it\'s"'),
+        ((3, None), "[3, null]"),
+        ({"id": "zlib", "level": [True]}, '{"id": "zlib", "level": [true]}'),
+        ([[[[1]]]], "[[[[…]]]]"),
+        (list(range(9)), "[0, 1, 2, 3, 4, 5, 6, 7, …]"),
+        (2**5000, "an integer of 5001 bits"),
+    ],
+)
+def test_values_in_sentences_are_json(value: Any, text: str) -> None:
+    assert errors.shown(value) == text
+    assert text in str(errors.BadParameter("x", value, "another"))
+    assert text in str(errors.NodeExists("a", "array", "order", value, value))
+    assert text in str(errors.BadBody("the body", [value], 1)) or isinstance(value, str | list)

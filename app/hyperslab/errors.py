@@ -62,9 +62,49 @@ No HTTP here: `api/problems.py` maps classes to statuses.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+_SHOWN: Final = 120
+_SHOWN_PART: Final = 60
+_SHOWN_DEPTH: Final = 3
+_SHOWN_ITEMS: Final = 8
+_SHOWN_BITS: Final = 200
+
+
+def shown(value: Any) -> str:
+    """A value as it may stand in a sentence: as JSON spells it, short, whatever was sent; text in single quotes."""
+    text = _shown(value, 0)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _shown(value: Any, depth: int) -> str:
+    match value:
+        case str():
+            text = value if len(value) <= _SHOWN_PART else f"{value[:_SHOWN_PART]}…"
+            return json.dumps(text, ensure_ascii=False) if depth else repr(text)
+        case None | bool() | float():
+            return json.dumps(value)
+        case int() if value.bit_length() > _SHOWN_BITS:
+            return f"an integer of {value.bit_length()} bits"
+        case Mapping() | list() | tuple():
+            opening, closing = "{}" if isinstance(value, Mapping) else "[]"
+            inner = islice(value, 0 if depth == _SHOWN_DEPTH else _SHOWN_ITEMS)
+            parts = [_shown(item, depth + 1) for item in inner]
+            if isinstance(value, Mapping):
+                parts = [
+                    f"{name}: {_shown(item, depth + 1)}" for name, item in zip(parts, value.values(), strict=False)
+                ]
+            return opening + ", ".join([*parts, *(["…"] if len(value) > len(parts) else [])]) + closing
+    return str(value)
+
+
+def _bare(value: Any) -> str:
+    """As `shown`, but text, which is a part of the sentence, without quotes."""
+    return value if isinstance(value, str) else shown(value)
 
 
 @dataclass(eq=False)
@@ -119,7 +159,7 @@ class BadParameter(BadRequest):
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value!r}: expected {self.expected}"
+        return f"{self.name}={shown(self.value)}: expected {self.expected}"
 
 
 @dataclass(eq=False)
@@ -144,7 +184,7 @@ class BadBody(BadRequest):
     def __str__(self) -> str:
         if self.expected is None and self.found is None:
             return self.reason
-        return f"{self.reason}: expected {self.expected}, found {self.found}"
+        return f"{self.reason}: expected {_bare(self.expected)}, found {_bare(self.found)}"
 
 
 @dataclass(eq=False)
@@ -249,7 +289,7 @@ class FieldRequired(Impossible):
     fields: list[str]
 
     def __str__(self) -> str:
-        return f"{self.path!r} is structured: name one of its fields {self.fields}"
+        return f"{self.path!r} is structured: name one of its fields {shown(self.fields)}"
 
 
 @dataclass(eq=False)
@@ -263,7 +303,7 @@ class FieldUnknown(Impossible):
     fields: list[str]
 
     def __str__(self) -> str:
-        known = f"its fields are {self.fields}" if self.fields else "its dtype has no fields"
+        known = f"its fields are {shown(self.fields)}" if self.fields else "its dtype has no fields"
         return f"{self.path!r} has no field {self.field!r}: {known}"
 
 
@@ -289,7 +329,7 @@ class NotRepresentable(Impossible):
     reason: str
 
     def __str__(self) -> str:
-        return f"dtype {self.dtype} as {self.wanted}: {self.reason}"
+        return f"dtype {_bare(self.dtype)} as {self.wanted}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -389,7 +429,7 @@ class NodeExists(Conflict):
             return f"there is already a node ({self.kind}) at {self.path!r}"
         if self.member == "children":
             return f"{self.path!r} has children, such as {self.found!r}: only a recursive deletion takes them too"
-        return f"{self.path!r} exists with {self.member}={self.found!r}, not {self.wanted!r}"
+        return f"{self.path!r} exists with {self.member}={shown(self.found)}, not {shown(self.wanted)}"
 
 
 @dataclass(eq=False)
@@ -428,7 +468,8 @@ class ArrayChanged(Conflict):
     found: Any
 
     def __str__(self) -> str:
-        return f"the {self.member} of {self.path!r} changed meanwhile: expected {self.expected}, found {self.found}"
+        expected, found = _bare(self.expected), _bare(self.found)
+        return f"the {self.member} of {self.path!r} changed meanwhile: expected {expected}, found {found}"
 
 
 @dataclass(eq=False)
@@ -472,7 +513,7 @@ class NotAcceptable(HyperslabError):
     offered: list[str]
 
     def __str__(self) -> str:
-        return f"Accept: {self.accept}: offered are {self.offered}"
+        return f"Accept: {self.accept}: offered are {', '.join(self.offered)}"
 
 
 @dataclass(eq=False)
@@ -484,7 +525,7 @@ class UnsupportedMediaType(HyperslabError):
     header: str = "Content-Type"
 
     def __str__(self) -> str:
-        return f"{self.header} {self.found!r}: expected one of {self.expected}"
+        return f"{self.header} {self.found!r}: expected one of {', '.join(self.expected)}"
 
 
 @dataclass(eq=False)

@@ -21,6 +21,9 @@ from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import RawAnswer, Running, request, running, write_array
 from tests.server import served
 
+PYTHON = re.compile(r"\b(None|True|False|dict|tuple|NoneType)\b|\(\d+,\)|<class|object at 0x|dtype\(|\sb'")
+"""What no sentence for people has in it."""
+
 
 def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(answer.body)
@@ -30,6 +33,7 @@ def check_problem(answer: RawAnswer, status: int, code: str) -> dict[str, Any]:
     assert document["title"]
     assert document["detail"]
     assert b"Traceback" not in answer.body
+    assert not PYTHON.search(document["detail"]), document["detail"]
     return document
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine.jsontext import MAX_DEPTH, dump_json, parse_json, shown
+from hyperslab.engine.jsontext import MAX_DEPTH, dump_json, parse_json
+from hyperslab.errors import shown
 
 _FINITE = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(

@@ -13,7 +13,7 @@ from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.api.values import CASTINGS, cast, check_headers, parse_values, stated_shape, target
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.errors import BadBody, UnsupportedMediaType
+from hyperslab.errors import BadBody, UnsupportedMediaType, shown
 from hyperslab.wire import ARRAY_SHAPE, JSON, NPY, OBJECTS, RAW
 
 _KINDS = (RAW, NPY, JSON, OBJECTS)
@@ -82,5 +82,5 @@ def _json_rows(body: memoryview, array: ArrayNode, axis: int) -> int:
     for _ in range(axis):
         part = part[0] if isinstance(part, list) and part else None
     if not isinstance(part, list):
-        raise BadBody("JSON to append is nested lists", f"{len(array.metadata.shape)} levels", type(part).__name__)
+        raise BadBody("JSON to append is nested lists", f"{len(array.metadata.shape)} levels", shown(part))
     return len(part)

@@ -13,8 +13,7 @@ from hyperslab.api.object_values import Codecs, as_object
 from hyperslab.api.text_forms import text_to_bytes, text_to_time
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import parse_new_item
-from hyperslab.engine.jsontext import shown
-from hyperslab.errors import BadBody
+from hyperslab.errors import BadBody, shown
 
 
 def values_from_json(document: Any, dtype: DataType, shape: tuple[int, ...], codecs: Codecs) -> NDArray[Any]:
@@ -42,7 +41,7 @@ def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
     for axis, size in enumerate(shape):
         for part in level:
             if not isinstance(part, list) or len(part) != size:
-                found = len(part) if isinstance(part, list) else type(part).__name__
+                found = len(part) if isinstance(part, list) else shown(part)
                 raise BadBody(f"the length of the JSON lists along axis {axis}", size, found)
         level = [item for part in level for item in part]
     return level

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.fill_value import object_codec
-from hyperslab.errors import BadBody
+from hyperslab.errors import BadBody, shown
 from hyperslab.wire import dtype_from_json, unpack_objects
 
 Codecs = Sequence[Mapping[str, Any]]
@@ -53,7 +53,7 @@ def as_object(item: Any, codecs: Codecs) -> Any:
 
 def _text(item: Any, _: Mapping[str, Any]) -> Any:
     if item is not None and not isinstance(item, str):
-        raise TypeError(f"expected text, found {type(item).__name__}")
+        raise TypeError(f"expected text, found {shown(item)}")
     (item or "").encode()  # raises where surrogates stand alone
     return item
 
@@ -61,13 +61,13 @@ def _text(item: Any, _: Mapping[str, Any]) -> Any:
 def _label(item: Any, codec: Mapping[str, Any]) -> Any:
     if item in (None, "", *codec["labels"]):
         return item
-    raise ValueError(f"{item!r} is none of its labels")
+    raise ValueError(f"{shown(item)} is none of its labels")
 
 
 def _bytes(item: Any, _: Mapping[str, Any]) -> Any:
     if item is None or isinstance(item, bytes):
         return item
-    raise TypeError(f"expected bytes, found {type(item).__name__}")
+    raise TypeError(f"expected bytes, found {shown(item)}")
 
 
 def _array(item: Any, codec: Mapping[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def _check_keys(item: Any) -> None:
     if isinstance(item, Mapping):
         for key in item:
             if not isinstance(key, str | bytes):
-                raise TypeError(f"the key {key!r} of a map is neither text nor bytes")
+                raise TypeError(f"the key {shown(key)} of a map is neither text nor bytes")
         item = item.values()
     elif not isinstance(item, list):
         return

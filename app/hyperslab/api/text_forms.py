@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.engine.jsontext import shown
+from hyperslab.errors import shown
 
 _ESCAPED = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
 _TIME = re.compile(r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", re.ASCII)

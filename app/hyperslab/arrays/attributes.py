@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_copy, spell_floats
-from hyperslab.errors import BadDefinition
+from hyperslab.errors import BadDefinition, shown
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def sent_attributes(attributes: Any) -> Mapping[str, Any]:
     """Attributes as they were sent, and as strict JSON can hold them; raises `BadDefinition` where they are no
     object."""
     if not isinstance(attributes, Mapping):
-        raise BadDefinition("attributes", f"expected an object, found {type(attributes).__name__}")
+        raise BadDefinition("attributes", f"expected an object, found {shown(attributes)}")
     spelled: dict[str, Any] = spell_floats(dict(attributes))
     return spelled
 

@@ -7,9 +7,8 @@ from typing import Any, Final, TypeVar
 
 from hyperslab.engine.chunk_layout import parse_chunk_shape
 from hyperslab.engine.chunk_shape import guess_chunks
-from hyperslab.engine.jsontext import shown
 from hyperslab.engine.members import integral
-from hyperslab.errors import BadDefinition
+from hyperslab.errors import BadDefinition, shown
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-from hyperslab.engine.jsontext import shown
 from hyperslab.engine.members import MAX_SIZE, Order, integral
+from hyperslab.errors import shown
 
 T = TypeVar("T", int, float)
 
@@ -89,7 +89,7 @@ def _object(value: Any, members: Iterable[str]) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         for name in value:
             if name not in members:
-                raise ValueError(f"unknown member {shown(name)}; known are {sorted(members)}")
+                raise ValueError(f"unknown member {shown(name)}; known are {', '.join(sorted(members))}")
         return value
     raise ValueError(f"expected an object, found {shown(value)}")
 

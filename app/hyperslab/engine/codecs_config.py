@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from numcodecs.registry import codec_registry
 
-from hyperslab.errors import BadMetadata, CodecRefused
+from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
 
 
@@ -41,7 +41,7 @@ def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = 
     """
     name = config.get("id")
     if not isinstance(name, str):
-        raise BadMetadata(key, "id", f"expected the name of a codec, found {_shown(name)}")
+        raise BadMetadata(key, "id", f"expected the name of a codec, found {shown(name)}")
     parameters = CODECS.get(name)
     if parameters is None:
         raise CodecRefused(key, name, _REFUSED.get(name, "this codec is unknown; " + _known()))
@@ -81,7 +81,7 @@ def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[
             raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {known})")
         if not parameters[parameter].accepts(value):
             expected = parameters[parameter].expected
-            raise BadMetadata(key, f"{name}.{parameter}", f"expected {expected}, found {_shown(value)}")
+            raise BadMetadata(key, f"{name}.{parameter}", f"expected {expected}, found {shown(value)}")
 
 
 def _known() -> str:
@@ -92,11 +92,6 @@ def _missing_extra(name: str) -> str | None:
     if name not in _OPTIONAL or name in codec_registry:
         return None
     return "needs a library that is not installed: pip install 'hyperslab[codecs]'"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # --- kinds of parameters -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from hyperslab.engine.jsontext import shown
+from hyperslab.errors import shown
 from hyperslab.wire import PADDING
 
 MAX_RANK: Final = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.engine.jsontext import shown
+from hyperslab.errors import shown
 
 Item = np.ndarray
 """One item, 0-d."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
 from hyperslab.engine.fill_bytes import Item, parse_bytes
-from hyperslab.engine.jsontext import shown, spell_float
+from hyperslab.engine.jsontext import spell_float
+from hyperslab.errors import shown
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)

@@ -36,7 +36,7 @@ from hyperslab.engine.fill_numbers import (
     parse_narrow,
     parse_time,
 )
-from hyperslab.engine.jsontext import shown
+from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import reprlib
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +19,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(rb"[0-9]{19}")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # linear in time, closed or not
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_SHOWN = 120
-_REPR = reprlib.Repr()
-_REPR.maxlevel, _REPR.maxlist, _REPR.maxdict = 3, 8, 5
-_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 60
 
 
 def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
@@ -85,14 +80,6 @@ def spell_floats(value: Any) -> Any:
 def dump_copy(value: Any) -> bytes:
     """As `dump_json`, for copies of what others have stored: NaN and infinities stay bare, as its readers know them."""
     return _dump(value, allow_nan=True)
-
-
-def shown(value: Any) -> str:
-    """A value from a document as it may stand in a message: short, whatever was sent."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = _REPR.repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _parse_leniently(raw: bytes) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from hyperslab.engine.dtypes import MAX_RANK, DataType
-from hyperslab.engine.jsontext import shown
+from hyperslab.errors import shown
 
 Order = Literal["C", "F"]
 Separator = Literal[".", "/"]

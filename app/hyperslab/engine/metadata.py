@@ -19,7 +19,7 @@ from hyperslab.engine.codecs_chain import Inflates
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, parse_object, shown
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, parse_object
 from hyperslab.engine.members import (
     CodecConfig,
     Order,
@@ -33,7 +33,7 @@ from hyperslab.engine.members import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.errors import BadMetadata, CodecRefused
+from hyperslab.errors import BadMetadata, CodecRefused, shown
 
 __all__ = [
     "MAX_CONSOLIDATED_BYTES",

@@ -22,7 +22,7 @@ from hyperslab.arrays.attributes import sent_attributes
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.engine.array_request import MEMBERS
-from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType
+from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
 
 _LARGEST_DOCUMENT = 16 << 20
@@ -84,7 +84,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     elif kind == "group":
         make = partial(creator.create_group, request.tail, _group_attributes(definition), mode=mode, check=check)
     else:
-        raise BadDefinition("kind", f"{kind!r}: expected array or group")
+        raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
     made = await context.writes.run(request.tail, make)
     return await _node_answer(context, request, made.node, status=201 if made.created else 200)
 
@@ -130,7 +130,7 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
     async with received_body(context, request, unsaid=JSON, most=_LARGEST_DOCUMENT) as body:
         document = await context.threads.run(parse_json_body, body)
     if not isinstance(document, dict):
-        raise BadBody("the body", "a JSON object", type(document).__name__)
+        raise BadBody("the body", "a JSON object", shown(document))
     return document
 
 

@@ -43,7 +43,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType
+from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType, shown
 from hyperslab.wire import ARRAY_CHUNKS, JSON, NPY
 
 PREFIX: Final = "/v1/points"
@@ -262,7 +262,7 @@ def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
 def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> NDArray[Any]:
     """The coordinates of a document that has exactly these members."""
     if not isinstance(document, dict) or set(document) != set(members):
-        found = sorted(document) if isinstance(document, dict) else type(document).__name__
+        found = sorted(document) if isinstance(document, dict) else shown(document)
         raise BadBody("the members of the JSON object", list(members), found)
     coordinates = document["coordinates"]
     rows = [row for row in coordinates if isinstance(row, list)] if isinstance(coordinates, list) else []

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from hyperslab.errors import shown
+
 T = TypeVar("T")
 Problems = list[str]
 
@@ -66,7 +68,7 @@ def as_version(value: Any, where: str) -> str | None:
     if value is None or value is MISSING:
         return None
     if value not in VERSIONS:
-        raise ValueError(f"{where}: {value!r} is none of {', '.join(VERSIONS)}")
+        raise ValueError(f"{where}: {shown(value)} is none of {', '.join(VERSIONS)}")
     return str(value)
 
 
@@ -85,9 +87,9 @@ def check_unique(values: list[Any], where: str) -> None:
     for value in values:
         text = json.dumps(value, sort_keys=True)
         if text in seen:
-            raise ValueError(f"{where}: {value!r} is there twice")
+            raise ValueError(f"{where}: {shown(value)} is there twice")
         seen.add(text)
 
 
 def _found(value: Any, expected: str) -> str:
-    return "missing" if value is MISSING else f"expected {expected}, found {value!r:.80}"
+    return "missing" if value is MISSING else f"expected {expected}, found {shown(value)}"
