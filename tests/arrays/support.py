@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,13 @@ import numpy as np
 import zarr
 
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.read import Reader
 from hyperslab.arrays.service import Service, build
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.wire import SelectionItem
 
 MIB = 1 << 20
 LONG_AGO = 1_000_000_000
@@ -46,7 +51,7 @@ def zarr_array(
 def read_all(service: Service, path: str = "data/a") -> np.ndarray[Any, Any]:
     """The whole array at ``path`` as it is now."""
     array = service.catalog.open_array(path)
-    return service.reader.read(service.reader.plan_items(array, ()))
+    return service.reader.read(plan_items(service.reader, array, ()))
 
 
 def open_array(service: Service, path: str = "data/a") -> ArrayNode:
@@ -63,3 +68,10 @@ def age(folder: Path) -> None:
     """Make files look as if they had been written long ago, as most are that anybody reads."""
     for path in folder.rglob("*"):
         os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+def plan_items(
+    reader: Reader, array: ArrayNode, items: Sequence[SelectionItem] = (), field: Field | None = None
+) -> ReadPlan:
+    """A plan whose versions are looked up when they are first wanted."""
+    return reader.plan_only(array, normalise(items, array.metadata.shape), field)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
@@ -11,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from hyperslab.arrays.pool import WorkerPool
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import VersionedCache
 
 
@@ -56,10 +55,6 @@ def fail(_: object = None) -> None:
     raise Broken
 
 
-def ignore(_: object) -> None:
-    """Goes well."""
-
-
 def settled(pool: WorkerPool, work: Callable[[], object]) -> None:
     """Let ``work`` raise once all threads have forgotten what they were asked for."""
     meet = Barrier(pool.width)
@@ -75,34 +70,6 @@ def _wait(barrier: Barrier) -> None:
 
 def test_work_on_many_threads(pool: WorkerPool) -> None:
     assert frames_left_by(lambda: settled(pool, lambda: pool.each(range(50), 50, fail))) == []
-
-
-@pytest.mark.parametrize("fails", ["fetch", "use", "both"])
-def test_gathering(pool: WorkerPool, fails: str) -> None:
-    fetch = ignore if fails == "use" else fail
-    use = ignore if fails == "fetch" else fail
-
-    assert frames_left_by(lambda: settled(pool, lambda: pool.gather(range(50), 50, fetch, use, waiting=8))) == []
-
-
-def test_a_relay(pool: WorkerPool) -> None:
-    assert frames_left_by(lambda: settled(pool, lambda: pool.relay(iter(range(50)), fail))) == []
-
-
-def test_a_relay_whose_last_work_fails(pool: WorkerPool) -> None:
-    go_on = Event()
-
-    def items() -> Iterator[int]:
-        yield 0
-        yield 1
-        go_on.set()
-
-    def fail_late(_: int) -> None:
-        assert go_on.wait(30)
-        time.sleep(0.02)
-        raise Broken
-
-    assert frames_left_by(lambda: settled(pool, lambda: pool.relay(items(), fail_late))) == []
 
 
 def test_who_loads_into_the_cache_and_who_waits_for_it() -> None:

@@ -34,7 +34,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import Absent
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import open_array, read_all, service_on, snapshot, zarr_array
+from tests.arrays.support import open_array, plan_items, read_all, service_on, snapshot, zarr_array
 from tests.arrays.test_read import cases, numpy_orthogonal
 
 A = "data/a"
@@ -236,7 +236,7 @@ def test_increments_under_a_precondition_are_never_lost(service: Service) -> Non
 
     def increment(_: int) -> None:
         while True:
-            plan = service.reader.plan_items(open_array(service), ())
+            plan = plan_items(service.reader, open_array(service), ())
             value = service.reader.read(plan)
 
             def unchanged(now: Current, tag: str = plan.tag) -> None:
@@ -334,7 +334,7 @@ def test_an_axis_can_be_appended_to_up_to_its_largest_size(service: Service) -> 
         count = 2 if value == 1 else 1
         assert service.appender.append(A, np.full(count, value, "<i4")).offset == offset
 
-    found = service.reader.read(service.reader.plan_items(open_array(service), (slice(-4, None),)))
+    found = service.reader.read(plan_items(service.reader, open_array(service), (slice(-4, None),)))
     assert found.tolist() == [0, 1, 1, 2]
     with pytest.raises(BadDefinition, match=r"2\*\*62 - 1"):
         service.appender.append(A, np.array([3], "<i4"))

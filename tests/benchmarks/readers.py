@@ -51,7 +51,9 @@ class InProcess:
         self._reader.forget()
 
     def read(self, selection: Selection) -> Any:
-        return self._reader.read(self._reader.plan_items(self._array, selection))
+        from hyperslab.engine.indexing import normalise
+
+        return self._reader.read(self._reader.plan_only(self._array, normalise(selection, self._array.metadata.shape)))
 
 
 def hyperslab(root: str, name: str) -> ArrayReader:

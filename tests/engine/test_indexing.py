@@ -78,32 +78,6 @@ def test_filling_reaches_the_same_cells_of_the_output_as_copying(case: Case) -> 
 
 
 @given(cases())
-def test_selected_cells_are_found_among_the_items_of_the_stored_chunk(case: Case) -> None:
-    selection = normalise(case.items, case.grid.shape)
-    out = np.full(selection.shape, -2)
-
-    for projection in project(selection, case.grid):
-        chunk = case.chunk(projection.coords)
-        items = projection.items(case.grid.chunks, case.order)
-        assert items.shape == projection.shape
-        assert items.size == projection.size
-        projection.put_out((chunk if case.order == "C" else chunk.T).reshape(-1)[items], out)
-
-    np.testing.assert_array_equal(out, case.expected)
-
-
-@given(cases(), st.sampled_from("CF"))
-def test_projections_that_say_so_select_the_same_items(case: Case, order: str) -> None:
-    projections = list(project(normalise(case.items, case.grid.shape), case.grid))
-
-    for other in projections:
-        items = other.items(case.grid.chunks, order)
-        alike = [each for each in projections if each.selects_as(other)]
-        assert all(np.array_equal(each.items(case.grid.chunks, order), items) for each in alike)
-        assert not other.plain or other in alike
-
-
-@given(cases())
 def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
     coords = [projection.coords for projection in project(selection, case.grid)]

@@ -7,18 +7,18 @@ import itertools
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine import blosc_items, codecs_lz4, partial_blosc, partial_choice
+from hyperslab.engine import partial_blosc, partial_choice
 from hyperslab.engine.codecs_blosc import BloscFrame, BloscHeader
-from hyperslab.engine.indexing import ChunkProjection, normalise, project
+from hyperslab.engine.indexing import normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.partial import PartialDecoder, Stored, Wanted, Whole
+from hyperslab.engine.partial import PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt
 from tests.engine.arrays import Array, Config, array_of, values_of
@@ -36,38 +36,9 @@ def _parts_are_free() -> Iterator[None]:
             (partial_choice, "SMALL_SLOW", 0),
             (partial_blosc, "SURGERY_FAST", -(10**9)),
             (partial_blosc, "SURGERY_SLOW", -(10**9)),
-            (blosc_items, "SMALLEST", 0),
         ):
             patch.setattr(module, name, nbytes)
         yield
-
-
-class Pulled:
-    """A stored chunk of which nothing is there before it is needed."""
-
-    complete: ClassVar[bool] = False
-
-    def __init__(self, stored: bytes) -> None:
-        self.memory = bytearray(b"\xaa" * len(stored))
-        self.stored = stored
-        self.needed = 0
-
-    def need(self, start: int, stop: int) -> None:
-        if stop > len(self.stored):
-            raise ValueError("behind the end")
-        self.memory[start:stop] = self.stored[start:stop]
-        self.needed += stop - start
-
-
-def decode_items(array: ArrayMetadata, stored: Stored, projection: ChunkProjection) -> Array | None:
-    """As a reader does it; what other memory holds must not show."""
-    partial, memory = partial_of(array), np.full(array.chunk_nbytes + 5, 0x55, np.uint8)
-    runs = projection.item_runs(array.chunks, array.order, gap=partial.gap)
-    return partial.decode_items(stored, Wanted(projection, runs), key="0", memory=memory)
-
-
-def whole(stored: bytes | bytearray) -> Whole:
-    return Whole(memoryview(bytearray(stored)))
 
 
 def runs_in(count: int) -> st.SearchStrategy[list[Run]]:
@@ -131,30 +102,6 @@ def test_parts_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, 
     chunk = values_of((count,), array.dtype.numpy)
 
     assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(count)))
-
-
-@pytest.mark.parametrize(("cname", "shuffle"), list(itertools.product(CNAMES, SHUFFLES)))
-@given(data=st.data())
-@settings(max_examples=25)
-def test_single_items_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, data: st.DataObject) -> None:
-    """One after the other from frames of one array, whose blocks may differ; short last blocks; idle bits."""
-    dtype = data.draw(st.sampled_from(["|u1", "|b1", "<u2", ">f4", "<f8", "|V3", "<c16", "|V17"]))
-    count = data.draw(st.integers(1, 100) | st.integers(30_000, 33_000))
-    array = array_of([3, count], dtype, {"id": "blosc"}, order=data.draw(st.sampled_from("CF")))
-    chunk = values_of((3, count), array.dtype.numpy, array.order)
-    selections = st.tuples(st.integers(0, 2) | st.slices(3), st.integers(0, count - 1) | st.slices(count))
-
-    for _ in range(3):
-        blocksize = data.draw(st.sampled_from([0, 128, 256, 1000, 4096]))
-        config = {"id": "blosc", "cname": cname, "shuffle": shuffle, "blocksize": blocksize}
-        config["typesize"] = data.draw(st.sampled_from([None, None, 1, 2, 4]))
-        stored = array_of([3, count], dtype, config, order=array.order).codec.encode(chunk)
-        picked = data.draw(selections)
-        for projection in project(normalise(picked, chunk.shape), array.grid):
-            for source in (whole(stored), Whole(stored), Pulled(stored)):
-                found = decode_items(array, source, projection)
-                if found is not None:
-                    np.testing.assert_array_equal(found, array.dtype.clean(chunk)[picked])
 
 
 @given(data=st.data(), order=st.sampled_from("CF"))
@@ -372,134 +319,6 @@ def blocks_of_64_kib() -> tuple[PartialDecoder, bytes]:
 
 
 EVERY_50TH = next(project(normalise((slice(None, None, 50),), (1000,)), array_of([1000], "<u4").grid))
-
-
-@pytest.mark.parametrize("cname", ["lz4", "lz4hc", "zstd", "blosclz"])
-@pytest.mark.parametrize(
-    ("shuffle", "typesize", "aligned"),
-    [(1, None, True), (1, 2, False), (0, None, True), (0, 2, True), (2, None, False)],
-)
-def test_items_are_taken_from_frames_in_which_they_can_be_found(
-    cname: str, shuffle: int, typesize: int | None, aligned: bool
-) -> None:
-    """By stream where LZ4 has made them; of other codecs' shuffled frames all is decoded, where all is there."""
-    array = array_of([1000], "<u4", {"id": "blosc", "cname": cname, "shuffle": shuffle, "typesize": typesize})
-    chunk = np.arange(1000, dtype="<u4")
-    stored = array.codec.encode(chunk)
-    by_stream = aligned and (cname.startswith("lz4") or BloscHeader.parse(stored, array.chunk_nbytes).stored)
-
-    for source, taken in (
-        (whole(stored), by_stream or (aligned and shuffle == 1)),
-        (Whole(stored), by_stream),
-        (Pulled(stored), by_stream),
-    ):
-        found = decode_items(array, source, EVERY_50TH)
-
-        assert (found is not None) == taken
-        assert found is None or found.tolist() == chunk[::50].tolist()
-        assert taken or array.codec.decode(bytes(stored), "0").tolist() == chunk.tolist()
-
-
-def test_without_the_decoder_that_stops_all_of_a_frame_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = array_of([1000], "<u4", {"id": "blosc"})
-    chunk = np.arange(1000, dtype="<u4")
-    stored = array.codec.encode(chunk)
-    assert codecs_lz4.CAN_STOP, "numcodecs does not show its LZ4 any more: items are no longer decoded by stream"
-    monkeypatch.setattr(blosc_items, "CAN_STOP", False)
-
-    found = decode_items(array, whole(stored), EVERY_50TH)
-
-    assert found is not None
-    assert found.tolist() == chunk[::50].tolist()
-    assert decode_items(array, Pulled(stored), EVERY_50TH) is None
-    assert not partial_of(array).takes_items
-
-
-def test_a_stored_frame_gives_its_items() -> None:
-    array = array_of([1000], "<u4", {"id": "blosc", "clevel": 0})
-    stored = Pulled(array.codec.encode(np.arange(1000, dtype="<u4")))
-
-    found = decode_items(array, stored, next(project(normalise((700,), (1000,)), array.grid)))
-
-    assert found == 700
-    assert stored.needed == 16 + 4
-
-
-def test_of_a_stream_only_the_beginning_and_of_a_stored_one_only_the_items_are_needed() -> None:
-    """The first bytes of these numbers are noise, the second ones are not."""
-    array = array_of([1 << 20], "<u2", {"id": "blosc"})
-    chunk = np.random.default_rng(5).integers(0, 256, 1 << 20).astype("<u2") + 512
-    stored = array.codec.encode(chunk)
-    frame = BloscFrame(BloscHeader.parse(stored, array.chunk_nbytes), stored)
-    source = Pulled(stored)
-
-    found = decode_items(array, source, next(project(normalise((300_000,), (1 << 20,)), array.grid)))
-
-    assert found == chunk[300_000]
-    assert frame.header.streams(0) == 2
-    assert source.needed < len(stored) / 100
-
-
-@pytest.mark.parametrize("blocksize", [0, 102, 402])
-def test_blocks_that_hold_no_whole_number_of_items_are_left_to_the_whole(blocksize: int) -> None:
-    array = array_of([1000], "<u4", {"id": "blosc"})
-    stored = bytearray(array.codec.encode(np.arange(1000, dtype="<u4")))
-    struct.pack_into("<i", stored, 8, blocksize)
-
-    assert decode_items(array, whole(stored), EVERY_50TH) is None
-
-
-def test_small_streams_are_left_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One frame of many small blocks would keep Python busy for long."""
-    monkeypatch.setattr(blosc_items, "SMALLEST", 600)
-    array = array_of([1000], "<u4", {"id": "blosc", "blocksize": 508})
-    stored = array.codec.encode(np.arange(1000, dtype="<u4"))
-
-    assert decode_items(array, Pulled(stored), EVERY_50TH) is None
-
-
-def test_items_of_a_frame_that_is_broken_are_a_corrupt_chunk() -> None:
-    array = array_of([1000], "<u4", {"id": "blosc"})
-    stored = array.codec.encode(np.arange(1000, dtype="<u4"))
-
-    for broken in (stored[:10], stored[:-1], stored[:30] + b"\xff" * (len(stored) - 30)):
-        with pytest.raises(ChunkCorrupt):
-            decode_items(array, whole(broken), EVERY_50TH)
-
-
-@pytest.mark.parametrize("nbytes", [-1, 50_000])
-def test_a_stream_that_leaves_its_block_is_refused(nbytes: int) -> None:
-    """Also where what is wanted of it would decode."""
-    array = array_of([100_000], "|u1", {"id": "blosc", "blocksize": 20_000})
-    stored = bytearray(array.codec.encode(np.random.default_rng(3).integers(0, 4, 100_000, "u1")))
-    frame = BloscFrame(BloscHeader.parse(stored, array.chunk_nbytes), stored)
-    ((start, stop),) = frame.extents(0, 1)
-    assert stop - start < 50_000 < len(stored)
-    struct.pack_into("<i", stored, start, nbytes)
-
-    with pytest.raises(ChunkCorrupt, match="left"):
-        decode_items(array, Pulled(bytes(stored)), next(project(normalise((5,), (100_000,)), array.grid)))
-
-
-@given(data=st.data())
-@settings(max_examples=300)
-def test_items_of_changed_frames_never_raise_anything_else(data: st.DataObject) -> None:
-    """Nothing outside the frame is read either: behind it lies memory that would decode."""
-    config = {"id": "blosc", "cname": data.draw(st.sampled_from(CNAMES)), "blocksize": 20_000}
-    array = array_of([100_000], "<u2", config)
-    stored = bytearray(array.codec.encode((np.arange(100_000) // 7).astype("<u2")))
-    header = BloscHeader.parse(stored, array.chunk_nbytes)
-    starts = struct.unpack_from(f"<{header.nblocks}i", stored, 16)
-    near = st.sampled_from(starts).flatmap(lambda start: st.integers(start, start + 8)) | st.integers(0, 16 + 40)
-    for _ in range(data.draw(st.integers(1, 4))):
-        stored[data.draw(near | st.integers(0, len(stored) - 1)) % len(stored)] = data.draw(st.integers(0, 255))
-    items = data.draw(st.integers(0, 99_999) | st.slices(100_000))
-
-    for projection in project(normalise((items,), (100_000,)), array.grid):
-        for source in (whole(stored), Pulled(bytes(stored))):
-            with contextlib.suppress(ChunkCorrupt):
-                found = decode_items(array, source, projection)
-                assert found is None or found.shape == projection.shape
 
 
 def test_the_work_is_that_of_whole_blocks() -> None:

@@ -94,10 +94,6 @@ class SliceBody:
         array, versions = self.plan.array, self.plan.versions or {}
         return tuple([(array.chunk_key(coords), version) for coords, version in versions.items()])
 
-    @cached_property
-    def _versions(self) -> dict[str, str | None]:
-        return dict(self._keys)
-
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
         if plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
@@ -114,19 +110,17 @@ class SliceBody:
         moved = self.reader.moved(self.plan, cost)
         return self._part(values, part, cost.cached, cost, self.timings)._replace(moved=moved)
 
-    @cached_property
+    @property
     def verifies(self) -> bool:
-        return self.reader.verifies(self.plan)
+        """Versions are looked up before."""
+        return False
 
     def fetch_again(self, timings: Timings) -> Ready | None:
         cost = ReadCost()
-        if self.verifies:
-            values = self.reader.read_exactly(self.plan, self._versions, cost)
-        else:
-            values = self.reader.read(self.plan, cost=cost)
-            if self.reader.moved(self.plan, cost):
-                return None
-        return None if values is None else self._part(values, ByteRange(0, self.size), cost.cached, cost, timings)
+        values = self.reader.read(self.plan, cost=cost)
+        if self.reader.moved(self.plan, cost):
+            return None
+        return self._part(values, ByteRange(0, self.size), cost.cached, cost, timings)
 
     def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings) -> Ready:
         data = bytes_of(values)

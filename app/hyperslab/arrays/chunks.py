@@ -1,41 +1,43 @@
-"""One chunk at a time: from the cache or the store into its place in the answer."""
+"""Chunk reader: one chunk, from the cache or the store, into its place in the output."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
-from hyperslab.arrays.scratch import Block, Bytes, Scratch
-from hyperslab.arrays.sources import UNKNOWN, Fetched, NearSource, Pulled, make_source
+from hyperslab.arrays.scratch import Bytes, Scratch
 from hyperslab.cache import Recent, Vanished, VersionedCache
 from hyperslab.engine.codecs_chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
-from hyperslab.engine.partial import PartialDecoder, Stored, Wanted, Whole
+from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
-from hyperslab.errors import ChunkNotFound
+from hyperslab.errors import ChunkCorrupt, ChunkNotFound
+from hyperslab.storage.base import Files, VersionConflict, file_store
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 ChunkCache = VersionedCache[NDArray]
 
+UNKNOWN: Final = "?"
+"""Stands for a version that was not looked up: never equal to a real one."""
+
 _LARGE_CHUNK = 1 << 20
-_BYTES_PER_ITEM = 256
-"""Bytes of a chunk that are put together in the time that finding and taking one item by itself takes, with room to
-spare."""
-_ITEMS_PER_ITEM = 16
-"""The same in items: where the bytes of one lie takes eight times its own memory."""
 _ROOM_SHARE = 64
 _ROOM = 4 << 10
 """What does not compress is stored in a few bytes more."""
+_RANGES_WORTH_LOCAL = 256 << 10
+"""Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
+_RANGES_WORTH_REMOTE = 4 << 20
+"""The same where a request takes milliseconds."""
 
 
 class Caching(Enum):
@@ -53,7 +55,7 @@ class Caching(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkMemory:
-    """The decoded chunks that are kept, the keys of those that were asked for lately, and buffers for the others."""
+    """The cache of decoded chunks, the keys of those that were asked for lately, and scratch memory for the others."""
 
     cache: ChunkCache
     recent: Recent
@@ -61,197 +63,115 @@ class ChunkMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """Which chunks of an array one answer puts into the cache."""
+class Fetched:
+    """A stored chunk as ``whole``; or its beginning as ``head`` and the ``parts`` that `PartialDecoder.ranges` named.
 
-    array: ArrayNode
-    memory: ChunkMemory
-    caching: Caching
-
-    def wants(self, key: str, version: str, *, part: bool = False) -> bool:
-        """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
-        nbytes = self.array.metadata.chunk_nbytes
-        if self.caching is Caching.NEVER or nbytes > self.memory.cache.limit:
-            return False
-        if self.caching is Caching.AT_ONCE and not (part and nbytes >= _LARGE_CHUNK):
-            return True
-        return self.memory.recent.again(cache_key(self.array, key), version)
-
-    def keep(self, key: str, version: str, chunk: NDArray) -> None:
-        """Cache a copy of a chunk, if it is wanted."""
-        if self.wants(key, version):
-            kept = chunk.copy(order="K")
-            kept.setflags(write=False)
-            self.memory.cache.put(cache_key(self.array, key), version, kept, chunk_nbytes(kept))
-
-
-class Piece:
-    """The part of one chunk that an answer needs, and what is worked out once about it."""
-
-    __slots__ = ("_judged", "_metadata", "_runs", "key", "projection")
-
-    def __init__(self, array: ArrayNode, projection: Projection) -> None:
-        self.projection = projection
-        self.key = array.chunk_key(projection.coords)
-        self._metadata = array.metadata
-        self._runs: Sequence[Run] | None = None
-        self._judged: tuple[int | None, bool] | None = None
-
-    def runs(self) -> Sequence[Run] | None:
-        """The items needed, where reading only them is worth it; else None."""
-        partial = self._metadata.codec.partial
-        if partial is None or self.projection.covers_chunk:
-            return None
-        runs = self.all_runs(partial)
-        if self._judged is None or self._judged[0] != partial.learned:
-            self._judged = partial.learned, partial.worth_it(runs)
-        return runs if self._judged[1] else None
-
-    def all_runs(self, partial: PartialDecoder) -> Sequence[Run]:
-        """The items needed, worth it or not."""
-        if self._runs is None:
-            metadata = self._metadata
-            self._runs = self.projection.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
-        return self._runs
-
-    def by_item(self) -> PartialDecoder | None:
-        """What decodes single items, where so few of the chunk's are needed that it is worth it; else None."""
-        metadata, partial = self._metadata, self._metadata.codec.partial
-        if partial is None or not partial.finds_items:
-            return None
-        each = max(_BYTES_PER_ITEM, _ITEMS_PER_ITEM * metadata.dtype.itemsize)
-        return partial if self.projection.size * each <= metadata.chunk_nbytes else None
-
-    def decoded(self) -> int:
-        """About how many bytes are decoded where nothing is cached."""
-        partial, runs = self._metadata.codec.partial, self.runs()
-        return self._metadata.chunk_nbytes if partial is None or runs is None else partial.work(runs)
-
-    def effort(self) -> float:
-        """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
-        return self.decoded() * self._metadata.codec.effort
-
-
-class Pending(NamedTuple):
-    """A piece whose chunk was fetched in ``seconds``, perhaps into a block, and is to be decoded.
-
-    ``fetched``: None where it is absent.
+    ``in_memory``: all parts lie in the scratch memory, where they lie in the stored chunk.
     """
 
-    piece: Piece
-    fetched: Fetched | None
+    version: str
+    whole: Buffer | None
+    head: Buffer = b""
+    parts: Sequence[Part] = ()
+    in_memory: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        if self.whole is not None:
+            return len(self.whole)
+        return len(self.head) + sum([len(part) for _, part in self.parts])
+
+
+class Piece(NamedTuple):
+    """The part of one chunk that is read: what goes where, its key, and the runs of items to decode (None: all)."""
+
+    part: Projection
+    key: str
     runs: Sequence[Run] | None
-    block: Block | None
-    seconds: float
 
 
 class ChunkReader:
-    """Reads the chunks of one array, or of one field, one at a time: ``nbytes`` each, decoded. Safe to call from many
-    threads."""
+    """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads.
 
-    def __init__(self, array: ArrayNode, keeper: Keeper, field: Field | None) -> None:
+    A chunk has five ways into the output: a cached copy, the fill value, decoded into place, decoded beside and copied,
+    and parts of it (blocks or byte ranges) decoded beside and copied. ``by_parts``: whether parts of stored chunks are
+    fetched, by requests that have to be of one version.
+    """
+
+    def __init__(self, array: ArrayNode, field: Field | None, memory: ChunkMemory, caching: Caching) -> None:
         self._array = array
-        self._metadata = array.metadata
-        self._codec = array.metadata.codec
-        self._keeper = keeper
-        self._cache = keeper.memory.cache
-        self._scratch = keeper.memory.scratch
-        self._field = field.name if field is not None else None
-        self._store = array.mount.store
-        self._source = make_source(array)
-        self.nbytes = nbytes = array.metadata.chunk_nbytes
-        self._room = nbytes + nbytes // _ROOM_SHARE + _ROOM
-        fill = array.metadata.fill
-        self._fill: NDArray = fill if field is None else fill[field.name]
+        self._metadata = metadata = array.metadata
+        self._codec = metadata.codec
+        self._partial = metadata.codec.partial
+        self._field = None if field is None else field.name
+        self._fill: NDArray = metadata.fill if field is None else metadata.fill[field.name]
+        self._cache, self._recent, self._scratch = memory.cache, memory.recent, memory.scratch
+        self._caching = caching if metadata.chunk_nbytes <= memory.cache.limit else Caching.NEVER
+        self._store = store = array.mount.store
+        files = file_store(store)
+        self._files: Files | None = None if files is None else files.files()
+        worth = _RANGES_WORTH_REMOTE if array.mount.is_far else _RANGES_WORTH_LOCAL
+        self.by_parts = self._partial is not None and store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
-    @property
-    def takes_parts(self) -> bool:
-        """Whether parts of stored chunks are fetched, by requests that have to be of one version."""
-        return self._source.partial is not None
+    def read(self, part: Projection, version: str | None, out: NDArray, cost: ReadCost) -> str | None:
+        """Read what ``part`` selects of its chunk into ``out``; returns the version that was read (None: absent).
 
-    def piece(self, projection: Projection) -> Piece:
-        """What to ask `fetch` for."""
-        return Piece(self._array, projection)
+        ``version`` is what was looked up (None: absent), or `UNKNOWN`. Raises `ChunkCorrupt`, `StoreError`, and
+        `ChunkNotFound` where missing chunks are not to be filled.
+        """
+        key = self._array.chunk_key(part.coords)
+        if self.read_cached(part, key, version, out, cost):
+            return version
+        assert version is not None
+        piece = Piece(part, key, self._runs(part))
+        if self._is_kept(key, version, partly=piece.runs is not None):
+            found = self._read_through_cache(piece, version, out, cost)
+        else:
+            found = self._read_around_cache(piece, version, out, cost)
+        cost.moved |= found != version != UNKNOWN
+        return found
 
-    def read_cached(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> bool:
-        """Place a chunk that needs no I/O; False, and nothing done, where it does. ``version``: None where the chunk is
-        absent, `UNKNOWN` where nobody has looked."""
+    def read_cached(self, part: Projection, key: str, version: str | None, out: NDArray, cost: ReadCost) -> bool:
+        """Place a chunk that needs no I/O; False, and nothing done, where it does."""
         if version is None:
-            self._absent(piece, out)
+            self._place_fill(part, key, out)
             return True
         if version == UNKNOWN or not self._cache.limit:
             return False
-        chunk = self._cache.get(cache_key(self._array, piece.key), version)
+        chunk = self._cache.get(cache_key(self._array, key), version)
         if chunk is None:
             return False
-        self._place(piece.projection, chunk, out)
+        self._place(part, chunk, out)
         cost.add(cached=1)
         return True
 
-    def fetch(self, piece: Piece, version: str | None, out: NDArray, cost: ReadCost) -> Pending | None:
-        """The first half of reading what an answer needs of a chunk, which waits for the store; what is left to do, if
-        anything, is for `finish`. ``version`` as in `read_cached`.
+    def effort(self, part: Projection) -> float:
+        """About what decoding takes where nothing is cached: in bytes that LZ4 makes in the same time."""
+        return self.decoded(part) * self._codec.effort
 
-        Raises `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
-        """
-        if self.read_cached(piece, version, out, cost):
+    def decoded(self, part: Projection) -> int:
+        """About how many bytes are decoded where nothing is cached."""
+        runs = self._runs(part)
+        return self._metadata.chunk_nbytes if self._partial is None or runs is None else self._partial.work(runs)
+
+    def _runs(self, part: Projection) -> Sequence[Run] | None:
+        """The runs of items needed, where decoding only them is worth it; else None."""
+        partial, metadata = self._partial, self._metadata
+        if partial is None or part.covers_chunk:
             return None
-        assert version is not None
-        runs = piece.runs()
-        if self._keeper.wants(piece.key, version, part=runs is not None):
-            if self._read_through_cache(piece, version, out, cost) != version:
-                cost.moved = True
-            return None
-        block = self._scratch.take(self._room) if self._source.into_memory else None
-        memory = None if block is None else block.memory
-        if memory is not None and runs is not None and self._pull_items(piece, version, memory, out, cost=cost):
-            self._give_back(block)
-            return None
-        start = perf_counter()
-        fetched = self._source.fetch(piece.key, version, runs, memory)
-        if fetched is None or (version != UNKNOWN and fetched.version not in (None, version)):
-            cost.moved = True
-        return Pending(piece, fetched, runs, block, perf_counter() - start)
+        runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
+        return runs if partial.worth_it(runs) else None
 
-    def fetch_latest(
-        self, piece: Piece, current: Callable[[str], str | None], out: NDArray, cost: ReadCost
-    ) -> tuple[str | None, Pending | None]:
-        """As `fetch`, of whatever version there is, and that version (None: absent). One request for each chunk: only
-        of what is cached ``current`` is asked for the version, of the rest it comes with the data."""
-        key = piece.key
-        if self._cache.any_version(cache_key(self._array, key)) is not None:
-            version = current(key)
-            if self.read_cached(piece, version, out, cost):
-                return version, None
-        if self._keeper.wants(key, UNKNOWN, part=piece.runs() is not None):
-            return self._read_through_cache(piece, UNKNOWN, out, cost), None
-        start = perf_counter()
-        fetched = self._source.fetch(key, UNKNOWN, None, None)
-        pending = Pending(piece, fetched, piece.runs(), None, perf_counter() - start)
-        return None if fetched is None else fetched.version, pending
-
-    def finish(self, pending: Pending, out: NDArray, cost: ReadCost) -> None:
-        """The second half: decode, and place. Raises as `fetch` does."""
-        piece, fetched, runs, block, seconds = pending
-        if fetched is None:
-            self._absent(piece, out)
-        else:
-            began, whole = perf_counter(), fetched.whole
-            if whole is None or not (
-                self._decode_items(piece, whole, out) or self._decode_into_place(piece, whole, out)
-            ):
-                memory = None if block is None else block.memory
-                self._decode_beside(piece, fetched, out, runs=runs, memory=memory)
-            cost.chunk(fetched.nbytes, fetch=seconds, decode=perf_counter() - began)
-        self._give_back(block)
-
-    def _give_back(self, block: Block | None) -> None:
-        if block is not None:
-            self._scratch.give_back(block)
+    def _is_kept(self, key: str, version: str, *, partly: bool) -> bool:
+        """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
+        if self._caching is Caching.NEVER:
+            return False
+        if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= _LARGE_CHUNK):
+            return True
+        return self._recent.again(cache_key(self._array, key), version)
 
     def _read_through_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> str | None:
-        """Returns the version that was read, None where the chunk is absent by now."""
-        key = piece.key
+        part, key, _ = piece
 
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
@@ -267,104 +187,137 @@ class ChunkReader:
         try:
             loaded = self._cache.load(cache_key(self._array, key), version, load, count_miss=False)
         except Vanished:
-            self._absent(piece, out)
+            self._place_fill(part, key, out)
             return None
         if loaded.was_there:
             cost.add(cached=1)
-        self._place(piece.projection, loaded.value, out)
+        self._place(part, loaded.value, out)
         return loaded.version
 
-    def _pull_items(self, piece: Piece, version: str, memory: Bytes, out: NDArray, *, cost: ReadCost) -> bool:
-        """Fetch and decode single items, what leads to one after the other; False where that does not pay."""
-        partial = piece.by_item()
-        if partial is None or not partial.takes_items or not isinstance(self._source, NearSource):
-            return False
-        start, fetch, done = perf_counter(), 0.0, True
+    def _read_around_cache(self, piece: Piece, version: str, out: NDArray, cost: ReadCost) -> str | None:
+        part, key, runs = piece
+        start = perf_counter()
+        nbytes = self._metadata.chunk_nbytes
+        memory = None if self._files is None else self._scratch.take(nbytes + nbytes // _ROOM_SHARE + _ROOM)
+        if self._files is None or memory is None:
+            fetched = self._fetch(key, version, runs)
+        else:
+            fetched = self._fetch_into(self._files, memory, key, runs)
+        began = perf_counter()
+        if fetched is None:
+            self._place_fill(part, key, out)
+        else:
+            if not (fetched.whole is not None and self._decode_into_place(part, key, fetched.whole, out)):
+                self._decode_beside(piece, fetched, out, memory)
+            cost.chunk(fetched.nbytes, fetch=began - start, decode=perf_counter() - began)
+        if memory is not None:
+            self._scratch.give_back(memory)
+        return None if fetched is None else fetched.version
 
-        def take(pulled: Pulled) -> None:
-            nonlocal done, fetch
-            done = self._place_items(piece, partial, pulled, out)
-            fetch = pulled.seconds
+    def _fetch(self, key: str, version: str, runs: Sequence[Run] | None) -> Fetched | None:
+        """By one request, or by one for the head of the chunk and one for the ranges that hold ``runs``."""
+        if self.by_parts and self._partial is not None and runs is not None and version != UNKNOWN:
+            try:
+                parts = self._fetch_parts(self._partial, key, version, runs)
+            except VersionConflict:
+                parts = None  # a writer came between; one request for all is of one version
+            if parts is not None:
+                return parts
+        stored = self._store.get(key)
+        return None if stored is None else Fetched(stored.version, stored.data)
 
-        taken = self._source.pull(piece.key, memory, take)
-        if taken is None or version not in (UNKNOWN, taken.version):
-            cost.moved = True
+    def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
+        """None where fetching the whole chunk costs no more, or it is gone."""
+        head: Buffer = b""
+        if partial.head_bytes:
+            heads = self._store.get_ranges(key, [(0, partial.head_bytes)], version)
+            if heads is None:
+                return None
+            head = heads[0]
+        ranges = partial.ranges(head, runs, key)
+        parts = None if ranges is None else self._store.get_ranges(key, ranges, version)
+        if ranges is None or parts is None:
+            return None
+        return Fetched(version, None, head, [(start, part) for (start, _), part in zip(ranges, parts, strict=True)])
+
+    def _fetch_into(self, files: Files, memory: Bytes, key: str, runs: Sequence[Run] | None) -> Fetched | None:
+        """All steps with one open file, read to where they lie in the stored chunk."""
+        partial = self._partial if self.by_parts and runs is not None else None
+        ranges: Sequence[Run] | None = None
+
+        def choose(head: memoryview) -> Sequence[Run] | None:
+            nonlocal ranges
+            try:
+                ranges = None if partial is None or runs is None else partial.ranges(head, runs, key)
+            except ChunkCorrupt:
+                ranges = None  # decoding all of it says how
+            return ranges
+
+        head = 0 if partial is None else partial.head_bytes
+        taken = files.read_parts(key, memory.data, head, choose)
         if taken is None:
-            self._absent(piece, out)
-        elif done:
-            cost.chunk(taken.nbytes, fetch=fetch, decode=perf_counter() - start - fetch)
-        return done
+            return None
+        size, version = taken
+        if size > len(memory):
+            stored = self._store.get(key)
+            return None if stored is None else Fetched(stored.version, stored.data)
+        data = memory.data[:size]  # behind it lies what somebody else has left there
+        if ranges is None:
+            return Fetched(version, data)
+        parts = [(start, data[start:stop]) for start, stop in ranges]
+        return Fetched(version, None, data[:head], parts, in_memory=all(stop <= size for _, stop in ranges))
 
-    def _decode_items(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
-        """Decode single items of a whole chunk; False where that does not pay."""
-        partial = piece.by_item()
-        return partial is not None and self._place_items(piece, partial, Whole(stored), out)
+    def _decode_into_place(self, part: Projection, key: str, stored: Buffer, out: NDArray) -> bool:
+        """Decode straight into the output; False where its items do not lie there as they do in the chunk."""
+        metadata = self._metadata
+        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
+        if not alike or not isinstance(part, ChunkProjection):
+            return False
+        target = part.contiguous_out(out, metadata.order)
+        if target is not None:
+            self._codec.decode_into(stored, target, key)
+            return True
+        if self._partial is None:
+            return False
+        run = part.contiguous_run(out, metadata.chunks, metadata.order)
+        return run is not None and self._partial.decode_run_into(stored, *run, key)
 
-    def _decode_beside(
-        self, piece: Piece, fetched: Fetched, out: NDArray, *, runs: Sequence[Run] | None, memory: Bytes | None
-    ) -> None:
-        """Decode into other memory, and copy from there. What was fetched into ``memory`` and needs no decoding stays
-        there."""
+    def _decode_beside(self, piece: Piece, fetched: Fetched, out: NDArray, memory: Bytes | None) -> None:
+        """Decode into other memory, and copy from there. What needs no decoding stays in ``memory``, if it is there."""
         if not self._codec.links:
-            self._place(piece.projection, self._decoded(fetched, piece.key, runs, memory), out)
+            self._place(piece.part, self._decoded(piece, fetched, memory), out)
             return
         other = self._scratch.take(self._metadata.chunk_nbytes)
-        self._place(piece.projection, self._decoded(fetched, piece.key, runs, other.memory), out)
+        self._place(piece.part, self._decoded(piece, fetched, other), out)
         self._scratch.give_back(other)
 
-    def _place_items(self, piece: Piece, partial: PartialDecoder, stored: Stored, out: NDArray) -> bool:
-        """Decode and place single items; False where that cannot be."""
-        wanted = Wanted(piece.projection, piece.all_runs(partial))
-        block = self._scratch.take(self._metadata.chunk_nbytes)
-        values = partial.decode_items(stored, wanted, key=piece.key, memory=block.memory)
-        self._scratch.give_back(block)
-        if values is None:
-            return False
-        with np.errstate(over="ignore"):
-            piece.projection.put_out(values if self._field is None else values[self._field], out)
-        return True
-
-    def _decode_into_place(self, piece: Piece, stored: Buffer, out: NDArray) -> bool:
-        """Decode straight into the answer; False where its items do not lie there as they do in the chunk."""
-        metadata, projection = self._metadata, piece.projection
-        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
-        if not alike or not isinstance(projection, ChunkProjection):
-            return False
-        target = projection.contiguous_out(out, metadata.order)
-        if target is not None:
-            self._codec.decode_into(stored, target, piece.key)
-            return True
-        if self._codec.partial is None:
-            return False
-        run = projection.contiguous_run(out, metadata.chunks, metadata.order)
-        return run is not None and self._codec.partial.decode_run_into(stored, *run, piece.key)
-
-    def _decoded(self, fetched: Fetched, key: str, runs: Sequence[Run] | None, memory: Bytes | None) -> NDArray:
+    def _decoded(self, piece: Piece, fetched: Fetched, memory: Bytes | None) -> NDArray:
         """The chunk, perhaps in ``memory``, and perhaps only the part of it that ``runs`` name."""
-        partial, whole = self._codec.partial, fetched.whole
-        if partial is None or runs is None:
-            assert whole is not None
-            return self._codec.decode(whole, key, memory)
-        if whole is None:
-            if fetched.in_memory and memory is not None and not self._codec.links:
-                return partial.decode_in_place(memory, runs)
-            return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
-        chunk = partial.decode_runs(whole, runs, key=key, memory=memory)
-        return self._codec.decode(whole, key, memory) if chunk is None else chunk
+        (_, key, runs), partial, whole = piece, self._partial, fetched.whole
+        if whole is not None:
+            chunk = (
+                None if partial is None or runs is None else partial.decode_runs(whole, runs, key=key, memory=memory)
+            )
+            return self._codec.decode(whole, key, memory) if chunk is None else chunk
+        assert partial is not None
+        assert runs is not None
+        if fetched.in_memory and memory is not None and not self._codec.links:
+            return partial.decode_in_place(memory, runs)
+        return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
 
-    def _place(self, projection: Projection, chunk: NDArray, out: NDArray) -> None:
+    def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else chunk[self._field]
         if values.dtype == out.dtype:
-            projection.copy_out(values, out)
+            part.copy_out(values, out)
         else:
             with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
-                projection.copy_out(values, out)
+                part.copy_out(values, out)
 
-    def _absent(self, piece: Piece, out: NDArray) -> None:
+    def _place_fill(self, part: Projection, key: str, out: NDArray) -> None:
         if not self._array.mount.fill_missing:
-            raise ChunkNotFound(self._array.path, piece.key)
+            raise ChunkNotFound(self._array.path, key)
         with np.errstate(over="ignore"):
-            piece.projection.put_out(self._fill, out)
+            part.put_out(self._fill, out)
 
 
 def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:

@@ -38,7 +38,7 @@ def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...], che
         else:
             writer.update(coords, lambda chunk: _clear_end(array, coords, chunk))
 
-    reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
+    reader.pool(array.mount).each(targets, len(targets), lambda target: clear(target[0]))
 
 
 def clear_late(
@@ -67,7 +67,7 @@ def clear_late(
         else:  # whoever has changed the cells inside since has kept those at the end
             shared.update(coords, lambda chunk: _clear_end(array, coords, chunk))
 
-    reader.pool(array).each(targets, len(targets), lambda target: clear(target[0]))
+    reader.pool(array.mount).each(targets, len(targets), lambda target: clear(target[0]))
 
 
 def check_clearable(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -> None:

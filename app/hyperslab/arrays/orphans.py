@@ -41,7 +41,7 @@ def clear_orphans(
         check()
         writer.delete(coords)
 
-    reader.pool(array).each(left, len(left), remove)
+    reader.pool(array.mount).each(left, len(left), remove)
 
 
 def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.limits import check_readable
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.touched import Chunks, Found, Lookup
 from hyperslab.arrays.versions import VersionBook, Versions
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
@@ -26,7 +26,10 @@ from hyperslab.engine.indexing import (
     Selection,
     SliceAxis,
     broadcast_points,
+    project,
     project_points,
+    touched,
+    touched_coords,
 )
 from hyperslab.errors import FieldRequired, FieldUnknown
 
@@ -34,7 +37,60 @@ Projection = ChunkProjection | PointProjection
 
 MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
+FEW = 1_024
+"""Chunks of a read whose versions may come with the data."""
 _BATCH = 8_192
+
+
+class Found(NamedTuple):
+    """The versions of chunks (None: absent), unless they are too many, and the tag."""
+
+    versions: Mapping[Coords, str | None] | None
+    tag: str
+
+
+class Lookup:
+    """The versions of the chunks that a plan touches, asked for at first use, and the tag made of them.
+
+    What is read before that could be older than the tag. So a reader that does without them says so with `forgo`, and
+    to ask for them later is an error. Safe to call from many threads.
+    """
+
+    __slots__ = ("_conclude", "_find", "_found", "_lock", "forgone")
+
+    def __init__(self, find: Callable[[], Found], conclude: Callable[[Mapping[Coords, str | None]], Found]) -> None:
+        """``conclude`` makes of versions what ``find`` would have found."""
+        self._find = find
+        self._conclude = conclude
+        self._found: Found | None = None
+        self._lock = Lock()
+        self.forgone = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the store was asked already."""
+        return self._found is not None
+
+    def forgo(self) -> None:
+        """Do without: data are about to be read."""
+        with self._lock:
+            self.forgone = self._found is None
+
+    def conclude(self, versions: Mapping[Coords, str | None]) -> None:
+        """Do without a look-up: the data were read, and are of these versions (None: absent)."""
+        with self._lock:
+            self._found = self._conclude(versions)
+
+    def __call__(self) -> Found:
+        found = self._found
+        if found is not None:
+            return found
+        with self._lock:
+            if self.forgone:
+                raise RuntimeError("data were read before anyone asked for their versions")
+            if self._found is None:
+                self._found = self._find()
+            return self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +106,8 @@ class ReadPlan:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     nbytes: int
-    chunks: Chunks
+    touched: int
     lookup: Lookup
-
-    def again(self) -> ReadPlan:
-        """The same plan for another read, which looks up the versions anew."""
-        again = self.lookup.again()
-        return ReadPlan(self.array, self.selection, self.field, self.shape, self.dtype, self.nbytes, self.chunks, again)
-
-    @property
-    def touched(self) -> int:
-        """How many chunks there are."""
-        return self.chunks.count
 
     @property
     def versions(self) -> Mapping[Coords, str | None] | None:
@@ -75,7 +121,7 @@ class ReadPlan:
 
     def projections(self) -> Iterator[Projection]:
         """The chunks touched and where they go in the answer."""
-        return self.chunks.projections()
+        return project(self.selection, self.array.metadata.grid)
 
     @property
     def item_bytes(self) -> int:
@@ -159,19 +205,22 @@ def make_plan(
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
     check_readable(array, selection, inner, out_dtype.itemsize)
-    chunks = Chunks(selection, array.metadata.grid)
+    grid = array.metadata.grid
+    count = touched(selection, grid)
 
     def digest() -> hashlib.blake2b:
         return hashlib.blake2b(_identity(array, selection, field, dtype).encode(), digest_size=12)
 
     def find() -> Found:
-        return _look_up(versions, array, chunks.coords(), digest(), keep=chunks.count <= MOST_KEPT, cancel=cancel)
+        return _look_up(
+            versions, array, touched_coords(selection, grid), digest(), keep=count <= MOST_KEPT, cancel=cancel
+        )
 
     def conclude(read: Mapping[Coords, str | None]) -> Found:
-        return _conclude(array, chunks.coords(), read, digest())
+        return _conclude(touched_coords(selection, grid), read, digest())
 
     nbytes = prod(shape) * out_dtype.itemsize
-    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, chunks, Lookup(find, conclude))
+    return ReadPlan(array, selection, field, shape, out_dtype, nbytes, count, Lookup(find, conclude))
 
 
 def make_points_plan(
@@ -186,7 +235,7 @@ def make_points_plan(
         return _look_up(versions, array, (part.coords for part in parts), _points_digest(array, points, field))
 
     def conclude(read: Mapping[Coords, str | None]) -> Found:
-        return _conclude(array, (part.coords for part in parts), read, _points_digest(array, points, field))
+        return _conclude((part.coords for part in parts), read, _points_digest(array, points, field))
 
     dtype = array.metadata.dtype.numpy if field is None else field.numpy
     count = points[0].size if points else 1
@@ -223,7 +272,6 @@ def _look_up(
 ) -> Found:
     """Feed the versions of all chunks to ``digest`` and ``keep`` them or not."""
     kept: dict[Coords, str | None] = {}
-    by_key: dict[str, str | None] = {}
     while batch := list(islice(coords, _BATCH)):
         if cancel is not None:
             cancel.check()
@@ -232,17 +280,14 @@ def _look_up(
         _feed(digest, found)
         if keep:
             kept.update(zip(batch, found, strict=True))
-            by_key.update(zip(keys, found, strict=True))
-    return Found(kept if keep else None, by_key if keep else None, digest.hexdigest())
+    return Found(kept if keep else None, digest.hexdigest())
 
 
-def _conclude(
-    array: ArrayNode, coords: Iterable[Coords], read: Mapping[Coords, str | None], digest: hashlib.blake2b
-) -> Found:
+def _conclude(coords: Iterable[Coords], read: Mapping[Coords, str | None], digest: hashlib.blake2b) -> Found:
     """What `_look_up` gives, of versions that are known."""
     kept = {chunk: read[chunk] for chunk in coords}
     _feed(digest, kept.values())
-    return Found(kept, {array.chunk_key(chunk): version for chunk, version in kept.items()}, digest.hexdigest())
+    return Found(kept, digest.hexdigest())
 
 
 def selection_tag(array: ArrayNode, selection: Selection, field: Field | None, versions: Iterable[str | None]) -> str:

@@ -1,49 +1,56 @@
-"""Reading: plan, then the whole answer at once or as a stream of slabs in bounded memory."""
+"""Reader: plan, then the whole answer at once or as a stream of slabs in bounded memory."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray, cache_key
 from hyperslab.arrays.cost import Cancel, ReadCost
-from hyperslab.arrays.fill import LARGEST_SLAB, Filler, enters_midway, row_nbytes
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import PointsPlan, ReadPlan, make_plan, make_points_plan
-from hyperslab.arrays.pool import WorkerPool
-from hyperslab.arrays.scratch import UNSHARED, Bytes, Slabs
+from hyperslab.arrays.plan import FEW, MOST_KEPT, PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
+from hyperslab.arrays.scratch import UNSHARED, Bytes, Scratch, Slabs
 from hyperslab.arrays.together import Part, Together
-from hyperslab.arrays.touched import FEW
 from hyperslab.arrays.versions import VersionBook, Versions
-from hyperslab.cache import Recent, VersionedCache
+from hyperslab.arrays.workers import WorkerPool
+from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, normalise, split_rows
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import Selection, SliceAxis, project, split_rows, touched
 from hyperslab.errors import TooLarge
-from hyperslab.wire import SelectionItem
+
+T = TypeVar("T")
+R = TypeVar("R")
+Parts = Callable[[], Iterable[Projection]]
+"""Makes the projections of a read, anew for each call: they may be many."""
 
 _BUFFERS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
 _SLABS_BESIDE = 2
 """What fetching and decoding hold on to beside them, in slabs of the usual size: measured with 64 clients at once."""
+_LARGEST_SLAB = 4
+"""Times the usual size."""
 _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
-_PLAN_BYTES = 8 << 20
-_PLAN_BYTES_EACH = 2 << 10
-_PLAN_BYTES_PER_CHUNK = 1 << 10
-"""What kept plans take: in all, each, and for each chunk that one touches; estimates."""
-_MOST_PLANNED = 64
-_PLANS_REMEMBERED = 4_096
-_SIMPLE = frozenset((int, slice, type(...)))
 _MOST_CHECKED = 64
 """So many versions may be asked for one by one; more are better listed."""
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
+_LARGEST_SHARE = 4
+"""No answer puts more than a quarter of the cache's size into it."""
+_SMALL_ANSWER = 16 << 20
+_MOST_RECENT = 100_000
+_WORTH_THREADS = 2 << 20
+_WORTH_THREAD = 256 << 10
+"""Less work, in all or for a chunk, is not worth handing to other threads (where no network is waited for): in bytes
+that LZ4 makes in the same time."""
 
 
 class Reader:
@@ -60,9 +67,9 @@ class Reader:
         self.slab_bytes = slab_bytes
         self.slabs = Slabs(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._filler = Filler(cache, slab_bytes)
-        self._plans: VersionedCache[ReadPlan] = VersionedCache(_PLAN_BYTES)
-        self._asked = Recent(_PLANS_REMEMBERED)
+        self._memory = ChunkMemory(cache, Recent(_MOST_RECENT), Scratch())
+        self._pools: dict[str, WorkerPool] = {}
+        self._lock = Lock()
 
     def plan(
         self,
@@ -108,22 +115,6 @@ class Reader:
         together.look_up(plans, cancel)
         return plans
 
-    def plan_items(self, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None = None) -> ReadPlan:
-        """`plan` for a parsed but not yet normalised selection, and for who may not want the versions: the store is
-        asked for them when they, or the tag, are first needed. That has to be before the data are read.
-
-        Small plans without lists that are asked for a second time are kept: from then on they are the same plan, with
-        nothing looked up.
-        """
-        key = (array.path, repr(items), field.name if field is not None else "") if _is_simple(items) else None
-        kept = self._plans.get(key, array.version) if key is not None else None
-        if kept is not None and kept.array is array:
-            return kept.again()
-        plan = self.plan_only(array, normalise(items, array.metadata.shape), field)
-        if key is not None and plan.touched <= _MOST_PLANNED and self._asked.again(key, array.version):
-            self._plans.put(key, array.version, plan, _PLAN_BYTES_EACH + plan.touched * _PLAN_BYTES_PER_CHUNK)
-        return plan
-
     def check_chunk(self, array: ArrayNode) -> None:
         """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory.
 
@@ -164,24 +155,8 @@ class Reader:
         Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype)
-        self._filler.fill(plan, out, cost or ReadCost(), cancel)
+        self._fill(plan, plan.projections, plan.touched, out, cost=cost or ReadCost(), cancel=cancel)
         return out
-
-    def verifies(self, plan: ReadPlan) -> bool:
-        """Whether `read_exactly` can be used: for few small chunks of a store that is near, where nothing is cached and
-        the operator wants versions to be looked up every time."""
-        return plan.array.mount.recheck == "always" and self._filler.exact(plan) is not None
-
-    def read_exactly(self, plan: ReadPlan, versions: Mapping[str, str | None], cost: ReadCost) -> NDArray | None:
-        """`read` a plan that `verifies`, from chunks of just these versions, by key; None where one has another by now.
-
-        So a tag made of these versions is the tag of what was read, with no look-up before.
-        """
-        fill, out = self._filler.exact(plan), np.empty(plan.shape, plan.dtype)
-        if fill is None:
-            raise ValueError("versions do not come with the data of this plan")
-        cost.add(touched=plan.touched)
-        return out if fill(versions, out, cost) else None
 
     def moved(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> bool:
         """Whether a chunk was written while it was read, so that the tag of the plan may be that of other bytes.
@@ -192,10 +167,10 @@ class Reader:
         return cost.moved and plan.array.mount.recheck == "always" and not plan.lookup.forgone
 
     def comes_tagged(self, plan: ReadPlan | PointsPlan) -> bool:
-        """Whether `read_tagged` is better than a look-up: where a store is far, and versions come with the data, of all
-        but a few chunks that are cached."""
+        """Whether `read_tagged` is better than a look-up: where a store is remote, and versions come with the data, of
+        all but a few chunks that are cached."""
         array = plan.array
-        if plan.touched > FEW or self._filler.latest(plan) is None:
+        if not array.mount.is_far or plan.touched > FEW or self._chunk_reader(plan).by_parts:
             return False
         keys = [array.chunk_key(part.coords) for part in plan.projections()]
         cached = sum(self.cache.any_version(cache_key(array, key)) is not None for key in keys)
@@ -217,30 +192,48 @@ class Reader:
 
         So one request for each chunk is all that an answer needs, and its tag always holds.
         """
-        array, fill = plan.array, self._filler.latest(plan)
-        if fill is None:
-            raise ValueError("versions do not come with the data of this plan")
-
-        def current(key: str) -> str | None:
-            return self.versions.versions(array.mount, array.prefix, [key])[0]
-
+        array = plan.array
         keys = {part.coords: array.chunk_key(part.coords) for part in plan.projections()}
-        cost.add(touched=plan.touched)
+        found: dict[Coords, str | None] = {}
+
+        def current(coords: Coords) -> str | None:
+            """The version of what is cached, else `UNKNOWN`: it comes with the data."""
+            if self.cache.any_version(cache_key(array, keys[coords])) is None:
+                return UNKNOWN
+            return self.versions.versions(array.mount, array.prefix, [keys[coords]])[0]
+
         with self.versions.learning(array.mount, keys.values()) as learn:
-            found = fill(current, out, cost, cancel)
+            self._read_chunks(
+                plan,
+                plan.projections,
+                plan.touched,
+                out,
+                cost=cost,
+                cancel=cancel,
+                version=current,
+                found=found,
+            )
             learn({key: found[coords] for coords, key in keys.items()})
         plan.lookup.conclude(found)
 
     def effort(self, plan: ReadPlan) -> float:
         """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""
-        return self._filler.effort(plan)
+        metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
+        if self._caching(plan) is not Caching.NEVER or first is None:  # what is cached is decoded whole
+            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
+        return plan.touched * self._chunk_reader(plan).effort(first)
 
     def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
         """The whole answer where every chunk is cached or absent, without any I/O; else None."""
-        if plan.versions is None or not all(self._are_cached(plan)):  # so that what `read` will count is counted once
+        versions = plan.versions
+        if versions is None or not all(self._are_cached(plan)):  # so that what `read` will count is counted once
             return None
-        out = np.empty(plan.shape, plan.dtype)
-        return out if self._filler.read_cached(plan, out, cost or ReadCost()) else None
+        out, cost, reader = np.empty(plan.shape, plan.dtype), cost or ReadCost(), self._chunk_reader(plan)
+        for part in plan.projections():
+            if not reader.read_cached(part, plan.array.chunk_key(part.coords), versions[part.coords], out, cost):
+                return None
+        cost.add(touched=plan.touched)
+        return out
 
     def stream(
         self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
@@ -256,10 +249,10 @@ class Reader:
         it less often, are worth their memory where there is much of it; and in any case where they need not cut it and
         a chunk cannot be entered midway.
         """
-        row, largest = row_nbytes(plan), LARGEST_SLAB * self.slab_bytes
+        row, largest = _row_nbytes(plan), _LARGEST_SLAB * self.slab_bytes
         if row <= self.slab_bytes:
             return self.slab_bytes
-        if not enters_midway(plan):
+        if not _enters_midway(plan):
             return row if row <= largest else self.slab_bytes
         larger = min(row, largest)
         return larger if self.stream_memory(plan, larger) <= room // 2 else self.slab_bytes
@@ -279,34 +272,135 @@ class Reader:
         memory = metadata.codec.memory
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return 0
-        return min(memory, 2 * _READ_AROUND * plan.nbytes // plan.touched) if enters_midway(plan) else memory
+        return min(memory, 2 * _READ_AROUND * plan.nbytes // plan.touched) if _enters_midway(plan) else memory
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""
-        self._filler.forget()
+        self.cache.clear()
+        self._memory.recent.clear()
         self.slabs.forget()
 
     def close(self) -> None:
-        self._filler.close()
+        for pool in self._pools.values():
+            pool.close()
 
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
-        """Read a part of a plan's selection into ``out``."""
-        self._filler.fill_part(plan, part, out, cost=cost, cancel=cancel)
+        """Read a part of a plan's selection into ``out``; raises as `read` does."""
+        grid = plan.array.metadata.grid
+        self._fill(plan, lambda: project(part, grid), touched(part, grid), out, cost=cost, cancel=cancel)
 
-    def pool(self, array: ArrayNode) -> WorkerPool:
-        """The threads of the array's store."""
-        return self.pool_of(array.mount)
+    def pool(self, mount: MountedStore) -> WorkerPool:
+        """The worker threads of a store."""
+        with self._lock:
+            pool = self._pools.get(mount.name)
+            if pool is None:
+                pool = self._pools[mount.name] = WorkerPool(
+                    mount.store.capabilities.width, mount.name, remote=mount.is_far
+                )
+            return pool
 
-    def pool_of(self, mount: MountedStore) -> WorkerPool:
-        """The threads of a store."""
-        return self._filler.pool(mount)
+    def each(
+        self, mount: MountedStore, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None
+    ) -> list[R]:
+        """The results of ``work``, which does nothing but ask ``mount``: of a remote store concurrently."""
+        if not mount.is_far or not items:
+            return [work(item) for item in items]
+        return self.pool(mount).map(work, items, cancel)
+
+    def _fill(
+        self,
+        plan: ReadPlan | PointsPlan,
+        parts: Parts,
+        count: int,
+        out: NDArray,
+        *,
+        cost: ReadCost,
+        cancel: Cancel | None,
+    ) -> None:
+        """Read ``count`` chunks of a plan into ``out``: of the versions that were looked up, where somebody needs
+        those (the cache, or requests for parts of objects) or knows them."""
+        needed = self._caching(plan) is not Caching.NEVER or (
+            plan.array.mount.is_far and self._chunk_reader(plan).by_parts
+        )
+        if not needed and not plan.lookup.done:
+            plan.lookup.forgo()
+        versions = None if plan.lookup.forgone else plan.versions
+        version = (lambda _: UNKNOWN) if versions is None else versions.__getitem__
+        self._read_chunks(plan, parts, count, out, cost=cost, cancel=cancel, version=version)
+
+    def _read_chunks(
+        self,
+        plan: ReadPlan | PointsPlan,
+        parts: Parts,
+        count: int,
+        out: NDArray,
+        *,
+        cost: ReadCost,
+        cancel: Cancel | None,
+        version: Callable[[Coords], str | None],
+        found: dict[Coords, str | None] | None = None,
+    ) -> None:
+        """One task for each chunk: on the store's threads where a network is waited for or much is decoded, else one
+        by one. ``version`` tells what was looked up, ``found`` gets what was read."""
+        if cancel is not None:
+            cancel.check()
+        cost.add(touched=count)
+        reader, mount = self._chunk_reader(plan), plan.array.mount
+        first = next(iter(parts()), None)
+        if first is None:
+            return
+
+        def read(part: Projection) -> None:
+            seen = reader.read(part, version(part.coords), out, cost)
+            if found is not None:
+                found[part.coords] = seen
+
+        effort = reader.effort(first)
+        if count > 1 and (mount.is_far or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
+            nbytes = 0 if not mount.is_far else reader.decoded(first)
+            self.pool(mount).each(parts(), count, read, cancel, nbytes=nbytes)
+            return
+        for part in parts():
+            if cancel is not None:
+                cancel.check()
+            read(part)
+
+    def _chunk_reader(self, plan: ReadPlan | PointsPlan) -> ChunkReader:
+        return ChunkReader(plan.array, plan.field, self._memory, self._caching(plan))
+
+    def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
+        if self.cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):
+            return Caching.AT_ONCE
+        decoded = plan.touched * plan.array.metadata.chunk_nbytes
+        if plan.touched > MOST_KEPT or decoded > self.cache.limit // _LARGEST_SHARE:
+            return Caching.NEVER
+        return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
+
+    def _is_cut(self, plan: ReadPlan) -> bool:
+        """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
+        done."""
+        row = _row_nbytes(plan)
+        cut = row > _LARGEST_SLAB * self.slab_bytes and not _enters_midway(plan)
+        return cut and row <= self.cache.limit // 2
 
 
-def _is_simple(items: Sequence[SelectionItem]) -> bool:
-    """Whether ``repr`` tells items apart, and is quick."""
-    return type(items) is tuple and _SIMPLE.issuperset(map(type, items))
+def _enters_midway(plan: ReadPlan | PointsPlan) -> bool:
+    """Whether any part of a chunk can be decoded alone."""
+    partial = plan.array.metadata.codec.partial
+    return partial is not None and partial.enters_midway
+
+
+def _row_nbytes(plan: ReadPlan) -> int:
+    """Bytes of the answer that one row of chunks along its first axis makes; all of it where it has no axes."""
+    axes = plan.selection.output_axes
+    if not axes or not plan.shape[0]:
+        return plan.nbytes
+    axis = plan.selection.axes[axes[0]]
+    step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
+    rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
+    return plan.nbytes // plan.shape[0] * rows
 
 
 class SlabStream:

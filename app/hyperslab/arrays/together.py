@@ -10,7 +10,7 @@ from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.versions import Versions
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection
+from hyperslab.engine.indexing import Selection, touched_coords
 
 _BATCH = 8_192
 
@@ -61,5 +61,5 @@ def _by_mount(plans: Sequence[ReadPlan]) -> list[tuple[MountedStore, str, list[s
         array = plan.array
         _, prefixes, keys = found.setdefault(array.mount.name, (array.mount, set(), {}))
         prefixes.add(array.prefix)
-        keys.update((array.chunk_key(coords), None) for coords in plan.chunks.coords())
+        keys.update((array.chunk_key(coords), None) for coords in touched_coords(plan.selection, array.metadata.grid))
     return [(mount, prefixes.pop() if len(prefixes) == 1 else "", [*keys]) for mount, prefixes, keys in found.values()]

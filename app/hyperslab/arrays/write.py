@@ -332,7 +332,7 @@ def write_chunks(
         written.append(chunk[0])
 
     try:
-        reader.pool(array).each(chunks, len(chunks), one, cancel)
+        reader.pool(array.mount).each(chunks, len(chunks), one, cancel)
     except HyperslabError as error:
         if not written and not isinstance(error, StoreError):
             raise

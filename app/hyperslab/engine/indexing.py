@@ -131,23 +131,6 @@ class ChunkProjection:
         """The runs of the stored chunk that hold the selected cells; see `runs.chunk_runs`."""
         return chunk_runs(self.chunk_region, chunks, order=order, gap=gap, limit=limit)
 
-    def selects_as(self, other: object) -> bool:
-        """Whether this selects the same cells of its chunk as another projection does of its own; False where that is
-        not easy to tell."""
-        if not isinstance(other, ChunkProjection):
-            return False
-        return self.plain and other.plain and self.chunk_region == other.chunk_region
-
-    def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
-        """The selected cells as items of the stored chunk, counted in its order; of ``shape``."""
-        found, stride = np.zeros((), np.int64), 1
-        axes = list(zip(self.parts, chunks, strict=True))
-        for part, size in reversed(axes) if order == "C" else axes:
-            inside = part.inside if isinstance(part.inside, int | np.ndarray) else np.arange(size)[part.inside]
-            found = np.add.outer(inside * stride, found) if part.outside is not None else found + inside * stride
-            stride *= size
-        return found if order == "C" else found.transpose()
-
     def _contiguous_view(self, out: NDArray[Any], order: str) -> NDArray[Any] | None:
         if not all(isinstance(region, slice) for region in self.out_region):
             return None

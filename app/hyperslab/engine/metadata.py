@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from hyperslab.engine.batch import BatchDecoder, make_batch
 from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
 from hyperslab.engine.codecs_chain import Inflates
 from hyperslab.engine.dtypes import DataType, parse_dtype
@@ -79,13 +78,11 @@ class ArrayMetadata:
     document: Mapping[str, Any] = field(repr=False)
     grid: ChunkGrid = field(init=False, repr=False)
     codec: ChunkCodec = field(init=False, repr=False)
-    batch: BatchDecoder | None = field(init=False, repr=False)
     chunk_nbytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", ChunkGrid(self.shape, self.chunks, self.dimension_separator))
         object.__setattr__(self, "codec", make_codec(self))
-        object.__setattr__(self, "batch", make_batch(self.codec))
         object.__setattr__(self, "chunk_nbytes", math.prod(self.chunks) * self.itemsize)
 
     @classmethod

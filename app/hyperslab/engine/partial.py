@@ -9,7 +9,7 @@ import bisect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,57 +18,11 @@ from hyperslab.engine.codecs_blosc import Source
 from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.runs import Run, merge_runs
-from hyperslab.engine.selection import Indices
 from hyperslab.errors import ChunkCorrupt
 
 NDArray = npt.NDArray[Any]
 Part: TypeAlias = tuple[int, Buffer]
 """Some bytes of a stored chunk, and where they begin in it."""
-
-
-class Cells(Protocol):
-    """What is selected of a chunk: see `ChunkProjection`."""
-
-    def items(self, chunks: Sequence[int], order: str = "C") -> Indices: ...
-
-    def selects_as(self, other: object) -> bool: ...
-
-
-class Stored(Protocol):
-    """What is stored of a chunk: ``memory``, in which each byte is put where it lies in the chunk once it is needed.
-
-    ``complete``: all of it is there from the beginning, and nothing else.
-    """
-
-    complete: ClassVar[bool]
-
-    @property
-    def memory(self) -> Buffer: ...
-
-    def need(self, start: int, stop: int) -> None:
-        """See to it that the bytes ``[start, stop)`` are there; raises `ValueError` where the chunk has none."""
-        ...
-
-
-class Whole:
-    """All of a stored chunk."""
-
-    __slots__ = ("memory",)
-    complete: ClassVar[bool] = True
-
-    def __init__(self, memory: Buffer) -> None:
-        self.memory = memory
-
-    def need(self, start: int, stop: int) -> None:
-        if stop > len(self.memory):
-            raise ValueError(f"the stored chunk has no bytes {start} to {stop}")
-
-
-class Wanted(NamedTuple):
-    """Cells of a chunk, and the runs of items that hold them."""
-
-    cells: Cells
-    runs: Sequence[Run]
 
 
 WORTH_SHARE: Final = 0.6
@@ -97,18 +51,11 @@ class PartialDecoder(ABC):
 
     enters_midway: ClassVar[bool] = True
     """Whether the end of a chunk costs no more than its beginning."""
-    finds_items: ClassVar[bool] = False
-    """Whether there are chunks of which `decode_items` gives anything."""
 
     @property
     def gap(self) -> int:
         """How many items may lie between two runs for which reading them as one costs no more."""
         return GAP_BYTES // self.dtype.itemsize
-
-    @property
-    def learned(self) -> int | None:
-        """What was learned from chunks and `worth_it` depends on."""
-        return None
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
@@ -152,25 +99,6 @@ class PartialDecoder(ABC):
 
         False, and nothing done, where decoding the whole chunk is as fast.
         """
-
-    @property
-    def takes_items(self) -> bool:
-        """Whether `decode_items` needs only a part of a stored chunk: a guess."""
-        return False
-
-    def decode_items(
-        self,
-        stored: Stored,  # noqa: ARG002
-        wanted: Wanted,  # noqa: ARG002
-        *,
-        key: str,  # noqa: ARG002
-        memory: NDArray,  # noqa: ARG002
-    ) -> NDArray | None:
-        """Only the cells that are wanted, in the shape of the selection; None where they cannot be had alone.
-
-        ``memory`` (uint8, as long as the chunk) is overwritten, and what is ``stored`` where it is ``complete``.
-        """
-        return None
 
     def _spans(self, runs: Sequence[Run]) -> list[Run]:
         """Runs in decoded bytes."""

@@ -5,25 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine.blosc_items import Places, aligned, alone
-from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress, decompress_shuffled
+from hyperslab.engine.codecs_blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
 from hyperslab.engine.codecs_chain import Buffer, flat_bytes, reason_of
-from hyperslab.engine.partial import (
-    RANGE_GAP_BYTES,
-    WORTH_SHARE,
-    Cells,
-    Part,
-    PartialDecoder,
-    Stored,
-    Wanted,
-    length_of,
-    source_of,
-)
+from hyperslab.engine.partial import RANGE_GAP_BYTES, WORTH_SHARE, Part, PartialDecoder, length_of, source_of
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.errors import ChunkCorrupt
 
@@ -37,29 +26,15 @@ LIKELY_BLOCK: Final = 8 << 10
 USUAL_BLOCK: Final = 256 << 10
 """What Blosc makes of large chunks unless told otherwise, give or take."""
 
-_MOST_KEPT: Final = 1 << 17
-"""Bytes whose places are kept with the array, in 8 bytes each."""
-
 
 class Blocks:
-    """How large the blocks of an array's frames are, and whether one can be decoded in part: the same in all that one
-    program has written, so what the latest one said is a good guess for the next one. Nothing that must be right
-    depends on it."""
+    """The block size of an array's frames, as the latest one stated it: a good guess for the next one, as one program
+    writes the same in all. Nothing that must be right depends on it."""
 
-    __slots__ = ("alone", "size")
+    __slots__ = ("size",)
 
     def __init__(self) -> None:
         self.size: int | None = None
-        self.alone = True
-
-
-class Latest:
-    """The cells that were last looked for in the frames of an array, what kind those were, and where the cells lie."""
-
-    __slots__ = ("kept",)
-
-    def __init__(self) -> None:
-        self.kept: tuple[Cells, BloscHeader, Places] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,13 +42,6 @@ class BloscPartial(PartialDecoder):
     """One Blosc frame a chunk."""
 
     blocks: Blocks = field(default_factory=Blocks, init=False)
-    latest: Latest = field(default_factory=Latest, init=False)
-
-    finds_items: ClassVar[bool] = True
-
-    @property
-    def learned(self) -> int | None:
-        return self.blocks.size
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         few = length_of(self._spans(runs)) <= WORTH_SHARE * self.nbytes
@@ -89,10 +57,6 @@ class BloscPartial(PartialDecoder):
     def _work(self, runs: Sequence[Run], size: int) -> int:
         blocks = merge_runs([(start // size, -(-stop // size)) for start, stop in self._spans(runs)], 0)
         return min(self.nbytes, size * length_of(blocks))
-
-    @property
-    def takes_items(self) -> bool:
-        return self.blocks.alone
 
     @property
     def head_bytes(self) -> int:
@@ -135,43 +99,6 @@ class BloscPartial(PartialDecoder):
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
         self._clean(out)
         return True
-
-    def decode_items(self, stored: Stored, wanted: Wanted, *, key: str, memory: NDArray) -> NDArray | None:
-        try:
-            found = self._decode_items(stored, wanted, self._memory(memory))
-        except (ValueError, RuntimeError) as error:
-            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
-        return None if found is None else self.dtype.clean(found)
-
-    def _decode_items(self, stored: Stored, wanted: Wanted, raw: NDArray) -> NDArray | None:
-        """Stream by stream; or all, where that is as fast and leaving it shuffled saves something."""
-        stored.need(0, HEADER_BYTES)
-        data = memoryview(stored.memory)
-        header = self._header(data, len(data) if stored.complete else None)
-        if header.cbytes > len(data) or not aligned(header, self.dtype.itemsize):
-            return None
-        places, as_a_whole = self._places(wanted, header), header.shuffled and stored.complete and not data.readonly
-        if header.stored:
-            places.copy(stored, raw)
-        elif alone(header) and not (places.late and as_a_whole):
-            stored.need(0, header.table_stop)
-            places.decode(BloscFrame(header, data), stored, raw)
-        elif as_a_whole:
-            decompress_shuffled(data, header, raw)
-        else:
-            return None
-        found: NDArray = raw.take(places.bytes).view(self.dtype.numpy)[..., 0]
-        return found
-
-    def _places(self, wanted: Wanted, header: BloscHeader) -> Places:
-        """Where the bytes of cells lie. Most often it is as in the chunk before."""
-        (cells, runs), kept, kind = wanted, self.latest.kept, header._replace(cbytes=0)
-        if kept is not None and kept[1] == kind and cells.selects_as(kept[0]):
-            return kept[2]
-        places = Places.find(cells.items(self.chunks, self.order), runs, header, self.dtype.itemsize)
-        if places.bytes.size <= _MOST_KEPT:
-            self.latest.kept = cells, kind, places
-        return places
 
     def _ranges(self, head: Buffer, runs: Sequence[Run]) -> list[Run] | None:
         header = self._header(head, None)
@@ -221,7 +148,6 @@ class BloscPartial(PartialDecoder):
     def _note(self, header: BloscHeader) -> None:
         """Any part of a frame that is not compressed can be read alone."""
         self.blocks.size = None if header.stored else header.blocksize or None
-        self.blocks.alone = alone(header)
 
     def _stretches(self, frame: BloscFrame, runs: Sequence[Run]) -> list[Run]:
         """The blocks that hold the runs."""

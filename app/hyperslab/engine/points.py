@@ -55,10 +55,6 @@ class PointProjection:
         """Put ``values``, one for each of the chunk's points or the same one for all, where these go."""
         out[self.positions] = values
 
-    def selects_as(self, other: object) -> bool:  # noqa: ARG002
-        """See `ChunkProjection.selects_as`."""
-        return False
-
     def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
         """The points as items of the stored chunk, counted in its order."""
         if not chunks:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from hyperslab.arrays.beside import Attempt, Beside
 from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Attempt, attempt
 from hyperslab.errors import HyperslabError
 from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.frame import Frame, make_frame
@@ -23,10 +24,10 @@ class Looking:
     """Where a store is far, the picture is taken to be what it was when it was last opened: what is found out of that
     one meanwhile counts if its documents turn out to be unchanged. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, beside: Beside, orientations: Orientations) -> None:
+    def __init__(self, pictures: Pictures, reader: Reader, orientations: Orientations) -> None:
         self._pictures = pictures
         self._orientations = orientations
-        self._beside = beside
+        self._reader = reader
 
     def look(
         self,
@@ -68,4 +69,5 @@ class Looking:
         self, picture: Picture, cancel: Cancel | None, *works: Callable[[Frame], Any], of: Frame
     ) -> list[Attempt]:
         mount = picture.levels[0].array.mount
-        return self._beside.tried(mount, [partial(work, of) for work in works], cancel)
+        found: list[Attempt] = self._reader.each(mount, attempt, [partial(work, of) for work in works], cancel)
+        return found

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
-from hyperslab.arrays.beside import Beside
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import (
     BadMetadata,
@@ -43,9 +43,9 @@ _Opened = tuple[Dataset, ArrayNode]
 class Pictures:
     """Opens pictures from a catalog. What is wrong with OME metadata becomes a problem of the picture, not an error."""
 
-    def __init__(self, catalog: Catalog, beside: Beside) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self.catalog = catalog
-        self._beside = beside
+        self._reader = reader
         self._opened = Opened()
         self._cells = Opened()
         self._found: OrderedDict[str, Cell] = OrderedDict()
@@ -187,7 +187,7 @@ class Pictures:
         opened: list[_Opened] = []
         problems: list[str] = []
         paths = [f"{group.path}/{dataset.path}" for dataset in multiscale.datasets]
-        found = self._beside.each(group.mount, self._array_or_error, paths) if group.mount is not None else []
+        found = self._reader.each(group.mount, self._array_or_error, paths) if group.mount is not None else []
         for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
             wrong = _difference(array, opened[0][1]) if isinstance(array, ArrayNode) and opened else None
             if isinstance(array, ArrayNode) and wrong is None:
@@ -287,7 +287,7 @@ class Pictures:
         """The first image that is there; a far store is asked for all of them at once."""
         found: Iterable[Picture | None]
         if mount.is_far:
-            found = self._beside.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
+            found = self._reader.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
         else:
             found = (self.open_cell(cell.path, field) for cell in cells)
         pictures = zip(cells, found, strict=True)

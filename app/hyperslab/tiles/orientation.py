@@ -11,6 +11,7 @@ import numpy as np
 
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
+from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
 from hyperslab.tiles.asked import MOST_ASPECT, Asked
 from hyperslab.tiles.axes import Axis
@@ -95,7 +96,9 @@ class Orientations:
             array = self._pictures.catalog.open_array(path)
             if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
                 return nothing
-            values = self._reader.read(self._reader.plan_items(array, [slice(0, axis.size)]))
+            values = self._reader.read(
+                self._reader.plan_only(array, normalise([slice(0, axis.size)], array.metadata.shape))
+            )
         except (NodeNotFound, WrongKind, BadPath):
             return nothing
         except BrokenData as error:

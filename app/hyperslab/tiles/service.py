@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.arrays.beside import Beside
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import MountedStore
@@ -77,13 +76,12 @@ class Tiles:
     def __init__(
         self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
     ) -> None:
-        self.beside = Beside(reader)
-        self.pictures = Pictures(catalog, self.beside)
+        self.pictures = Pictures(catalog, reader)
         self.source = Source(self.pictures, reader, max_bytes=max_bytes)
-        self.statistics = Statistics(self.pictures, reader, self.beside)
+        self.statistics = Statistics(self.pictures, reader)
         self.stylist = Stylist(self.statistics)
         self.orientations = Orientations(self.pictures, reader)
-        self.look = Looking(self.pictures, self.beside, self.orientations).look
+        self.look = Looking(self.pictures, reader, self.orientations).look
         self._views = Views(self.pictures, self.stylist)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 

@@ -12,7 +12,6 @@ from math import ceil
 
 import numpy as np
 
-from hyperslab.arrays.beside import in_parallel
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
@@ -91,7 +90,7 @@ class Source:
         if not plan.blocks:
             return 0
         largest = self._largest(plan)
-        pool = self.reader.pool(plan.blocks[0].read.array)
+        pool = self.reader.pool(plan.blocks[0].read.array.mount)
         return largest * (1 + pool.most_helpers(len(plan.blocks) - 1, largest))
 
     def _largest(self, plan: RegionPlan) -> int:
@@ -120,9 +119,8 @@ class Source:
     def _read_stored(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
         if not plan.blocks:
             return _put_together(plan, [])
-        pool = self.reader.pool(plan.blocks[0].read.array)
-        parts = in_parallel(
-            pool,
+        pool = self.reader.pool(plan.blocks[0].read.array.mount)
+        parts = pool.map(
             lambda block: self._read_block(plan.frame, block, how),
             plan.blocks,
             how.cancel,
@@ -141,8 +139,8 @@ class Source:
     ) -> list[Block]:
         assert frame.picture.mosaic is not None
         shown = [c for c in frame.picture.mosaic.cells if _overlaps(frame.cell_shape, c, pitch, region) is not None]
-        pool = self.reader.pool(frame.picture.levels[0].array)
-        found = in_parallel(pool, lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), shown, cancel)
+        pool = self.reader.pool(frame.picture.levels[0].array.mount)
+        found = pool.map(lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), shown, cancel)
         return [block for block in found if block is not None]
 
     def _block_of_cell(

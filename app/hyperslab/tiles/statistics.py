@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.arrays.beside import Beside, in_parallel
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
@@ -109,10 +108,9 @@ def widened(low: float, high: float) -> tuple[float, float]:
 class Statistics:
     """Samples, kept while what they were taken from stays the same. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, reader: Reader, beside: Beside) -> None:
+    def __init__(self, pictures: Pictures, reader: Reader) -> None:
         self._pictures = pictures
         self._reader = reader
-        self._beside = beside
         self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
         self._tags: OrderedDict[tuple[Any, ...], tuple[str, float]] = OrderedDict()
         self._lock = Lock()
@@ -139,7 +137,7 @@ class Statistics:
 
         each = [*{subject.key: subject for subject in subjects}.values()]
         if len(each) > 1 and (mount := each[0].picture.levels[0].array.mount).is_far:
-            self._beside.each(mount, take, each, cancel)
+            self._reader.each(mount, take, each, cancel)
 
     def _taken(self, subject: Subject, cancel: Cancel | None) -> Sample:
         plans, exact = self._plans(subject, cancel)
@@ -178,7 +176,7 @@ class Statistics:
                 return None
 
         plans, _ = self._plans(subject, cancel, finer, chunk_boxes)
-        found = in_parallel(self._reader.pool(plans[0].array), values, plans, cancel) if plans else []
+        found = self._reader.pool(plans[0].array.mount).map(values, plans, cancel) if plans else []
         whole = [part for part in found if part is not None]
         return np.concatenate(whole) if whole else None
 
@@ -217,15 +215,15 @@ class Statistics:
         step = max(1, len(picture.mosaic.cells) // _MOST_IMAGES)
         name = picture.field.name if picture.field is not None else None
         cells, mount = picture.mosaic.cells[::step], picture.levels[0].array.mount
-        opened = self._beside.each(mount, lambda cell: self._pictures.open_cell(cell.path, name), cells, cancel)
+        opened = self._reader.each(mount, lambda cell: self._pictures.open_cell(cell.path, name), cells, cancel)
         found = [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
         return found or [picture]  # its levels are those of an image that is there
 
     def _all_values(self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None) -> NDArray:
         if not plans:
             return np.zeros(0)
-        pool = self._reader.pool(plans[0].array)
-        parts = in_parallel(pool, lambda plan: self._values(plan, subject, cancel), plans, cancel)
+        pool = self._reader.pool(plans[0].array.mount)
+        parts = pool.map(lambda plan: self._values(plan, subject, cancel), plans, cancel)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _values(self, plan: ReadPlan, subject: Subject, cancel: Cancel | None) -> NDArray:

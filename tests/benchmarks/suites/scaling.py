@@ -16,6 +16,7 @@ import zarr
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
+from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
 from tests.benchmarks.data import BLOSC, slide
 from tests.benchmarks.programs import quiet_server
@@ -96,8 +97,8 @@ def _steps(folder: Path, service: Service, name: str) -> Mapping[str, Callable[[
 
     return {
         "open": open_,
-        "plan": lambda: reader.plan_items(array, _TILE),
-        "plan and read": lambda: reader.read(reader.plan_items(array, _TILE)),
+        "plan": lambda: reader.plan_only(array, normalise(_TILE, array.metadata.shape)),
+        "plan and read": lambda: reader.read(reader.plan_only(array, normalise(_TILE, array.metadata.shape))),
     }
 
 

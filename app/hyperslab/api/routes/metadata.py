@@ -18,7 +18,6 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
-from hyperslab.arrays.beside import Beside
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
@@ -73,7 +72,7 @@ async def _children(context: Context, group: GroupNode, limit: int, cursor: str 
     if limit == 0:
         return _NO_CHILDREN
     service, mount = context.service, group.mount
-    each = in_turn if mount is None else partial(Beside(service.reader).each, mount)
+    each = in_turn if mount is None else partial(service.reader.each, mount)
     return await context.threads.run(service.catalog.children, group, limit=limit, cursor=cursor, each=each)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 import weakref
@@ -18,21 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
-from hyperslab.arrays.batches import Batch, BatchReader, Group
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
-from hyperslab.arrays.pool import WorkerPool
 from hyperslab.arrays.scratch import Scratch, Slabs
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.indexing import normalise
-from hyperslab.engine.partial_blosc import BloscPartial
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.base import Capabilities, Store, Stored
 from hyperslab.storage.local import LocalStore
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import MIB, age, open_array, service_on, zarr_array
+from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +66,7 @@ class TestVersions:
         service = service_of(asked, 0)
         array = open_array(service)
 
-        values = service.reader.read(service.reader.plan_items(array, (slice(3, 9), slice(2, 20))))
+        values = service.reader.read(plan_items(service.reader, array, (slice(3, 9), slice(2, 20))))
 
         np.testing.assert_array_equal(values, np.arange(400).reshape(20, 20)[3:9, 2:20])
         assert asked.versions_asked == 0
@@ -78,7 +74,7 @@ class TestVersions:
     def test_the_cache_has_them_before_it_holds_anything(self, asked: AskedStore) -> None:
         service = service_of(asked, MIB)
 
-        service.reader.read(service.reader.plan_items(open_array(service), ()))
+        service.reader.read(plan_items(service.reader, open_array(service), ()))
 
         assert asked.versions_asked == 16
         assert service.cache.stats().entries == 16
@@ -86,7 +82,7 @@ class TestVersions:
     def test_a_plan_of_a_selection_has_them_at_once(self, asked: AskedStore) -> None:
         service = service_of(asked, 0)
         array = open_array(service)
-        selection = service.reader.plan_items(array, ()).selection
+        selection = plan_items(service.reader, array, ()).selection
 
         service.reader.plan(array, selection)
 
@@ -94,7 +90,7 @@ class TestVersions:
 
     def test_a_tag_is_the_same_whenever_it_is_asked_for(self, asked: AskedStore) -> None:
         service = service_of(asked, 0)
-        late = service.reader.plan_items(open_array(service), (slice(0, 7),))
+        late = plan_items(service.reader, open_array(service), (slice(0, 7),))
         early = service.reader.plan(open_array(service), late.selection)
 
         assert late.tag == early.tag
@@ -102,7 +98,7 @@ class TestVersions:
 
     def test_a_tag_that_was_asked_for_stays_when_data_are_read(self, asked: AskedStore) -> None:
         service = service_of(asked, 0)
-        plan = service.reader.plan_items(open_array(service), ())
+        plan = plan_items(service.reader, open_array(service), ())
         tag = plan.tag
         (Path(asked.url.removeprefix("file://")) / "a" / "0.0").write_bytes(b"other")
 
@@ -113,7 +109,7 @@ class TestVersions:
 
     def test_a_tag_that_may_be_newer_than_the_data_is_not_given(self, asked: AskedStore) -> None:
         service = service_of(asked, 0)
-        plan = service.reader.plan_items(open_array(service), ())
+        plan = plan_items(service.reader, open_array(service), ())
         service.reader.read(plan)
 
         with pytest.raises(RuntimeError, match="before anyone asked"):
@@ -156,7 +152,7 @@ def test_small_chunks_around_the_cache_are_numpys(
         if old:
             age(folder)
 
-        found = service.reader.read(service.reader.plan_items(array, items))
+        found = service.reader.read(plan_items(service.reader, array, items))
 
         np.testing.assert_array_equal(found, expected[items])
 
@@ -167,7 +163,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-class TestBatches:
+class TestAroundTheCache:
     def test_fields_and_conversions(self, tmp_path: Path, service: Service) -> None:
         records = np.zeros((8, 8), [("a", "<i2"), ("b", "<f8", (3,))])
         records["b"] = np.arange(192).reshape(8, 8, 3)
@@ -175,13 +171,13 @@ class TestBatches:
         v2_records(tmp_path / "a", records, (3, 5))
         array = open_array(service)
 
-        plan = service.reader.plan_items(array, (slice(1, 7),), resolve_field(array, "b"))
+        plan = plan_items(service.reader, array, (slice(1, 7),), resolve_field(array, "b"))
         np.testing.assert_array_equal(service.reader.read(plan), records["b"][1:7])
 
     def test_numbers_too_large_for_a_narrower_dtype_become_infinite(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.full((4, 4), 1e300), (2, 2))
         array = open_array(service)
-        selection = service.reader.plan_items(array, ()).selection
+        selection = plan_items(service.reader, array, ()).selection
 
         found = service.reader.read(service.reader.plan(array, selection, None, np.dtype("<f4")))
 
@@ -190,9 +186,9 @@ class TestBatches:
     def test_an_answer_is_nobody_elses_memory(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.arange(64).reshape(8, 8), (4, 4), compressors=None)
         zarr_array(tmp_path, np.zeros((8, 8), int), (4, 4), name="b", compressors=None)
-        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 4), slice(0, 4))))
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 4), slice(0, 4))))
 
-        service.reader.read(service.reader.plan_items(open_array(service, "data/b"), ()))
+        service.reader.read(plan_items(service.reader, open_array(service, "data/b"), ()))
 
         np.testing.assert_array_equal(found, np.arange(64).reshape(8, 8)[:4, :4])
 
@@ -203,7 +199,7 @@ class TestBatches:
                 (tmp_path / name / "1.2").write_bytes(data)
 
                 with pytest.raises(ChunkCorrupt) as caught:
-                    service.reader.read(service.reader.plan_items(open_array(service, f"data/{name}"), ()))
+                    service.reader.read(plan_items(service.reader, open_array(service, f"data/{name}"), ()))
 
                 assert caught.value.key == f"{name}/1.2"
                 shutil.rmtree(tmp_path / name)
@@ -213,7 +209,7 @@ class TestBatches:
         (tmp_path / "a" / "3.0").unlink()
         with service_on(tmp_path, cache_bytes=0, mount={"fill_missing": False}) as service:
             with pytest.raises(ChunkNotFound) as caught:
-                service.reader.read(service.reader.plan_items(open_array(service), ()))
+                service.reader.read(plan_items(service.reader, open_array(service), ()))
 
             assert caught.value.key == "a/3.0"
 
@@ -221,7 +217,7 @@ class TestBatches:
         zarr_array(tmp_path, np.arange(64, dtype="<i8").reshape(8, 8), (2, 2), compressors=None)
         cost = ReadCost()
 
-        service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 4),)), cost=cost)
+        service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 4),)), cost=cost)
 
         assert (cost.touched, cost.cached, cost.bytes_read) == (8, 0, 8 * 32)
         assert set(cost.timings) >= {"fetch", "decode"}
@@ -242,7 +238,7 @@ def v2_records(folder: Path, records: Array, chunks: tuple[int, int]) -> None:
             (folder / f"{i // chunks[0]}.{j // chunks[1]}").write_bytes(chunk.tobytes())
 
 
-class TestBatchesThroughTheCache:
+class TestThroughTheCache:
     """4 MiB in chunks of 8 KiB, and a cache of 64 MiB: answers up to 16 MiB are kept at once."""
 
     @pytest.fixture
@@ -259,7 +255,7 @@ class TestBatchesThroughTheCache:
 
     def read(self, service: Service, *items: Any) -> tuple[Array, ReadCost]:
         cost = ReadCost()
-        return service.reader.read(service.reader.plan_items(open_array(service), items), cost=cost), cost
+        return service.reader.read(plan_items(service.reader, open_array(service), items), cost=cost), cost
 
     def test_what_was_read_is_there_the_second_time(self, values: Array, service: Service) -> None:
         first, cost = self.read(service, slice(10, 900), slice(5, 700))
@@ -331,7 +327,7 @@ class TestBatchesThroughTheCache:
             array = open_array(service)
             for name, cached in (("a", 0), ("b", 16)):
                 cost = ReadCost()
-                plan = service.reader.plan_items(array, (), resolve_field(array, name))
+                plan = plan_items(service.reader, array, (), resolve_field(array, name))
                 np.testing.assert_array_equal(service.reader.read(plan, cost=cost), values[name])
                 assert cost.cached == cached
 
@@ -374,7 +370,7 @@ class TestSmallChunksFromFar:
 
     def read(self, store: FarStore, items: Any, cache_bytes: int = 0) -> Array:
         service = service_of(store, cache_bytes)
-        found = service.reader.read(service.reader.plan_items(open_array(service), items))
+        found = service.reader.read(plan_items(service.reader, open_array(service), items))
         service.close()
         return found
 
@@ -410,7 +406,7 @@ class TestLargeChunks:
     def test_a_few_rows_are_not_read_whole(self, values: Array, tmp_path: Path, service: Service) -> None:
         cost, whole = ReadCost(), (tmp_path / "a" / "0.0").stat().st_size
 
-        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(10, 12),)), cost=cost)
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(10, 12),)), cost=cost)
 
         np.testing.assert_array_equal(found, values[10:12])
         assert cost.bytes_read < whole
@@ -420,13 +416,13 @@ class TestLargeChunks:
     )
     def test_values_are_numpys(self, values: Array, service: Service, items: Any) -> None:
         for _ in range(2):  # the second time in used memory
-            found = service.reader.read(service.reader.plan_items(open_array(service), items))
+            found = service.reader.read(plan_items(service.reader, open_array(service), items))
             np.testing.assert_array_equal(found, values[items])
 
     def test_a_chunk_that_is_gone_reads_as_fill(self, values: Array, tmp_path: Path, service: Service) -> None:
         (tmp_path / "a" / "0.0").unlink()
 
-        found = service.reader.read(service.reader.plan_items(open_array(service), (slice(510, 514),)))
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(510, 514),)))
 
         np.testing.assert_array_equal(found, np.concatenate([np.zeros((2, 1024)), values[512:514]]))
 
@@ -435,7 +431,7 @@ class TestLargeChunks:
         (tmp_path / "a" / "1.0").write_bytes(b"short")
 
         with pytest.raises(ChunkCorrupt) as caught:
-            service.reader.read(service.reader.plan_items(open_array(service), (slice(600, 602),)))
+            service.reader.read(plan_items(service.reader, open_array(service), (slice(600, 602),)))
 
         assert caught.value.key == "a/1.0"
 
@@ -443,13 +439,13 @@ class TestLargeChunks:
         self, values: Array, tmp_path: Path, service: Service
     ) -> None:
         stored = (tmp_path / "a" / "1.0").read_bytes()
-        service.reader.read(service.reader.plan_items(open_array(service), (slice(600, 602),)))
+        service.reader.read(plan_items(service.reader, open_array(service), (slice(600, 602),)))
         for size in (0, 10, 20, 40, len(stored) // 8, len(stored) - 1):
             (tmp_path / "a" / "1.0").write_bytes(stored[:size])
             age(tmp_path)
 
             with pytest.raises(ChunkCorrupt):
-                service.reader.read(service.reader.plan_items(open_array(service), (slice(1020, 1024),)))
+                service.reader.read(plan_items(service.reader, open_array(service), (slice(1020, 1024),)))
         assert values.size
 
     @pytest.mark.usefixtures("values")
@@ -460,7 +456,7 @@ class TestLargeChunks:
             file.write(bytes(1 << 21))
 
         with pytest.raises(ChunkCorrupt):
-            service.reader.read(service.reader.plan_items(open_array(service), (slice(0, 512),)))
+            service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 512),)))
 
 
 class TestThreads:
@@ -485,7 +481,7 @@ class TestThreads:
         values = (np.arange(1 << 23) % 5003).astype("<u4").reshape(16, 512, 1024)
         zarr_array(folder, values, chunks, compressors=compressor)
         with service_on(folder, cache_bytes=0) as service:
-            found = service.reader.read(service.reader.plan_items(open_array(service), items))
+            found = service.reader.read(plan_items(service.reader, open_array(service), items))
         np.testing.assert_array_equal(found, values[items])
 
     def test_whole_blocks_count_where_single_rows_are_wanted(self, tmp_path: Path, handed_out: list[int]) -> None:
@@ -502,168 +498,6 @@ class TestThreads:
         self.read(tmp_path, None, self.ROWS)
 
         assert handed_out == []
-
-    def test_large_uncompressed_chunks_are_read_in_batches_by_several(
-        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sizes, fetch = [], BatchReader.fetch
-
-        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
-            sizes.append(len(group.keys))
-            return fetch(self, group, **planned)
-
-        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
-        self.read(tmp_path, None, (slice(None), slice(None), slice(100, 900)), (1, 512, 512))
-
-        assert handed_out == [16]
-        assert sizes == [2] * 16
-
-    def test_small_chunks_are_decoded_in_batches_while_one_thread_fetches(
-        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fetched_by, batches = set(), []
-        fetch, place = BatchReader.fetch, BatchReader.place
-
-        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
-            fetched_by.add(threading.get_ident())
-            return fetch(self, group, **planned)
-
-        def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
-            batches.append(batch)
-            place(self, batch, *rest)
-
-        monkeypatch.setattr("hyperslab.arrays.batches._PATIENCE", 10.0)
-        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
-        monkeypatch.setattr(BatchReader, "place", place_noted)
-        self.read(tmp_path, Blosc(), (), (1, 128, 128))
-
-        assert fetched_by == {threading.get_ident()}
-        assert len(batches) == 16
-        assert handed_out == []
-
-    def test_few_small_chunks_are_decoded_in_halves_by_two(
-        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fetched_by, placed_by, both = [], [], threading.Barrier(2, timeout=30)
-        fetch, place = BatchReader.fetch, BatchReader.place
-
-        def fetch_noted(self: BatchReader, group: Group, **planned: Any) -> Batch:
-            fetched_by.append(threading.get_ident())
-            return fetch(self, group, **planned)
-
-        def place_noted(self: BatchReader, batch: Batch, *rest: Any) -> None:
-            placed_by.append(threading.get_ident())
-            both.wait()
-            place(self, batch, *rest)
-
-        monkeypatch.setattr(LocalStore, "capabilities", property(lambda self: replace(self._capabilities, width=2)))
-        monkeypatch.setattr(BatchReader, "fetch", fetch_noted)
-        monkeypatch.setattr(BatchReader, "place", place_noted)
-        self.read(tmp_path, Blosc(), (3,), (1, 128, 128))
-
-        assert fetched_by == [threading.get_ident()] * 2
-        assert len(set(placed_by)) == len(placed_by) == 2
-        assert handed_out == []
-
-    def test_small_chunks_that_are_slow_to_come_are_fetched_side_by_side(
-        self, tmp_path: Path, handed_out: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("hyperslab.arrays.batches._PATIENCE", 0.0)
-        self.read(tmp_path, Blosc(), (), (1, 128, 128))
-
-        assert handed_out == [15]
-
-
-class TestSingleItems:
-    """Few items of a large chunk, all blocks of which are needed: only these are put together."""
-
-    @pytest.fixture
-    def put_together(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        keys: list[str] = []
-        original = BloscPartial.decode_items
-
-        def noted(self: BloscPartial, *rest: Any, key: str, **more: Any) -> Any:
-            keys.append(key)
-            return original(self, *rest, key=key, **more)
-
-        monkeypatch.setattr(BloscPartial, "decode_items", noted)
-        return keys
-
-    @pytest.mark.parametrize("order", ["C", "F"])
-    @pytest.mark.parametrize(
-        "items", [(slice(None), slice(None), 7), (slice(None, None, -1), slice(5, 700, 9), 1), (..., 0)]
-    )
-    def test_values_are_numpys(self, tmp_path: Path, put_together: list[str], order: Any, items: Any) -> None:
-        values = (np.arange(1 << 21) % 5003).astype("<f4").reshape(8, 512, 512)
-        zarr_array(tmp_path, values, (4, 512, 512), compressors=Blosc(), order=order)
-        with service_on(tmp_path, cache_bytes=0) as service:
-            array = open_array(service)
-            for dtype in (None, np.dtype("<i2")):
-                for _ in range(2):
-                    plan = service.reader.plan(array, normalise(items, values.shape), dtype=dtype)
-                    np.testing.assert_array_equal(service.reader.read(plan), values[items].astype(dtype or "<f4"))
-        assert order == "F" or put_together
-
-    def test_points_and_fields(self, tmp_path: Path, put_together: list[str]) -> None:
-        records = np.zeros((512, 512), [("a", "<i2"), ("b", "<f8")])
-        records["a"], records["b"] = np.arange(512), np.arange(512)[:, None]
-        zarr_array(tmp_path, records, (512, 512), compressors=Blosc())
-        os.utime(tmp_path / "a" / "0.0", (1e9, 1e9))
-        with service_on(tmp_path, cache_bytes=0) as service:
-            array = open_array(service)
-            field = resolve_field(array, "b")
-            service.reader.read(service.reader.plan_items(array, (slice(None), 3), field))  # tells how large blocks are
-            found = service.reader.read(service.reader.plan_items(array, (slice(None), 7), field))
-            where = [np.arange(0, 512, 3), np.arange(511, 0, -3)]
-            points = service.reader.read(service.reader.plan_points(array, where))
-        np.testing.assert_array_equal(found, records["b"][:, 7])
-        np.testing.assert_array_equal(points, records[tuple(where)])
-        assert len(put_together) == 3
-
-    def test_a_broken_chunk_is_named(self, tmp_path: Path) -> None:
-        zarr_array(tmp_path, np.arange(1 << 20, dtype="<i4").reshape(1024, 1024), (1024, 1024), compressors=Blosc())
-        chunk = tmp_path / "a" / "0.0"
-        chunk.write_bytes(chunk.read_bytes()[:-1])
-        with service_on(tmp_path, cache_bytes=0) as service, pytest.raises(ChunkCorrupt, match=r"0\.0"):
-            service.reader.read(service.reader.plan_items(open_array(service), (slice(None), 5)))
-
-    def test_of_a_file_only_what_leads_to_them_is_read(self, tmp_path: Path) -> None:
-        """Of the noise in the first bytes single ones, of the second bytes a stream."""
-        noise = np.random.default_rng(1).integers(0, 256, (4, 512, 1024)).astype("<u2")
-        values = noise + np.arange(4, dtype="<u2")[:, None, None] * 256
-        zarr_array(tmp_path, values, (4, 512, 1024), compressors=Blosc())
-        chunk = tmp_path / "a" / "0.0.0"
-        os.utime(chunk, (1e9, 1e9))
-        with service_on(tmp_path, cache_bytes=0) as service:
-            array = open_array(service)
-            costs = []
-            for cell in ((0, 3, 5), (3, 511, 1023), (2, 200, 7)):
-                plan, cost = service.reader.plan_items(array, cell), ReadCost()
-                assert service.reader.read(plan, cost=cost) == values[cell]
-                costs.append(cost)
-
-        assert all(0 < cost.bytes_read < chunk.stat().st_size / 50 for cost in costs)
-        assert all(cost.timings["fetch"] > 0 and cost.timings["decode"] > 0 for cost in costs)
-
-    def test_of_a_chunk_that_is_missing_they_are_the_fill_value(self, tmp_path: Path) -> None:
-        values = np.full((2, 512, 1024), 7, "<u2")
-        zarr_array(tmp_path, values, (1, 512, 1024), compressors=Blosc(), fill_value=3)
-        (tmp_path / "a" / "1.0.0").unlink()
-        with service_on(tmp_path, cache_bytes=0) as service:
-            found = service.reader.read(service.reader.plan_items(open_array(service), (slice(None), 5, 6)))
-
-        assert found.tolist() == [7, 3]
-
-    @pytest.mark.parametrize("cname", ["lz4", "zstd", "blosclz"])
-    def test_of_other_codecs_too(self, tmp_path: Path, cname: str) -> None:
-        values = (np.arange(1 << 20) % 5003).astype("<f4").reshape(1024, 1024)
-        zarr_array(tmp_path, values, (1024, 1024), compressors=Blosc(cname=cname))
-        os.utime(tmp_path / "a" / "0.0", (1e9, 1e9))
-        with service_on(tmp_path, cache_bytes=0) as service:
-            array = open_array(service)
-            for items in ((700, 5), (slice(None, None, 100), 3), (3, slice(None, None, 7)), (slice(None), 1023)):
-                found = service.reader.read(service.reader.plan_items(array, items))
-                np.testing.assert_array_equal(found, values[items])
 
 
 class TestSlabs:
@@ -716,7 +550,7 @@ class TestSlabs:
         addresses: list[set[int]] = []
         with service_on(tmp_path, cache_bytes=0) as service:
             for _ in range(3):
-                stream = service.reader.stream(service.reader.plan_items(open_array(service), ()), 0, 4 * MIB)
+                stream = service.reader.stream(plan_items(service.reader, open_array(service), ()), 0, 4 * MIB)
                 found = [(np.frombuffer(slab, np.uint8).ctypes.data, bytes(slab)) for slab in stream]
                 assert b"".join(data for _, data in found) == values.tobytes()
                 addresses.append({address for address, _ in found})
@@ -731,18 +565,6 @@ def test_scratch_is_lent_to_one_at_a_time_and_used_again() -> None:
     assert first is not second
     scratch.give_back(first)
     assert scratch.take(500) is first
-
-
-def test_scratch_gives_a_thread_what_it_had_before() -> None:
-    scratch = Scratch()
-    mine, theirs = scratch.take(1000), scratch.take(1000)
-    scratch.give_back(mine)
-    other = threading.Thread(target=scratch.give_back, args=(theirs,))
-    other.start()
-    other.join()
-
-    assert scratch.take(1000) is mine
-    assert scratch.take(1000) is theirs
 
 
 def test_scratch_keeps_no_more_than_so_much() -> None:

@@ -1,0 +1,130 @@
+"""Chunks on the threads of a store."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.workers import WorkerPool
+from hyperslab.errors import Cancelled
+
+
+def test_every_item_is_worked_on_once() -> None:
+    pool = WorkerPool(4, "test")
+    seen: list[int] = []
+
+    pool.each(range(1000), 1000, seen.append)
+    pool.close()
+
+    assert sorted(seen) == list(range(1000))
+
+
+def test_the_first_error_ends_the_work_and_is_raised() -> None:
+    pool = WorkerPool(4, "test")
+    seen: list[int] = []
+
+    def work(item: int) -> None:
+        seen.append(item)
+        if item == 10:
+            raise ValueError(item)
+
+    with pytest.raises(ValueError, match="10"):
+        pool.each(range(10_000), 10_000, work)
+    pool.close()
+
+    assert len(seen) < 10_000
+
+
+def test_a_cancelled_run_ends() -> None:
+    pool, cancel = WorkerPool(2, "test"), Cancel()
+    seen: list[int] = []
+
+    def work(item: int) -> None:
+        seen.append(item)
+        cancel.set()
+
+    with pytest.raises(Cancelled):
+        pool.each(range(10_000), 10_000, work, cancel)
+    pool.close()
+
+    assert len(seen) <= 3
+
+
+def fill(pool: WorkerPool) -> weakref.ref[NDArray[np.float64]]:
+    """Let a pool fill a buffer that nobody else holds."""
+    buffer = np.zeros(10)
+
+    def work(item: int) -> None:
+        buffer[item] = 1
+
+    pool.each(range(10), 10, work)
+    assert buffer.all()
+    return weakref.ref(buffer)
+
+
+def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread() -> None:
+    """Else a stream could not reuse its slabs while the pool is busy, and would take a new one for each piece."""
+    pool = WorkerPool(2, "test")
+    go_on, busy = threading.Event(), threading.Event()
+
+    def wait(_: int) -> None:
+        busy.set()
+        go_on.wait(30)
+
+    other = threading.Thread(target=pool.each, args=(range(2), 2, wait))
+    other.start()
+    assert busy.wait(30)
+
+    gone = fill(pool)
+    gc.collect()
+
+    assert gone() is None
+    go_on.set()
+    other.join()
+    pool.close()
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(1, 14), (16 << 20, 4), (200 << 20, 1), (1 << 30, 0)])
+def test_large_items_are_in_the_hands_of_few_threads(nbytes: int, most: int) -> None:
+    pool = WorkerPool(16, "test")
+    helpers: set[int] = set()
+
+    def work(_: int) -> None:
+        helpers.add(threading.get_ident())
+        time.sleep(0.002)
+
+    pool.each(range(100), 100, work, nbytes=nbytes)
+    assert len(helpers - {threading.get_ident()}) <= most
+    pool.close()
+
+
+def test_reads_of_large_items_share_their_memory() -> None:
+    pool, at_once, most, lock = WorkerPool(64, "test"), 0, 0, threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.002)
+        with lock:
+            at_once -= 1
+
+    readers = [
+        threading.Thread(target=pool.each, args=(range(50), 50, work), kwargs={"nbytes": 16 << 20}) for _ in "abcdefgh"
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    pool.close()
+
+    assert most <= len(readers) + (256 << 20) // (16 << 20)
+    assert pool._in_hand == 0
