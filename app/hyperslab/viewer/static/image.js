@@ -3,12 +3,18 @@
  * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
  */
 
-import { clamp } from "./dom.js";
+import { clamp, h } from "./dom.js";
 import { loaded, openViewer, tileRequests, tileSource } from "./osd.js";
 
 /** @typedef {import("./osd.js").Frame} Frame */
 
 const CRISP = 1.5; // screen pixels per pixel from which on pixels may be seen as squares
+
+const SAMPLE = 256; // pixels along each side, in which something is looked for
+
+const EDGE = 2; // screen pixels from the end of the picture to that of its frame: tiles are drawn a pixel too far
+
+const OUTSIDE = 20; // pixels beyond the edge of the screen: whatever lies there is not seen
 
 const SLACK = 1e-6; // of a cell: sizes in pixels of the picture are rounded
 
@@ -28,10 +34,13 @@ export class Picture {
     this.element = element;
     this.events = events;
     this.viewer = openViewer(element);
+    this.bounds = h("div", { class: "picture-bounds", hidden: true });
+    element.prepend(this.bounds);
     this.viewer.innerTracker.keyDownHandler = null; // the page has its own keys
     this.viewer.innerTracker.keyHandler = null;
     this.viewer.addHandler("update-viewport", () => {
       this.#applySmooth();
+      this.#frame();
       events.onMove();
     });
     this.viewer.addHandler("after-resize", () => events.onResize());
@@ -84,6 +93,7 @@ export class Picture {
     this.labelKey = "";
     this.element.dataset.labels = "none";
     this.shown = null;
+    this.bounds.hidden = true;
     this.busy = false;
     this.pendingBox = box;
     this.fresh = true;
@@ -166,9 +176,35 @@ export class Picture {
     item.setOpacity(frame.blank ? 0 : 1);
     if (this.shown !== item) this.shown?.setOpacity(0);
     this.shown = item;
+    this.bounds.classList.toggle("gaps", frame.gaps);
+    this.#frame();
     for (const [key, other] of this.frames) {
       if (other !== item && other.getOpacity() > 0) this.#drop(key, other);
     }
+  }
+
+  /** The edge of the picture, and what is seen where it has no values. */
+  #frame() {
+    this.bounds.hidden = !this.shown;
+    if (!this.shown) return;
+    const { Point } = window.OpenSeadragon;
+    const { x: width, y: height } = this.shown.getContentSize();
+    const { clientWidth, clientHeight } = this.element;
+    const [start, end] = [new Point(0, 0), new Point(width, height)].map((corner) =>
+      this.shown.imageToViewerElementCoordinates(corner),
+    );
+    const [left, top] = [start.x, start.y].map((place) => Math.max(Math.floor(place) - 1, -OUTSIDE));
+    const [right, bottom] = [Math.min(end.x, clientWidth + OUTSIDE), Math.min(end.y, clientHeight + OUTSIDE)];
+    const places = { left, top, width: Math.ceil(right) + EDGE - left, height: Math.ceil(bottom) + EDGE - top };
+    for (const [name, place] of Object.entries(places)) this.bounds.style[name] = `${place}px`;
+  }
+
+  /** Is nothing at all drawn in what is visible, though all of it is there? */
+  showsNothing() {
+    if (!this.shown || this.busy || !this.shown.getFullyLoaded() || this.element.dataset.failedTiles !== "0") return false;
+    const sample = h("canvas", { width: SAMPLE, height: SAMPLE }).getContext("2d");
+    sample.drawImage(this.viewer.drawer.canvas, 0, 0, SAMPLE, SAMPLE);
+    return sample.getImageData(0, 0, SAMPLE, SAMPLE).data.every((part, i) => i % 4 !== 3 || part === 0);
   }
 
   #drop(key, item) {

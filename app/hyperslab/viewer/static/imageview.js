@@ -59,6 +59,7 @@ export function createImageView(store, events) {
     iconButton("fit", "Fit (0)", () => home()),
     smooth,
   );
+  const nothing = h("div", { class: "nothing-seen", role: "status", hidden: true }, h("span", {}, "No values here"));
   const frame = h(
     "div",
     { class: "picture-frame" },
@@ -68,6 +69,7 @@ export function createImageView(store, events) {
     tools,
     probe.element,
     scaleBar.element,
+    nothing,
   );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
 
@@ -75,8 +77,9 @@ export function createImageView(store, events) {
     const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
     const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
     const query = tileQuery(state, context.info);
+    const gaps = context.info.kind !== "labels" && !context.info.images; // there, what is not drawn is no gap
     const blank = activeIndices(state, context.info).length === 0;
-    return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank };
+    return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
   }
 
   const show = throttle(SHOW_EVERY, (wanted, box) => {
@@ -106,7 +109,13 @@ export function createImageView(store, events) {
     picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
     scaleBar.update(state, info, picture.scale);
     events.onsight();
+    tellNothing();
   }
+
+  /** After the picture was drawn, which is done in the next frame of the screen. */
+  const tellNothing = debounce(80, () =>
+    requestAnimationFrame(() => (nothing.hidden = !picture.wanted?.gaps || !picture.showsNothing())),
+  );
 
   let own = null; // the last box that came from the picture itself
 
@@ -115,6 +124,7 @@ export function createImageView(store, events) {
     own = box;
     if (String(box) !== String(store.get().box)) store.update({ box }, "follow");
     events.onsight();
+    tellNothing();
   });
 
   function moved() {
@@ -210,6 +220,8 @@ export function createImageView(store, events) {
     dock.stop();
     show.cancel();
     remember.cancel();
+    tellNothing.cancel();
+    nothing.hidden = true;
     context.info = null;
     labels.forget();
     picture.clear();

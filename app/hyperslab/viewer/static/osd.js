@@ -10,6 +10,7 @@ import { authorization, heldToken } from "./token.js";
  * @property {[number, number]} scale such pixels per cell, along rows and columns
  * @property {[boolean, boolean]} flip whether rows and columns run backwards
  * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
+ * @property {boolean} [gaps] what is transparent has no value
  * @property {boolean} blank draw nothing (no channel is on)
  * @property {{x: number, y: number, width: number}} [place] where it lies, if the picture lies at 0, 0 and is 1 wide
  */

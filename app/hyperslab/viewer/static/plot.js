@@ -24,7 +24,8 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const complex = isComplex(node, field);
   const dates = datesOf(dtypeOf(node, field));
   let data = { start: 0, step: 1, values: new Float64Array() };
-  let hover = null;
+  /** @type {number|null} where the pointer is, in pixels of the page: what lies under it changes with the range */
+  let pointer = null;
   let turn = 0;
 
   function range() {
@@ -66,7 +67,9 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     const thinned = data.step > 1 ? ` · every ${ordinal(data.step)} value` : "";
     drawAxes(context, place, style, { x: axis.name + thinned, y: unit });
     drawLine(context, place, style, data);
-    if (hover !== null) drawCursor(context, place, style, data, hover);
+    const near = underPointer();
+    read(near);
+    if (near !== null) drawCursor(context, place, style, data, near);
   }
 
   function setRange(first, last) {
@@ -89,27 +92,27 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
 
   const indexAt = (clientX) => plane().index(clientX - element.getBoundingClientRect().left);
 
-  function read(event) {
-    const near = Math.round((indexAt(event.clientX) - data.start) / data.step);
-    hover = near >= 0 && near < data.values.length ? near : null;
-    reading.hidden = hover === null;
-    if (hover !== null) {
-      const index = data.start + near * data.step;
-      const place = positionOn(axis, index);
-      const where = `${axis.name} ${index}${place && ` (${place})`}`;
-      reading.replaceChildren(
-        h("span", { class: "probe-where" }, where),
-        h("output", { class: "probe-what" }, said(data.values[near])),
-      );
-    }
-    draw();
+  function underPointer() {
+    const near = pointer === null ? -1 : Math.round((indexAt(pointer) - data.start) / data.step);
+    return near >= 0 && near < data.values.length ? near : null;
+  }
+
+  function read(near) {
+    reading.hidden = near === null;
+    if (near === null) return;
+    const index = data.start + near * data.step;
+    const place = positionOn(axis, index);
+    const where = `${axis.name} ${index}${place && ` (${place})`}`;
+    reading.replaceChildren(
+      h("span", { class: "probe-where" }, where),
+      h("output", { class: "probe-what" }, said(data.values[near])),
+    );
   }
 
   const said = (value) => (dates ? dates.text(value) : `${formatNumber(value)} ${unit}`);
 
-  function forget() {
-    hover = null;
-    reading.hidden = true;
+  function point(event) {
+    pointer = event.type === "pointerleave" ? null : event.clientX;
     draw();
   }
 
@@ -122,8 +125,8 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     { passive: false },
   );
   canvas.addEventListener("dblclick", () => setRange(0, size - 1));
-  canvas.addEventListener("pointermove", read);
-  canvas.addEventListener("pointerleave", forget);
+  canvas.addEventListener("pointermove", point);
+  canvas.addEventListener("pointerleave", point);
   let grabbed = null;
   onDrag(canvas, (event) => {
     if (event.type === "pointerdown") grabbed = indexAt(event.clientX);
