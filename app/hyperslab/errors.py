@@ -414,7 +414,8 @@ class Conflict(HyperslabError):
 
 @dataclass(eq=False)
 class NodeExists(Conflict):
-    """``member`` names what differs where an existing node was to be opened with constraints."""
+    """``member`` names what differs where an existing node was to be opened with constraints; ``keys`` are the first
+    few of those that are in the way."""
 
     code: ClassVar[str] = "node-exists"
     title: ClassVar[str] = "Something is there already"
@@ -423,12 +424,17 @@ class NodeExists(Conflict):
     member: str | None = None
     wanted: Any = None
     found: Any = None
+    keys: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         if self.member is None:
             return f"there is already a node ({self.kind}) at {self.path!r}"
         if self.member == "children":
-            return f"{self.path!r} has children, such as {self.found!r}: only a recursive deletion takes them too"
+            found = ", ".join(map(repr, self.keys)) or repr(self.found)
+            return (
+                f"{self.path!r} has children or other keys below it, such as {found}: a recursive deletion takes "
+                "nodes of Zarr v2, and with foreign=true all else too"
+            )
         return f"{self.path!r} exists with {self.member}={shown(self.found)}, not {shown(self.wanted)}"
 
 

@@ -48,7 +48,8 @@ class Served:
     store: Store
 
     def break_node(self, documents: dict[str, bytes], name: str = "a") -> None:
-        for key, data in {**documents, "0": bytes(8), "1": bytes(8)}.items():
+        chunks = {"0": bytes(8), "1": bytes(8)} if ".zarray" in documents else {}
+        for key, data in {**documents, **chunks}.items():
             self.store.put(f"{name}/{key}", data)
 
     def keys(self) -> list[str]:

@@ -85,7 +85,11 @@ EXAMPLES = {
         as_json(200, "/v1/metadata/data/a", {"attributes": {"k": 1}}, PATCH),
         as_json(422, "/v1/metadata/data/a", {"colour": 1}),
     ],
-    "delete /v1/metadata/{path}": [Example(204, "/v1/metadata/data/a"), Example(404, "/v1/metadata/data/none")],
+    "delete /v1/metadata/{path}": [
+        Example(200, "/v1/metadata/data/mixed?recursive=true"),
+        Example(204, "/v1/metadata/data/a"),
+        Example(404, "/v1/metadata/data/none"),
+    ],
     "get /v1/slice/{path}": [
         *(Example(200, f"/v1/slice/data/a?format={form}") for form in ("raw", "npy", "json", "csv")),
         Example(200, "/v1/slice/data/texts"),
@@ -172,6 +176,8 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
     with served(create_app(service)) as url, httpx.Client(base_url=url) as found:
         found.put("/v1/metadata/data/a", json=ARRAY)
         found.put("/zarr/data/.zgroup", content=ZGROUP)
+        found.put("/zarr/data/mixed/.zgroup", content=ZGROUP)
+        (tmp_path / "mixed" / "notes.txt").touch()
         found.put("/v1/slice/data/a", params={"select": "0:4,0:4"}, json=3)
         found.put("/v1/metadata/data/texts", json={"shape": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]})
         yield found

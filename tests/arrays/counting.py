@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Listing, Part, Store, Stored
+from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Keep, Listing, Part, Store, Stored
 
 
 class CountingStore:
@@ -67,8 +67,8 @@ class CountingStore:
             self.puts.append(key)
         return self.inner.delete(key, if_version=if_version)
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
-        return self.inner.delete_prefix(prefix, check)
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
+        return self.inner.delete_prefix(prefix, check, keep)
 
     def list_dir(self, prefix: str) -> Listing:
         return self.inner.list_dir(prefix)

@@ -17,7 +17,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Absent, Check, VersionConflict
+from hyperslab.storage.base import Absent, Check, Keep, VersionConflict
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import read_all, service_on
 
@@ -154,10 +154,10 @@ class Unconsolidated(CountingStore):
             raise self.error
         return super().put(key, data, if_version=if_version)
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         if not self.removes:
             raise StoreError(self.name, prefix, "no answer")
-        return super().delete_prefix(prefix, check)
+        return super().delete_prefix(prefix, check, keep)
 
 
 @pytest.mark.parametrize("error", [VersionConflict(".zmetadata", "1"), StoreFull("data", ".zmetadata", "no space")])

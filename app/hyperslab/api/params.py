@@ -108,12 +108,13 @@ class Query:
             raise BadParameter(name, text, expected)
         return int(text)
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        """``true`` or ``false``; a name without a value means true."""
+    def flag(self, name: str, *, default: bool = False, bare: bool = True) -> bool:
+        """``true`` or ``false``; a name without a value means true, or is refused unless ``bare``: what destroys is
+        asked for in full."""
         text = self.values.get(name)
         if text is None:
             return default
-        if text.lower() not in (*_TRUE, *_FALSE, ""):
+        if text.lower() not in (*_TRUE, *_FALSE, *([""] if bare else [])):
             raise BadParameter(name, text, "true or false")
         return text.lower() not in _FALSE
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hyperslab.arrays import consolidated, listing
+from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.attributes import (
     attribute_difference,
@@ -16,9 +16,10 @@ from hyperslab.arrays.attributes import (
     with_dimension_names,
 )
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.delete import V3, Kept, refuse_hidden, refuse_others, refuse_v3, remove
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
-from hyperslab.arrays.orphans import clear_orphans
+from hyperslab.arrays.orphans import check_free, clear_orphans
 from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.write import node_lock
@@ -44,16 +45,17 @@ NodeCheck = Callable[[Node | BrokenNode | None], None]
 """Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
 
 _GROUP_DOCUMENT = {"zarr_format": 2}
-_DOCUMENT_NAMES = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"})
+_DOCUMENT_NAMES = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata", V3})
 _MOST_TRIES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The node as it is now, and whether this request has made it."""
+    """The node as it is now, whether this request has made it, and what it has left of what was there."""
 
     node: Node
     created: bool
+    kept: Kept = field(default_factory=Kept)
 
 
 class Creator:
@@ -64,9 +66,16 @@ class Creator:
         self._reader = reader
 
     def create_array(
-        self, path: str, definition: Mapping[str, Any], *, mode: Mode = "create", check: NodeCheck | None = None
+        self,
+        path: str,
+        definition: Mapping[str, Any],
+        *,
+        mode: Mode = "create",
+        foreign: bool = False,
+        check: NodeCheck | None = None,
     ) -> Made:
-        """Make an array as ``definition`` says (the members of a node document), with all its ancestors.
+        """Make an array as ``definition`` says (the members of a node document), with all its ancestors. What replaces
+        takes nodes of Zarr v2 away, and where ``foreign`` all other keys too.
 
         Raises `BadDefinition` before anything is stored, `NodeExists` where mode and what is there do not go together.
         """
@@ -87,12 +96,18 @@ class Creator:
         document = new_document(members)
         metadata = ArrayMetadata.from_document(document, ".zarray")
         attributes = with_dimension_names(attributes, definition.get("dimension_names"), len(metadata.shape))
-        return self._create(path, metadata.to_bytes(), attributes, mode=mode, fits=fits, check=check)
+        return self._create(path, metadata, attributes, mode=mode, fits=fits, check=check, foreign=foreign)
 
     def create_group(
-        self, path: str, attributes: Mapping[str, Any], *, mode: Mode = "create", check: NodeCheck | None = None
+        self,
+        path: str,
+        attributes: Mapping[str, Any],
+        *,
+        mode: Mode = "create",
+        foreign: bool = False,
+        check: NodeCheck | None = None,
     ) -> Made:
-        """Make a group, with all its ancestors."""
+        """Make a group, with all its ancestors; ``foreign`` as for `create_array`."""
 
         def fits(node: Node) -> None:
             if not isinstance(node, GroupNode):
@@ -101,11 +116,13 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "group", *difference)
 
-        return self._create(path, None, attributes, mode=mode, fits=fits, check=check)
+        return self._create(path, None, attributes, mode=mode, fits=fits, check=check, foreign=foreign)
 
-    def delete(self, path: str, *, recursive: bool = False, check: NodeCheck | None = None) -> None:
-        """Remove a node and all keys below it, also one that is broken; a group that has children only if
-        ``recursive``.
+    def delete(
+        self, path: str, *, recursive: bool = False, foreign: bool = False, check: NodeCheck | None = None
+    ) -> Kept:
+        """Remove a node, also one that is broken, and if ``recursive`` all nodes below it; else `NodeExists` is raised
+        where any key is not the node's own. Keys that are not of Zarr v2 stay unless ``foreign``; returns which.
 
         Its document goes first: what is left when the process is killed half way is no node any more.
         """
@@ -116,10 +133,11 @@ class Creator:
             if check is not None:
                 check(node)
             check_not_assumed(mount, prefix)
-            if not recursive and not isinstance(node, ArrayNode):
-                self._check_childless(mount, node)
-            self._remove(mount, prefix, turn)
+            if not recursive:
+                refuse_others(self._catalog, mount, prefix, node)
+            kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
             consolidated.follow(mount, prefix, (), removed_below=True)
+            return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
@@ -137,15 +155,18 @@ class Creator:
     def _create(
         self,
         path: str,
-        array_document: bytes | None,
+        metadata: ArrayMetadata | None,
         attributes: Mapping[str, Any],
         *,
         mode: Mode,
+        foreign: bool,
         fits: Callable[[Node], None],
         check: NodeCheck | None,
     ) -> Made:
         mount, rest = self._locate(path)
         prefix = as_prefix(rest)
+        array_document = None if metadata is None else metadata.to_bytes()
+        kept = Kept()
         _check_names(mount, rest)
         _check_readable(array_document, attributes)
         self._check_ancestors(mount, rest)
@@ -160,18 +181,23 @@ class Creator:
             if isinstance(node, Node) and mode != "replace":
                 return self._taken(node, mode, fits)
             check_not_assumed(mount, prefix)
+            if not foreign:
+                refuse_v3(mount, prefix)
+            if replace and metadata is not None and not foreign:
+                refuse_hidden(self._catalog, mount, prefix, node, metadata)
             try:
                 if replace:
-                    self._remove(mount, prefix, turn)
-                elif array_document is not None:
-                    metadata = ArrayMetadata.parse(array_document, ".zarray")
+                    kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
+                    if metadata is not None:
+                        check_free(mount, prefix, metadata)  # others may have made a node below meanwhile
+                elif metadata is not None:
                     clear_orphans(self._reader, mount, prefix, metadata, turn.check)
                 elif shown is not None:  # the group gets its document, and keeps the attributes that it has
                     attributes = {**shown.attributes, **attributes}
                 self._store_node(mount, prefix, array_document, attributes, turn)
             except VersionConflict as conflict:
                 return self._lost_race(path, mode, fits, conflict)
-            return Made(self._catalog.open_node(path, fresh=True), created=True)
+            return Made(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
 
     def _exists(self, path: str) -> bool:
         self._locate(path)
@@ -271,52 +297,10 @@ class Creator:
             return None
         return None if isinstance(node, GroupNode) and node.implicit else node
 
-    def _check_childless(self, mount: MountedStore, node: GroupNode | BrokenNode) -> None:
-        if isinstance(node, GroupNode):
-            children = self._catalog.children(node, limit=1)
-        elif node.kind == "group":
-            children = listing.children(mount, node.prefix, {}, limit=1, cursor=None)
-        else:
-            return
-        if children.nodes:
-            raise NodeExists(node.path, "group", "children", "none", children.nodes[0].name)
-
-    def _remove(self, mount: MountedStore, prefix: str, turn: Turn) -> None:
-        """Remove a node whose lock is held, and below a group each array under the lock of its own: whoever writes into
-        one has ended before, or finds it gone. All are known before the first is removed: a listing that fails removes
-        nothing. Raises `WriteConflict` where the turn is lost on the way: then others may have made something new."""
-        linked = mount.store.is_link(prefix)
-        below = [] if linked else list(listing.arrays_below(mount, prefix))
-        turn.check()
-        consolidated.leave_out(mount, prefix)
-        for group in () if linked else _groups(prefix, below):  # which open nodes that have no document any more, too
-            turn.check()
-            mount.store.delete(group + ".zmetadata")
-        for inner in below:
-            turn.check()
-            with node_lock(mount, inner), alone(mount, inner) as own:
-                _remove_keys(mount, inner, own.check)
-        _remove_keys(mount, prefix, turn.check)
-        self._catalog.versions.forget(mount, prefix)
-
     def _locate(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
         check_writable(mount)
         return mount, rest
-
-
-def _groups(prefix: str, below: Iterable[str]) -> set[str]:
-    """A node, and the groups between it and the arrays below it."""
-    return {prefix, *(prefix + group for inner in below for group in prefixes(inner[len(prefix) :])[:-1])}
-
-
-def _remove_keys(mount: MountedStore, prefix: str, check: Callable[[], None]) -> None:
-    """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
-    node's, and only the link goes. ``check`` is called before each step, and what it raises ends the work."""
-    for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
-        check()
-        mount.store.delete(prefix + name)
-    mount.store.delete_prefix(prefix, check)
 
 
 def _check_names(mount: MountedStore, rest: str) -> None:

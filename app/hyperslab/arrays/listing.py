@@ -4,7 +4,7 @@ two."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from hyperslab.arrays.nodes import ChildInfo, Children, MountedStore
@@ -13,7 +13,6 @@ from hyperslab.storage.base import Listing
 
 Kind = Literal["array", "group"]
 
-_PAGE = 1000
 _DEEPEST_IMPLICIT = 4
 _WIDEST_IMPLICIT = 16
 
@@ -59,22 +58,6 @@ def children(
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
     start = 0 if cursor is None else bisect_right(names, cursor)
     return _listed_page(mount, prefix, names[start:], known, limit=limit, strict=strict, each=each)
-
-
-def arrays_below(mount: MountedStore, prefix: str) -> Iterator[str]:
-    """The prefix of every array below a group; none below an array, and none behind a link: that is a node of its own,
-    elsewhere."""
-    if mount.store.versions(prefix, [prefix + mount.metadata_key])[0] is not None:
-        return
-    found: Children | None = None
-    while found is None or found.next_cursor is not None:
-        cursor = None if found is None else found.next_cursor
-        found = children(mount, prefix, {}, limit=_PAGE, cursor=cursor, strict=True)
-        for child in found.nodes:
-            inner = f"{prefix}{child.name}/"
-            if mount.store.is_link(inner):
-                continue
-            yield from [inner] if child.kind == "array" else arrays_below(mount, inner)
 
 
 def has_children(mount: MountedStore, prefix: str) -> bool:

@@ -57,16 +57,20 @@ def _new(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode
 
 def _left(array: ArrayNode) -> Iterator[Coords]:
     """The chunks that lie below, those outside the shape too: they would show when the array grows."""
-    metadata = array.metadata
-    rank = len(metadata.shape)
-    everywhere = ChunkGrid((LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
+    everywhere = every_chunk(array.metadata)
     for entry in array.mount.store.list_prefix(array.prefix):
         key = entry.key[len(array.prefix) :]
-        if key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup"):
-            raise NodeExists(array.path, "group")
+        if key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", "zarr.json"):
+            raise NodeExists(array.path, "group", "children", "none", entry.key, [entry.key])
         coords = everywhere.parse_key(key)
         if coords is not None:
             yield coords
+
+
+def every_chunk(metadata: ArrayMetadata) -> ChunkGrid:
+    """The grid that has every chunk that an array could have, whatever shape it grows to."""
+    rank = len(metadata.shape)
+    return ChunkGrid((LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
 
 
 def _folders(array: ArrayNode, coords: Coords) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.delete import refuse_v3
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
 from hyperslab.arrays.orphans import check_free
@@ -130,6 +131,7 @@ class KeyWriter:
         documents: Mapping[str, Any],
         check: KeyCheck | None,
     ) -> PutKey:
+        refuse_v3(mount, prefix, beside=False)
         with node_lock(mount, prefix):
             try:
                 put = consolidated.put_gathered(mount, prefix, data, documents, check)
@@ -179,6 +181,7 @@ class KeyWriter:
         kind = self._kind_at(mount, prefix)
         if kind is not None and kind != wanted:
             raise NodeExists(mount.path(prefix), kind)
+        refuse_v3(mount, prefix)
         if kind is None and wanted == "array":
             metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
             check_free(mount, prefix, metadata)

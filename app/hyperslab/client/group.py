@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from http import HTTPStatus
 from itertools import islice
 from types import EllipsisType
 from typing import Any, Literal
@@ -242,16 +244,21 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         address, document, _ = self._create(name, definition, mode)
         return RemoteGroup.from_parts(self._session, address, document, progress=self._progress)
 
-    def delete(self, name: str, *, recursive: bool = False) -> None:
-        """Delete the node at a path below this group; a group with children only where ``recursive``.
+    def delete(self, name: str, *, recursive: bool = False, foreign: bool = False) -> Mapping[str, Any]:
+        """Delete the node at a path below this group; one that has anything else below it only where ``recursive``.
 
-        Raises `KeyError` where there is none: a group is deleted through one above it, and ``""`` names none.
+        Keys that are not of Zarr v2 stay, unless ``foreign`` is given too: returns how many have stayed as ``count``
+        and the first of them as ``keys``; an empty mapping where nothing has. Raises `NodeExists`, and `KeyError` where
+        there is none: a group is deleted through one above it, and ``""`` names none.
         """
+        flags = {"recursive": recursive, "foreign": foreign}
         try:
-            url = self._address.child(name).url("metadata", recursive="true" if recursive else None)
-            self._session.open(Request("DELETE", url, removes=True)).close()
+            url = self._address.child(name).url("metadata", **{flag: "true" for flag, on in flags.items() if on})
+            answer = self._session.read(Request("DELETE", url, removes=True))
         except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
+        kept: Mapping[str, Any] = json.loads(answer.body)["kept"] if answer.status == HTTPStatus.OK else {}
+        return kept
 
     def __delitem__(self, name: str) -> None:
         self.delete(name)

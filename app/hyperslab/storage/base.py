@@ -96,6 +96,7 @@ class Capabilities:
 
 
 Check: TypeAlias = Callable[[], None]
+Keep: TypeAlias = Callable[[str], bool]
 
 
 class VersionConflict(Exception):
@@ -180,9 +181,10 @@ class Store(Protocol):
         puts, the condition is checked first and the delete follows."""
         ...
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
-        """Remove every key below; return how many there were. ``check`` is called before each request that removes
-        some, and what it raises ends the work."""
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
+        """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
+        before each request that removes some, and what it raises ends the work. What ``keep`` says yes to stays: it is
+        asked for all that is not the service's own, also links and what else is no key."""
         ...
 
     def list_dir(self, prefix: str) -> Listing:

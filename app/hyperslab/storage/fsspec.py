@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Keep,
     Listing,
     Part,
     Store,
@@ -153,10 +154,12 @@ class FsspecStore(Store):
                 self._do(key, self._fs.rm_file, self._path(key))
         return current is not None
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         if check is not None:
             check()
+        if keep is not None:
+            return self._remove_but(prefix, keep)
         count = sum(1 for _ in self.list_prefix(prefix))
         if prefix:
             self._remove_tree(self._path(prefix).rstrip("/"))
@@ -253,6 +256,19 @@ class FsspecStore(Store):
         except FileNotFoundError:  # a file system with real folders
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(path, data)
+
+    def _remove_but(self, prefix: str, keep: Keep) -> int:
+        """Remove every key below that ``keep`` says no to, and folders that are empty then."""
+        listed = self.list_dir(prefix)
+        doomed = [entry.key for entry in listed.entries if not keep(entry.key)]
+        for key in doomed:
+            with self._commits.hold(key):
+                self._find(key, self._fs.rm_file, self._path(key))
+        count = len(doomed) + sum(self._remove_but(f"{prefix}{name}/", keep) for name in listed.prefixes)
+        if prefix and not self._ls(prefix):
+            with suppress(OSError, NotImplementedError):  # no real folder, or somebody has put something into it
+                self._fs.rmdir(self._path(prefix).rstrip("/"))
+        return count
 
     def _remove_tree(self, path: str) -> None:
         self._find(path, lambda path: self._fs.rm(path, recursive=True), path)

@@ -27,6 +27,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Keep,
     Listing,
     Part,
     Store,
@@ -158,7 +159,7 @@ class HttpStore(Store):
         raise ReadOnly(self.name)
 
     @override
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         raise ReadOnly(self.name)
 
     @override

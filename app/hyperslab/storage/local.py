@@ -18,6 +18,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Keep,
     Listing,
     Part,
     Stored,
@@ -139,12 +140,12 @@ class LocalStore:
         self._require_writable()
         return self._translated(key, self._delete, key, if_version)
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         if check is not None:
             check()
         try:
-            count = self._scanner.remove(prefix)
+            count = self._scanner.remove(prefix, keep)
             self._tidy_above(prefix)
         except OSError as error:
             self._absent(prefix, error)

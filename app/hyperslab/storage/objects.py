@@ -18,6 +18,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Keep,
     Listing,
     Part,
     Stored,
@@ -152,12 +153,14 @@ class ObjectStore:
                 self._requests.call(key, lambda: obstore.delete(self._client, self._path(key)))
         return current is not None
 
-    def delete_prefix(self, prefix: str, check: Check | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         count = 0
         for page in self._listed(prefix):
             keys = [self._key(meta["path"]) for meta in page]
             doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
+            if keep is not None:
+                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key)]
             if doomed:
                 if check is not None:
                     check()

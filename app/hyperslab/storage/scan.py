@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from hyperslab.errors import BadPath
-from hyperslab.storage.base import Entry, Listing
+from hyperslab.storage.base import Entry, Keep, Listing
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, version_of
 from hyperslab.storage.keys import is_hidden, prefixes
@@ -57,8 +57,9 @@ class Scanner:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
 
-    def remove(self, prefix: str) -> int:
-        """Remove a directory with all that is in it, hidden things too; return how many keys there were.
+    def remove(self, prefix: str, keep: Keep | None = None) -> int:
+        """Remove a directory with all that is in it, hidden things too, but not what ``keep`` says yes to; return how
+        many keys went.
 
         Files go before directories: a node's own documents first. Links are removed, not followed. Of the root
         only the keys go: the service's own directory stays, with the locks that others may hold.
@@ -70,7 +71,7 @@ class Scanner:
                 os.unlink(name, dir_fd=folder)
             return count
         with self._fence.opened(prefix, READ_DIRECTORY) as folder:
-            count = self._remove_tree(folder, is_root=not prefix)
+            count = self._remove_tree(folder, prefix, keep, is_root=not prefix)
         if prefix:
             with self._parent(prefix) as (folder, name), suppress(OSError):  # unless a writer put something into it
                 os.rmdir(name, dir_fd=folder)
@@ -141,26 +142,26 @@ class Scanner:
             if time.time() - item.stat(follow_symlinks=False).st_mtime > ABANDONED_AFTER:
                 discard(item.name, folder)
 
-    def _remove_tree(self, folder: int, *, is_root: bool) -> int:
+    def _remove_tree(self, folder: int, prefix: str, keep: Keep | None, *, is_root: bool) -> int:
         count = 0
         deeper: list[str] = []
         with os.scandir(folder) as found:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
                     deeper.append(item.name)
-                else:
+                elif keep is None or is_hidden(item.name) or not keep(prefix + item.name):
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
             if not (is_root and is_hidden(name)):
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    count += self._remove_below(folder, name)
+                    count += self._remove_below(folder, name, f"{prefix}{name}/", None if is_hidden(name) else keep)
         return count
 
-    def _remove_below(self, folder: int, name: str) -> int:
+    def _remove_below(self, folder: int, name: str, prefix: str, keep: Keep | None) -> int:
         inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
         try:
-            count = self._remove_tree(inner, is_root=False)
+            count = self._remove_tree(inner, prefix, keep, is_root=False)
         finally:
             os.close(inner)
         with suppress(OSError):  # unless a writer has put something into it again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,9 +21,10 @@ from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.attributes import sent_attributes
 from hyperslab.arrays.create import Mode
+from hyperslab.arrays.delete import Kept
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.engine.array_request import MEMBERS
-from hyperslab.errors import BadBody, BadDefinition, UnsupportedMediaType, shown
+from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
 
 _LARGEST_DOCUMENT = 16 << 20
@@ -41,7 +43,8 @@ _DIRECTIONS: Final = (
     openapi.query("expand_only", "Refuse where an axis would shrink.", _FLAG),
     openapi.query("shrink_only", "Refuse where an axis would grow.", _FLAG),
 )
-_RECURSIVE: Final = openapi.query("recursive", "Also a group that has children.", _FLAG)
+_RECURSIVE: Final = openapi.query("recursive", "Also a node with others, or with other keys, below it.", _FLAG)
+_FOREIGN: Final = openapi.query("foreign", "Also keys that are not of Zarr v2, which stay otherwise.", _FLAG)
 
 
 _NODE: Final = (openapi.TAG, "Location")
@@ -50,14 +53,17 @@ _MADE: Final = {
     200: openapi.answer("The document of what was there and fits.", openapi.DOCUMENT, _NODE),
 }
 _CHANGED: Final = {200: openapi.answer("The document as it is now.", openapi.DOCUMENT, _NODE)}
-_DELETED: Final = {204: openapi.answer("It is gone.")}
+_DELETED: Final = {
+    204: openapi.answer("It is gone, with all that was below it."),
+    200: openapi.answer("It is gone; `kept` counts and names the keys that stayed.", openapi.DOCUMENT),
+}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    creation = [_MODE, *openapi.WRITING]
+    creation = [_MODE, _FOREIGN, *openapi.WRITING]
     change = [*_DIRECTIONS, *openapi.WRITING]
-    deletion = [_RECURSIVE, *openapi.CONDITIONS]
+    deletion = [_RECURSIVE, _FOREIGN, *openapi.CONDITIONS]
     return writing.router(
         context,
         [
@@ -71,22 +77,23 @@ def router(context: Context) -> APIRouter:
 async def put_node(context: Context, request: Request) -> Answer:
     """Make a node from its document: 201 with the document, 200 where ``mode=open`` found one that fits.
 
-    ``mode`` is ``create`` (the default), ``open`` or ``replace``.
+    ``mode`` is ``create`` (the default), ``open`` or ``replace``; with that, ``foreign`` as for `delete_node`.
     """
-    request.query.only(("mode",))
+    request.query.only(("mode", "foreign"))
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
     definition = await _document(context, request, (JSON,))
     kind = definition.get("kind", "array" if definition.keys() & _ARRAY_MEMBERS else "group")
-    check = node_check(context, request)
+    foreign = _foreign(request, "mode=replace", allowed=mode == "replace")
+    options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(context, request)}
     creator = context.service.creator
     if kind == "array":
-        make = partial(creator.create_array, request.tail, definition, mode=mode, check=check)
+        make = partial(creator.create_array, request.tail, definition, **options)
     elif kind == "group":
-        make = partial(creator.create_group, request.tail, _group_attributes(definition), mode=mode, check=check)
+        make = partial(creator.create_group, request.tail, _group_attributes(definition), **options)
     else:
         raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
     made = await context.writes.run(request.tail, make)
-    return await _node_answer(context, request, made.node, status=201 if made.created else 200)
+    return await _node_answer(context, request, made.node, status=201 if made.created else 200, kept=made.kept)
 
 
 async def patch_node(context: Context, request: Request) -> Answer:
@@ -112,13 +119,25 @@ async def patch_node(context: Context, request: Request) -> Answer:
 
 
 async def delete_node(context: Context, request: Request) -> Answer:
-    """Remove a node; a group with children only with ``recursive=true``."""
-    request.query.only(("recursive",))
-    recursive = request.query.flag("recursive")
+    """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr v2 only with
+    ``foreign=true``.
+
+    Answers 200 and says which keys have stayed, 204 where none has.
+    """
+    request.query.only(("recursive", "foreign"))
+    recursive = request.query.flag("recursive", bare=False)
+    foreign = _foreign(request, "recursive=true", allowed=recursive)
     check = node_check(context, request)
-    delete = partial(context.service.creator.delete, request.tail, recursive=recursive, check=check)
-    await context.writes.run(request.tail, delete)
-    return Answer(204, ())
+    delete = partial(context.service.creator.delete, request.tail, recursive=recursive, foreign=foreign, check=check)
+    kept = await context.writes.run(request.tail, delete)
+    return json_answer({"path": request.tail, "kept": asdict(kept)}) if kept.count else Answer(204, ())
+
+
+def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
+    foreign = request.query.flag("foreign", bare=False)
+    if foreign and not allowed:
+        raise BadParameter("foreign", "true", f"it together with {only_with}")
+    return foreign
 
 
 async def _document(context: Context, request: Request, kinds: tuple[str, ...]) -> dict[str, Any]:
@@ -134,12 +153,16 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
     return document
 
 
-async def _node_answer(context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200) -> Answer:
+async def _node_answer(
+    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Kept | None = None
+) -> Answer:
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
     else:
         children = await _children(context, node)
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
+    if kept is not None and kept.count:
+        document["kept"] = asdict(kept)
     location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_answer(document, status=status, headers=headers)
