@@ -174,6 +174,29 @@ def test_multiscales_of_an_ome_image_are_parsed(tmp_path: Path) -> None:
     assert multiscale["datasets"] == [{"path": "0", "scale": [0.5, 0.5], "translation": None}]
 
 
+def test_what_is_wrong_with_a_group_is_told_and_all_else_of_it_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "image"
+    zarr.create_array(str(folder / "0"), shape=(4, 4), chunks=(2, 2), dtype="|u1", zarr_format=2)
+    (folder / ".zgroup").write_text('{"zarr_format": "2"}')
+    transformations = [{"type": "identity"}, {"type": "scale", "scale": [2, 3]}]
+    entry = {
+        "version": "0.4-dev",
+        "axes": [{"name": name, "type": "space"} for name in "yx"],
+        "datasets": [{"path": 0, "coordinateTransformations": transformations}],
+    }
+    (folder / ".zattrs").write_text(json.dumps({"multiscales": [entry]}))
+    with running(tmp_path) as service, httpx.Client(base_url=service.url) as client:
+        found = client.get("/v1/metadata/data/image").json()
+        (listed,) = client.get("/v1/metadata/data").json()["children"]
+
+    assert listed == {"name": "image", "kind": "group"}
+    assert found["multiscales"][0]["version"] == "0.4"
+    assert found["multiscales"][0]["datasets"] == [{"path": "0", "scale": [2, 3], "translation": None}]
+    wrong = [".zgroup: zarr_format", "].version", "].path", "coordinateTransformations[0].type"]
+    assert len(found["problems"]) == len(wrong)
+    assert all(any(member in problem for problem in found["problems"]) for member in wrong)
+
+
 def test_names_of_any_kind_are_quoted_in_links(tmp_path: Path) -> None:
     (tmp_path / "größe #1").mkdir()
     (tmp_path / "größe #1" / ".zgroup").write_text('{"zarr_format": 2}')

@@ -14,6 +14,7 @@ from hyperslab.tiles.ome import Ome, Window, broken_dataset_paths, label_paths, 
 from tests.tiles.support import axes_json
 
 Json = dict[str, Any]
+CHANNEL: Json = {"color": "00ff00", "window": {"min": 0, "max": 255, "start": 10, "end": 200}, "label": "GFP"}
 
 
 def image(**changes: Any) -> Json:
@@ -71,29 +72,14 @@ def test_the_transformation_of_the_whole_pyramid_comes_after_that_of_a_level() -
 @pytest.mark.parametrize(
     ("document", "member"),
     [
-        (image(axes=None), "multiscales[0].axes: missing"),
-        (image(axes=[]), "multiscales[0].axes"),
-        (image(axes=axes_json("yy")), "twice"),
-        (image(axes=axes_json("tcx")), "of type space"),
-        (image(axes=[{"type": "space"}] * 2), "axes[0].name: missing"),
-        (image(axes=[3, 4]), "axes[0]: expected an object"),
-        (image(axes="yx"), "expected a list"),
         (image(datasets=[]), "datasets: expected at least 1"),
         (image(datasets=None), "datasets: missing"),
-        (image(datasets=[{"path": "0"}]), "coordinateTransformations: missing"),
-        (image(datasets=[{"path": 0, "coordinateTransformations": []}]), "datasets[0].path"),
-        (image(datasets=[{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]), "[0].type"),
-        (
-            image(datasets=[{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": ["a", 1]}]}]),
-            "scale[0]",
-        ),
-        (image(version="9.9"), "version"),
         ({"multiscales": []}, "multiscales: expected at least 1"),
         ({"multiscales": {}}, "multiscales: expected a list"),
         ({"multiscales": [None]}, "multiscales[0]: expected an object"),
     ],
 )
-def test_a_broken_image_is_left_out_and_the_member_named(document: Json, member: str) -> None:
+def test_what_names_no_level_is_no_image(document: Json, member: str) -> None:
     found = read_ome(document)
 
     assert found.multiscale is None
@@ -101,14 +87,80 @@ def test_a_broken_image_is_left_out_and_the_member_named(document: Json, member:
     assert member in found.problems[0]
 
 
+SCALE: Json = {"type": "scale", "scale": [1, 2, 2]}
+SHIFT: Json = {"type": "translation", "translation": [0, 1, 1]}
+
+
+def levels(*transformations: Any, path: Any = "0") -> Json:
+    return image(datasets=[{"path": path, "coordinateTransformations": [*transformations]}])
+
+
+@pytest.mark.parametrize(
+    ("document", "member", "scale"),
+    [
+        (image(axes=None), "multiscales[0].axes: missing", (1, 0.5, 0.5)),
+        (image(axes=[]), "multiscales[0].axes: expected at least 1", (1, 0.5, 0.5)),
+        (image(axes="cyx"), "multiscales[0].axes: expected a list", (1, 0.5, 0.5)),
+        (image(axes=axes_json("yyx")), "multiscales[0].axes[1]: 'y' is there twice", (1, 0.5, 0.5)),
+        (image(axes=axes_json("tcx")), "multiscales[0].axes: expected 2 or 3 axes of type space", (1, 0.5, 0.5)),
+        (image(axes=[{"type": "space"}, *axes_json("yx")]), "axes[0].name: missing", (1, 0.5, 0.5)),
+        (image(axes=[3, *axes_json("yx")]), "axes[0]: expected an object", (1, 0.5, 0.5)),
+        (image(axes=[{"name": "z", "type": 1}, *axes_json("yx")]), "axes[0].type: expected a string", (1, 0.5, 0.5)),
+        (image(version="0.4-dev-spatialdata"), "version: '0.4-dev-spatialdata' is none of", (1, 0.5, 0.5)),
+        (image(version="9.9"), "version: '9.9' is none of", (1, 0.5, 0.5)),
+        (image(version=0.4), "version: 0.4 is none of", (1, 0.5, 0.5)),
+        (image(coordinateTransformations=[{"type": "identity"}]), "[0].type: expected scale", (1, 0.5, 0.5)),
+        (image(coordinateTransformations=[]), "coordinateTransformations: expected at least 1", (1, 0.5, 0.5)),
+        (image(datasets=[{"path": "0"}]), "datasets[0].coordinateTransformations: missing", None),
+        (levels(), "datasets[0].coordinateTransformations: expected at least 1", None),
+        (levels({"type": "identity"}), "coordinateTransformations[0].type: expected scale or", None),
+        (levels({"type": "affine"}, SCALE), "coordinateTransformations[0].type: expected scale or", (1, 2, 2)),
+        (levels({"type": "scale", "scale": ["a", 1, 1]}), "coordinateTransformations[0].scale[0]", None),
+        (levels({"type": "scale", "scale": [2, 2]}), "scale: expected 3 numbers, one for each axis, found 2", None),
+        (levels(SHIFT), "coordinateTransformations: scale is missing", None),
+        (levels(SCALE, {**SCALE, "scale": [9, 9, 9]}), "[1]: scale is there twice", (1, 2, 2)),
+        (levels(SCALE, path=0), "datasets[0].path: expected a string, found 0: read as '0'", (1, 2, 2)),
+    ],
+)
+def test_what_is_broken_in_an_image_is_left_out_and_named(
+    document: Json, member: str, scale: tuple[float, ...] | None
+) -> None:
+    found = read_ome({**document, "omero": {"channels": [CHANNEL]}})
+
+    assert len(found.problems) == 1
+    assert member in found.problems[0]
+    assert found.multiscale is not None
+    assert found.omero is not None
+    assert found.multiscale.datasets[0].path == "0"
+    assert found.multiscale.datasets[0].scale == scale
+    if "axes" not in member or "[" in member.removeprefix("multiscales[0]"):
+        assert found.multiscale.axes is not None
+        assert [axis.name for axis in found.multiscale.axes][2:] == ["x"]
+
+
+def test_a_level_without_a_path_costs_only_that_level() -> None:
+    datasets = [{"path": "0"}, {"path": None}, "1", {"path": "2"}]
+
+    found = read_ome({"multiscales": [{"version": "0.1", "datasets": datasets}]})
+
+    assert found.multiscale is not None
+    assert [dataset.path for dataset in found.multiscale.datasets] == ["0", "2"]
+    assert len(found.problems) == 2
+
+
+def test_not_more_problems_are_told_than_anybody_reads() -> None:
+    assert len(read_ome({"image-label": {"colors": [1.5, *range(1000)]}}).problems) == 101
+
+
 @pytest.mark.parametrize("unit", ["", 7, ["micrometer"]])
 def test_a_broken_unit_costs_only_the_unit(unit: Any) -> None:
     axes = [{"name": "y", "type": "space", "unit": unit}, {"name": "x", "type": "space", "unit": "micrometer"}]
+    axes.append({"name": "z", "type": "space"})
     found = read_ome(image(axes=axes))
 
     assert found.multiscale is not None
     assert found.multiscale.axes is not None
-    assert [axis.unit for axis in found.multiscale.axes] == [None, "micrometer"]
+    assert [axis.unit for axis in found.multiscale.axes] == [None, "micrometer", None]
     assert len(found.problems) == 1
     assert "multiscales[0].axes[0].unit" in found.problems[0]
 
@@ -157,18 +209,7 @@ def test_the_attributes_of_version_5_are_found_in_their_place() -> None:
     assert found.multiscale.version == "0.5"
 
 
-def test_a_scale_that_does_not_fit_the_axes_is_not_used() -> None:
-    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [2, 2]}]}]
-
-    found = read_ome(image(datasets=datasets))
-
-    assert found.multiscale is not None
-    assert found.multiscale.datasets[0].scale is None
-
-
 # --- channels --------------------------------------------------------------------------------------------------
-
-CHANNEL: Json = {"color": "00ff00", "window": {"min": 0, "max": 255, "start": 10, "end": 200}, "label": "GFP"}
 
 
 def test_channels_have_colours_windows_and_places_to_begin() -> None:
@@ -217,13 +258,22 @@ def test_null_says_as_much_as_a_member_that_is_missing() -> None:
     assert read_ome({**document, **nothing}) == read_ome(image())
 
 
-@pytest.mark.parametrize("omero", [[], {}, {"channels": None}, {"channels": [1]}])
+@pytest.mark.parametrize("omero", [[], {}, {"channels": None}])
 def test_channels_that_make_no_sense_are_left_out(omero: Any) -> None:
     found = read_ome({**image(), "omero": omero})
 
     assert found.multiscale is not None
     assert found.omero is None
     assert len(found.problems) == 1
+
+
+def test_a_broken_channel_keeps_its_place() -> None:
+    found = read_ome({**image(), "omero": {"channels": [1, CHANNEL]}})
+
+    assert found.omero is not None
+    assert [(channel.label, channel.color) for channel in found.omero.channels] == [("", None), ("GFP", "00FF00")]
+    assert len(found.problems) == 1
+    assert "omero.channels[0]" in found.problems[0]
 
 
 # --- labels, plates, wells, collections ------------------------------------------------------------------------
@@ -277,21 +327,44 @@ def test_a_plate_knows_its_wells() -> None:
     ("change", "member"),
     [
         ({"rows": None}, "plate.rows: missing"),
-        ({"rows": [{"name": "A"}, {"name": "A"}]}, "twice"),
-        ({"columns": [{"name": "1-2"}]}, "columns[0].name"),
-        ({"wells": [{"path": "A/1", "rowIndex": 0}]}, "wells[0].columnIndex: missing"),
-        ({"wells": [{"path": "A/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex"),
+        ({"wells": []}, "plate.wells: expected at least 1"),
         ({"wells": [{"path": "A1", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
         ({"wells": [{"path": "../x", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
-        ({"field_count": 0}, "field_count"),
-        ({"acquisitions": [{"id": -1}]}, "acquisitions[0].id"),
-        ({"version": "x"}, "version"),
+        ({"wells": [{"path": "Z/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex"),
     ],
 )
-def test_a_broken_plate_is_left_out_and_the_member_named(change: Json, member: str) -> None:
+def test_a_plate_without_wells_is_none(change: Json, member: str) -> None:
     found = read_ome(plate(**change))
 
     assert found.plate is None
+    assert member in found.problems[0]
+
+
+SECOND_WELL: Json = {"path": "B/2", "rowIndex": 1, "columnIndex": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "member", "wells"),
+    [
+        ({"rows": [{"name": "A"}, {"name": "A"}]}, "plate.rows[1]: 'A' is there twice", ["A/1", "B/2"]),
+        ({"columns": [{"name": "1-2"}, {"name": "2"}]}, "columns[0].name", ["A/1", "B/2"]),
+        ({"wells": [{"path": "A/1", "rowIndex": 0}, SECOND_WELL]}, "wells[0].columnIndex: missing", ["A/1", "B/2"]),
+        ({"wells": [{"path": "A/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex: 9 is beyond", ["A/1"]),
+        ({"wells": [{"path": "A1"}, SECOND_WELL]}, "wells[0].path", ["B/2"]),
+        ({"wells": [SECOND_WELL, SECOND_WELL]}, "is there twice", ["B/2"]),
+        ({"field_count": 0}, "field_count", ["A/1", "B/2"]),
+        ({"acquisitions": [{"id": -1}]}, "acquisitions[0].id", ["A/1", "B/2"]),
+        ({"acquisitions": 3}, "plate.acquisitions: expected a list", ["A/1", "B/2"]),
+        ({"version": "x"}, "version", ["A/1", "B/2"]),
+    ],
+)
+def test_what_is_broken_in_a_plate_is_left_out_and_named(change: Json, member: str, wells: list[str]) -> None:
+    found = read_ome(plate(**change))
+
+    assert found.plate is not None
+    assert [well.path for well in found.plate.wells] == wells
+    assert (found.plate.wells[-1].row, found.plate.wells[-1].column) == ((1, 1) if wells[-1] == "B/2" else (0, 0))
+    assert len(found.problems) == 1
     assert member in found.problems[0]
 
 
@@ -310,21 +383,33 @@ def test_a_well_knows_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "images", [[], None, [{"path": "a/b"}], [{"path": "0"}, {"path": "0"}], [{"path": "0", "acquisition": "x"}]]
+    ("images", "paths"),
+    [
+        ([], None),
+        (None, None),
+        ([{"path": "a/b"}], None),
+        ([{"path": "a/b"}, {"path": "0"}], ["0"]),
+        ([{"path": 0}], ["0"]),
+        ([{"path": "0"}, {"path": "0"}], ["0"]),
+        ([{"path": "0", "acquisition": "x"}], ["0"]),
+    ],
 )
-def test_a_broken_well_is_left_out(images: Any) -> None:
+def test_what_is_broken_in_a_well_is_left_out_and_named(images: Any, paths: list[str] | None) -> None:
     found = read_ome({"well": {"images": images}})
 
-    assert found.well is None
-    assert len(found.problems) == 1
+    assert (None if found.well is None else [image.path for image in found.well.images]) == paths
+    assert "well.images" in found.problems[0]
 
 
 def test_lists_of_labels_and_images_are_read() -> None:
-    assert label_paths({"labels": ["cells", "nuclei"]}) == ("cells", "nuclei")
-    assert series_paths({"series": ["0", "1"]}) == ("0", "1")
-    assert label_paths({}) == ()
-    with pytest.raises(ValueError, match=r"labels\[0\]"):
-        label_paths({"labels": [3]})
+    problems: list[str] = []
+    assert label_paths({"labels": ["cells", "nuclei"]}, problems) == ("cells", "nuclei")
+    assert series_paths({"series": ["0", "1"]}, problems) == ("0", "1")
+    assert label_paths({}, problems) == ()
+    assert problems == []
+    assert label_paths({"labels": [3, "cells"]}, problems) == ("cells",)
+    assert len(problems) == 1
+    assert "labels[0]" in problems[0]
 
 
 def test_a_broken_image_still_names_its_arrays() -> None:

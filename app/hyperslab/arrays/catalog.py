@@ -227,8 +227,9 @@ class Catalog:
             node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, identity, documents)
         else:
             assert group is not None
-            parse_group(group.data, prefix + ".zgroup")
-            node = GroupNode(mount.path(prefix), mount, prefix, attrs, version, documents=documents)
+            problems = parse_group(group.data, prefix + ".zgroup").problems
+            path = mount.path(prefix)
+            node = GroupNode(path, mount, prefix, attrs, version, documents=documents, problems=problems)
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node

@@ -95,7 +95,7 @@ class ArrayNode:
 @dataclass(frozen=True, slots=True)
 class GroupNode:
     """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no
-    ``.zgroup``."""
+    ``.zgroup``. ``problems``: what of its documents is wrong, and was read all the same."""
 
     path: str
     mount: MountedStore | None
@@ -104,6 +104,7 @@ class GroupNode:
     version: str
     implicit: bool = False
     documents: Mapping[str, str | None] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

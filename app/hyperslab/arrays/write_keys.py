@@ -272,7 +272,8 @@ def _parsed(mount: MountedStore, key: str, name: str, data: bytes | memoryview) 
     if name == mount.metadata_key:
         return ArrayMetadata.parse(data, key).document
     if name == _GROUP:
-        parse_group(data, key)
+        if parse_group(data, key).problems:
+            raise BadMetadata(key, "zarr_format", "expected 2")
         document: Mapping[str, Any] = parse_json(data)
         return document
     if name == _ATTRIBUTES:

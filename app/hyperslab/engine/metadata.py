@@ -170,9 +170,11 @@ class ArrayMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning, and are kept."""
+    """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning, and are kept. ``problems``: what is
+    wrong in it, and was read all the same."""
 
     document: Mapping[str, Any]
+    problems: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The document as strict JSON."""
@@ -180,10 +182,13 @@ class GroupMetadata:
 
 
 def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
-    """The group that the bytes under ``key`` describe; raises `BadMetadata`."""
+    """The group that the bytes under ``key`` describe; raises `BadMetadata`. The format as text is read, too: there is
+    nothing else in the document that could mean something."""
     document = _parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
     read = _Members(document, key)
     read.required("zarr_format")
+    if document["zarr_format"] == "2":
+        return GroupMetadata(document, (f'{key}: zarr_format: expected 2, found "2"',))
     read("zarr_format", lambda value: parse_format(value, 2))
     return GroupMetadata(document)
 

@@ -54,26 +54,25 @@ def name_axes(shape: Sequence[int], names: Sequence[str] | None, *, looks_like_r
 
 
 def ome_axes(
-    shape: Sequence[int],
+    plain: Sequence[Axis],
     facts: Sequence[AxisFacts] | None,
     scale: Sequence[float] | None,
     translation: Sequence[float] | None,
 ) -> tuple[Axis, ...]:
-    """Axes of the finest level of a pyramid; ``facts`` None means the last of t, c, z, y, x.
+    """Axes of the finest level of a pyramid, whose array by itself has ``plain`` ones.
 
-    Raises `ValueError` where their number is not the array's.
+    ``facts`` None means that the metadata does not tell: they are the last of t, c, z, y, x, or as in a plain array.
     """
+    rank = len(plain)
     if facts is None:
-        facts = _UNNAMED_OME[-len(shape) :] if shape else ()
-    if len(facts) != len(shape):
-        raise ValueError(f"axes: {len(facts)} axes are named, the array has {len(shape)}")
+        known = _UNNAMED_OME[len(_UNNAMED_OME) - rank :] if rank <= len(_UNNAMED_OME) else ()
+        facts = known or [AxisFacts(axis.name, axis.type, None) for axis in plain]
     scales, shifts = (
-        numbers if numbers is not None and len(numbers) == len(shape) else [None] * len(shape)
-        for numbers in (scale, translation)
+        numbers if numbers is not None and len(numbers) == rank else [None] * rank for numbers in (scale, translation)
     )
     return tuple(
-        Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, size, step, shift)
-        for fact, size, step, shift in zip(facts, shape, scales, shifts, strict=True)
+        Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, axis.size, step, shift)
+        for fact, axis, step, shift in zip(facts, plain, scales, shifts, strict=True)
     )
 
 

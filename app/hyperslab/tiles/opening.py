@@ -129,16 +129,16 @@ class Pictures:
         group = self._group_or_none(f"{picture.path}/labels") if picture.kind == "multiscale" else None
         if group is None:
             return (), ()
-        try:
-            names = ome_zarr.label_paths(group.attributes)
-        except ValueError as error:
-            return (), (str(error),)
-        return tuple((name, f"{group.path}/{name}") for name in names), ()
+        problems: list[str] = []
+        names = ome_zarr.label_paths(group.attributes, problems)
+        return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
 
     def _read_ome(self, group: GroupNode) -> Ome:
         ome = self._parsed.get(group.path, group.version)
         if ome is None:
             ome = ome_zarr.read_ome(group.attributes)
+            if not ome.is_empty:
+                ome = replace(ome, problems=group.problems + ome.problems)
             wells = 0 if ome.plate is None else len(ome.plate.wells)
             self._parsed.put(group.path, group.version, ome, 4096 + 256 * wells)
         return ome
@@ -161,11 +161,13 @@ class Pictures:
         image_label = ome.image_label
         if image_label is not None and picture.dtype.kind not in "biu":
             image_label, problems = None, (*problems, f"image-label: labels are integers, not {picture.dtype}")
-        try:
-            axes = ome_axes(array.metadata.shape, multiscale.axes, finest.scale, finest.translation)
-        except ValueError as error:
-            return replace(picture, problems=(*problems, f"{multiscale.where}.{error}"))
-        extra = picture.axes[len(axes) :]
+        rank = len(array.metadata.shape)
+        facts = multiscale.axes
+        if facts is not None and len(facts) != rank:
+            problems = (*problems, f"{multiscale.where}.axes: {len(facts)} axes are named, the array has {rank}")
+            facts = None
+        axes = ome_axes(picture.axes[:rank], facts, finest.scale, finest.translation)
+        extra = picture.axes[rank:]
         found = [(level, _unlike(axes, level)) for level in opened]
         levels = tuple(_level(level, opened[0], len(extra)) for level, unlike in found if unlike is None)
         others = (f"level {level[0].path!r} has {unlike}" for level, unlike in found if unlike is not None)
@@ -233,11 +235,9 @@ class Pictures:
         """The names of a collection's images, which are numbered from 0 where no list says otherwise, and what is wrong
         with the list."""
         listed = self._group_or_none(f"{group.path}/OME")
-        try:
-            names = ome_zarr.series_paths(listed.attributes) if listed is not None else ()
-        except ValueError as error:
-            return ("0",), [str(error)]
-        return names or ("0",), []
+        problems: list[str] = []
+        names = ome_zarr.series_paths(listed.attributes, problems) if listed is not None else ()
+        return names or ("0",), problems
 
     # --- plates ------------------------------------------------------------------------------------------------
 

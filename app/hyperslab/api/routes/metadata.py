@@ -124,9 +124,10 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         "next_cursor": listed.next_cursor,
         "links": _links(group.path, root, _GROUP_LINKS),
     }
-    multiscale = read_ome(group.attributes).multiscale
-    if multiscale is not None:
-        document["multiscales"] = [_multiscale(multiscale)]
+    ome = read_ome(group.attributes)
+    document["problems"] = [*group.problems, *ome.problems]
+    if ome.multiscale is not None:
+        document["multiscales"] = [_multiscale(ome.multiscale)]
     return document
 
 

@@ -1,16 +1,16 @@
 """OME-Zarr metadata as facts: the attributes of a group in, frozen records out. Pure.
 
 Written for version 0.4 of the specification; 0.1 to 0.3 are tolerated, and so are the attributes of 0.5 (nested in
-``ome``). What is broken is left out and named in `Ome.problems`: a picture with default colours is better than none.
+``ome``). A member that is broken is left out and named in `Ome.problems`; all others count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hyperslab.tiles.ome.check import as_list, as_object, as_text
+from hyperslab.tiles.ome.check import Problems, as_list, as_object, as_text, usable
 from hyperslab.tiles.ome.image import AxisFacts, Dataset, Multiscale, parse_multiscales
 from hyperslab.tiles.ome.labels import ImageLabel, parse_image_label
 from hyperslab.tiles.ome.omero import Omero, OmeroChannel, Window, parse_omero
@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_MOST_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +67,28 @@ class Ome:
 def read_ome(attributes: Mapping[str, Any]) -> Ome:
     """Everything that OME-Zarr says in the attributes of one group; never raises."""
     block = _ome_block(attributes)
-    problems: list[str] = []
-    parsed_omero = _parse(block, "omero", parse_omero, problems)
-    multiscales = _parse(block, "multiscales", lambda v: parse_multiscales(v, block.get("version")), problems)
-    return Ome(
-        multiscale=multiscales[0] if multiscales else None,
-        omero=parsed_omero[0] if parsed_omero else None,
+    problems: Problems = []
+    version = block.get("version")
+    ome = Ome(
+        multiscale=_parse(block, "multiscales", lambda v, p: parse_multiscales(v, version, p), problems),
+        omero=_parse(block, "omero", parse_omero, problems),
         image_label=_parse_image_label(block, problems),
         plate=_parse(block, "plate", parse_plate, problems),
         well=_parse(block, "well", parse_well, problems),
         is_collection=block.get("bioformats2raw.layout") == 3,
-        problems=(*problems, *(multiscales[1] if multiscales else ()), *(parsed_omero[1] if parsed_omero else ())),
     )
+    more = len(problems) - _MOST_PROBLEMS
+    return replace(ome, problems=(*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else ())))
 
 
-def label_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names in the attributes of a ``labels`` group; raises `ValueError`."""
-    labels = _ome_block(attributes).get("labels", [])
-    return tuple(as_text(label, f"labels[{i}]") for i, label in enumerate(as_list(labels, "labels")))
+def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
+    """The names in the attributes of a ``labels`` group, without those that are broken."""
+    return _parse(_ome_block(attributes), "labels", lambda v, p: usable(as_text, v, "labels", p), problems) or ()
 
 
-def series_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The images of a bioformats2raw collection, from the attributes of its ``OME`` group; raises `ValueError`."""
-    series = _ome_block(attributes).get("series", [])
-    return tuple(as_text(path, f"series[{i}]") for i, path in enumerate(as_list(series, "series")))
+def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
+    """The images of a bioformats2raw collection, from the attributes of its ``OME`` group."""
+    return _parse(_ome_block(attributes), "series", lambda v, p: usable(as_text, v, "series", p), problems) or ()
 
 
 def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -114,11 +114,13 @@ def _parse_image_label(block: Mapping[str, Any], problems: list[str]) -> ImageLa
     return ImageLabel({}, None) if parsed is None and "image-label" in block else parsed
 
 
-def _parse(block: Mapping[str, Any], member: str, parse: Callable[[Any], T], problems: list[str]) -> T | None:
+def _parse(
+    block: Mapping[str, Any], member: str, parse: Callable[[Any, Problems], T | None], problems: Problems
+) -> T | None:
     if member not in block:
         return None
     try:
-        return parse(block[member])
+        return parse(block[member], problems)
     except ValueError as error:
         problems.append(str(error))
         return None

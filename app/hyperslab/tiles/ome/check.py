@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -13,6 +14,7 @@ T = TypeVar("T")
 Problems = list[str]
 
 VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5")
+_VERSION: Final = re.compile(r"0\.[1-5](?![0-9])")
 MISSING: Final = object()
 """What `Mapping.get` gives for a member that is not there, told apart from JSON's null."""
 
@@ -63,13 +65,24 @@ def as_integer(value: Any, where: str, *, at_least: int | None = None) -> int:
     return int(value)
 
 
-def as_version(value: Any, where: str) -> str | None:
-    """A known version of the specification; None where none is given."""
+def as_path(value: Any, where: str, problems: Problems) -> str:
+    """The path of an array; some writers put its number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        problems.append(f"{where}: expected a string, found {value}: read as '{value}'")
+        return str(value)
+    return as_text(value, where)
+
+
+def as_version(value: Any, where: str, problems: Problems) -> str | None:
+    """The version of the specification that is meant; None where none is given, or none that is known."""
     if value is None or value is MISSING:
         return None
-    if value not in VERSIONS:
-        raise ValueError(f"{where}: {shown(value)} is none of {', '.join(VERSIONS)}")
-    return str(value)
+    if value in VERSIONS:
+        return str(value)
+    meant = _VERSION.match(str(value))
+    read_as = f": read as {meant[0]}" if meant else ""
+    problems.append(f"{where}: {shown(value)} is none of {', '.join(VERSIONS)}{read_as}")
+    return meant[0] if meant else None
 
 
 def lenient(parse: Callable[[Any, str], T], value: Any, where: str, problems: Problems) -> T | None:
@@ -81,14 +94,19 @@ def lenient(parse: Callable[[Any, str], T], value: Any, where: str, problems: Pr
         return None
 
 
-def check_unique(values: list[Any], where: str) -> None:
-    """Raise where two entries are equal."""
-    seen: set[str] = set()
-    for value in values:
-        text = json.dumps(value, sort_keys=True)
-        if text in seen:
-            raise ValueError(f"{where}: {shown(value)} is there twice")
-        seen.add(text)
+def usable(
+    parse: Callable[[Any, str], T], value: Any, where: str, problems: Problems, *, at_least: int = 1
+) -> tuple[T, ...]:
+    """What ``parse`` makes of the entries of a list; those that are broken, or are there again, are left out, and each
+    is a problem. Raises `ValueError` where there is no list of ``at_least`` so many entries."""
+    found: dict[str, T] = {}
+    for i, entry in enumerate(as_list(value, where, at_least=at_least)):
+        text = json.dumps(entry, sort_keys=True)
+        if text in found:
+            problems.append(f"{where}[{i}]: {shown(entry)} is there twice")
+        elif (parsed := lenient(parse, entry, f"{where}[{i}]", problems)) is not None:
+            found[text] = parsed
+    return tuple(found.values())
 
 
 def _found(value: Any, expected: str) -> str:

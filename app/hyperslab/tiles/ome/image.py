@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from hyperslab.errors import shown
 from hyperslab.tiles.ome.check import (
     MISSING,
     Problems,
     as_list,
     as_number,
     as_object,
+    as_path,
     as_text,
     as_version,
-    check_unique,
     lenient,
+    usable,
 )
 
 _TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
@@ -54,29 +56,33 @@ class Multiscale:
     downsampling: str | None
 
 
-def parse_multiscales(value: Any, outer_version: Any = None) -> tuple[Multiscale | None, tuple[str, ...]]:
-    """The first entry of ``multiscales`` that is valid, and what is wrong with the others or can be done without.
+def parse_multiscales(value: Any, outer_version: Any, problems: Problems) -> Multiscale | None:
+    """The first entry of ``multiscales`` that has a level, without what is broken in it; None where there is none.
 
     Raises `ValueError` where there are no entries (OME-Zarr 0.4, 3.4).
     """
-    problems: Problems = []
-    found = [
-        lenient(lambda v, where: _parse_entry(v, where, outer_version, problems), entry, f"multiscales[{i}]", problems)
-        for i, entry in enumerate(as_list(value, "multiscales", at_least=1))
-    ]
-    return next((entry for entry in found if entry is not None), None), tuple(problems)
+
+    def parse_entry(entry: Any, where: str) -> Multiscale:
+        return _parse_entry(entry, where, outer_version, problems)
+
+    found = usable(parse_entry, value, "multiscales", problems)
+    return found[0] if found else None
 
 
 def _parse_entry(value: Any, where: str, outer_version: Any, problems: Problems) -> Multiscale:
     entry = as_object(value, where)
-    version = as_version(entry.get("version", outer_version), f"{where}.version")
-    axes = _parse_axes(entry, where, version, problems)
-    strict = version in ("0.4", "0.5") or (version is None and axes is not None)
-    outer = _parse_transformations(entry, where, None if axes is None else len(axes))
-    datasets = tuple(
-        _parse_dataset(d, f"{where}.datasets[{i}]", axes, outer=outer, strict=strict)
-        for i, d in enumerate(as_list(entry.get("datasets", MISSING), f"{where}.datasets", at_least=1))
-    )
+    version = as_version(entry.get("version", outer_version), f"{where}.version", problems)
+    axes = lenient(lambda v, w: _parse_axes(v, w, version, problems), entry, where, problems)
+    rank = None if axes is None else len(axes)
+    needs_scale = version in ("0.4", "0.5") or (version is None and axes is not None)
+    outer = _parse_transformations(entry, where, rank, problems)
+
+    def parse_dataset(dataset: Any, where: str) -> Dataset:
+        return _parse_dataset(dataset, where, rank, outer, problems, needs_scale=needs_scale)
+
+    datasets = usable(parse_dataset, entry.get("datasets", MISSING), f"{where}.datasets", problems)
+    if not datasets:
+        raise ValueError(f"{where}.datasets: none can be used")
     return Multiscale(where, _text_or(entry, "name", ""), version, axes, datasets, _text_or(entry, "type", None))
 
 
@@ -93,10 +99,18 @@ def _parse_axes(
 ) -> tuple[AxisFacts, ...] | None:
     if "axes" not in entry and version not in ("0.4", "0.5") and not _looks_like_0_4(entry):
         return None
-    given = as_list(entry.get("axes", MISSING), f"{where}.axes")
-    axes = tuple(_parse_axis(axis, f"{where}.axes[{i}]", problems) for i, axis in enumerate(given))
-    _check_axes(axes, f"{where}.axes")
-    return axes
+    given = as_list(entry.get("axes", MISSING), f"{where}.axes", at_least=1)
+    axes = [_parse_axis(axis, f"{where}.axes[{i}]", f"d{i}", problems) for i, axis in enumerate(given)]
+    for i, axis in enumerate(axes):
+        if axis.name in [other.name for other in axes[:i]]:
+            problems.append(f"{where}.axes[{i}]: {shown(axis.name)} is there twice")
+            axes[i] = replace(axis, name=f"d{i}")
+    spatial = sum(axis.type == "space" for axis in axes)
+    if not 2 <= len(axes) <= 5:
+        problems.append(f"{where}.axes: expected 2 to 5 axes, found {len(axes)}")
+    elif not 2 <= spatial <= 3:
+        problems.append(f"{where}.axes: expected 2 or 3 axes of type space, found {spatial}")
+    return tuple(axes)
 
 
 def _looks_like_0_4(entry: Mapping[str, Any]) -> bool:
@@ -106,23 +120,19 @@ def _looks_like_0_4(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def _parse_axis(value: Any, where: str, problems: Problems) -> AxisFacts:
+def _parse_axis(value: Any, where: str, unnamed: str, problems: Problems) -> AxisFacts:
+    """Axes are counted: one that is broken keeps its place, and gets a name."""
     if isinstance(value, str):  # 0.3 has names only
-        return AxisFacts(value, _TYPES_BY_NAME.get(value), None)
-    axis = as_object(value, where)
-    name = as_text(axis.get("name", MISSING), f"{where}.name")
-    kind = as_text(axis["type"], f"{where}.type") if axis.get("type") is not None else None
-    unit = lenient(as_text, axis["unit"], f"{where}.unit", problems) if axis.get("unit") is not None else None
-    return AxisFacts(name, kind, unit)
-
-
-def _check_axes(axes: tuple[AxisFacts, ...], where: str) -> None:
-    check_unique([axis.name for axis in axes], where)
-    if not 2 <= len(axes) <= 5:
-        raise ValueError(f"{where}: expected 2 to 5 axes, found {len(axes)}")
-    spatial = sum(axis.type == "space" for axis in axes)
-    if not 2 <= spatial <= 3:
-        raise ValueError(f"{where}: expected 2 or 3 axes of type space, found {spatial}")
+        return AxisFacts(value or unnamed, _TYPES_BY_NAME.get(value), None)
+    axis = lenient(as_object, value, where, problems)
+    if axis is None:
+        return AxisFacts(unnamed, None, None)
+    name = lenient(as_text, axis.get("name", MISSING), f"{where}.name", problems)
+    kind, unit = (
+        None if axis.get(member) is None else lenient(as_text, axis[member], f"{where}.{member}", problems)
+        for member in ("type", "unit")
+    )
+    return AxisFacts(name or unnamed, kind, unit)
 
 
 # --- levels ----------------------------------------------------------------------------------------------------
@@ -131,40 +141,50 @@ _Transformation = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
 
 
 def _parse_dataset(
-    value: Any, where: str, axes: tuple[AxisFacts, ...] | None, *, outer: _Transformation, strict: bool
+    value: Any, where: str, rank: int | None, outer: _Transformation, problems: Problems, *, needs_scale: bool
 ) -> Dataset:
     dataset = as_object(value, where)
-    path = as_text(dataset.get("path", MISSING), f"{where}.path")
-    if strict and dataset.get("coordinateTransformations") is None:
-        raise ValueError(f"{where}.coordinateTransformations: missing")
-    inner = _parse_transformations(dataset, where, None if axes is None else len(axes))
+    path = as_path(dataset.get("path", MISSING), f"{where}.path", problems)
+    if needs_scale and dataset.get("coordinateTransformations") is None:
+        problems.append(f"{where}.coordinateTransformations: missing")
+    inner = _parse_transformations(dataset, where, rank, problems)
     return Dataset(path, *_after(inner, outer))
 
 
-def _parse_transformations(entry: Mapping[str, Any], where: str, rank: int | None) -> _Transformation:
-    """The scale and the translation of one node; None for each that is absent or has not ``rank`` numbers."""
+def _parse_transformations(
+    entry: Mapping[str, Any], where: str, rank: int | None, problems: Problems
+) -> _Transformation:
+    """The scale and the translation of one node; None for each that is absent, broken or has not ``rank`` numbers."""
     if entry.get("coordinateTransformations") is None:
         return None, None
-    where = f"{where}.coordinateTransformations"
+    where, before = f"{where}.coordinateTransformations", len(problems)
     found: dict[str, tuple[float, ...]] = {}
-    for i, item in enumerate(as_list(entry["coordinateTransformations"], where, at_least=1)):
-        kind, numbers = _parse_transformation(item, f"{where}[{i}]")
+
+    def parse(value: Any, where: str) -> bool:
+        kind, numbers = _parse_transformation(value, where, rank)
         if kind in found:
             raise ValueError(f"{where}: {kind} is there twice")
         found[kind] = numbers
-    if "scale" not in found:
-        raise ValueError(f"{where}: scale is missing")
-    fitting = {kind: numbers for kind, numbers in found.items() if rank in (None, len(numbers))}
-    return fitting.get("scale"), fitting.get("translation")
+        return True
+
+    lenient(lambda v, w: usable(parse, v, w, problems), entry["coordinateTransformations"], where, problems)
+    if "scale" not in found and len(problems) == before:
+        problems.append(f"{where}: scale is missing")
+    return found.get("scale"), found.get("translation")
 
 
-def _parse_transformation(value: Any, where: str) -> tuple[Literal["scale", "translation"], tuple[float, ...]]:
+def _parse_transformation(
+    value: Any, where: str, rank: int | None
+) -> tuple[Literal["scale", "translation"], tuple[float, ...]]:
     item = as_object(value, where)
     kind = item.get("type")
     if kind not in ("scale", "translation"):
-        raise ValueError(f"{where}.type: expected scale or translation, found {kind!r:.80}")
-    numbers = as_list(item.get(kind, MISSING), f"{where}.{kind}", at_least=2)
-    return kind, tuple(float(as_number(n, f"{where}.{kind}[{i}]")) for i, n in enumerate(numbers))
+        raise ValueError(f"{where}.type: expected scale or translation, found {shown(kind)}")
+    where = f"{where}.{kind}"
+    numbers = as_list(item.get(kind, MISSING), where, at_least=1)
+    if rank not in (None, len(numbers)):
+        raise ValueError(f"{where}: expected {rank} numbers, one for each axis, found {len(numbers)}")
+    return kind, tuple(float(as_number(n, f"{where}[{i}]")) for i, n in enumerate(numbers))
 
 
 def _after(inner: _Transformation, outer: _Transformation) -> _Transformation:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from hyperslab.tiles.ome.check import MISSING, as_integer, as_list, as_number, as_object, as_text, as_version
+from hyperslab.tiles.ome.check import (
+    MISSING,
+    Problems,
+    as_integer,
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    as_version,
+    lenient,
+    usable,
+)
 
+T = TypeVar("T")
 RGBA = tuple[int, int, int, int]
 
 
@@ -19,22 +31,23 @@ class ImageLabel:
     source: str | None
 
 
-def parse_image_label(value: Any) -> ImageLabel:
-    """The block, or a `ValueError` with the member that is wrong (OME-Zarr 0.4, 3.6)."""
+def parse_image_label(value: Any, problems: Problems) -> ImageLabel:
+    """The block without what is broken in it (OME-Zarr 0.4, 3.6); raises `ValueError` where it is none."""
     block = as_object(value, "image-label")
-    as_version(block.get("version"), "image-label.version")
-    colors: dict[float, RGBA] = {}
-    for i, item in enumerate(_entries(block, "colors")):
-        label, rgba = _parse_color(item, f"image-label.colors[{i}]")
-        if rgba is not None:
-            colors[label] = rgba
-    for i, item in enumerate(_entries(block, "properties")):
-        _parse_label_value(item, f"image-label.properties[{i}]")
-    return ImageLabel(colors, _parse_source(block))
+    as_version(block.get("version"), "image-label.version", problems)
+    colors = _entries(block, "colors", _parse_color, problems)
+    _entries(block, "properties", _parse_label_value, problems)
+    source = lenient(_parse_source, block.get("source", {}), "image-label.source", problems)
+    return ImageLabel({label: rgba for label, rgba in colors if rgba is not None}, source)
 
 
-def _entries(block: Mapping[str, Any], member: str) -> list[Any]:
-    return as_list(block[member], f"image-label.{member}", at_least=1) if member in block else []
+def _entries(
+    block: Mapping[str, Any], member: str, parse: Callable[[Any, str], T], problems: Problems
+) -> tuple[T, ...]:
+    if member not in block:
+        return ()
+    where = f"image-label.{member}"
+    return lenient(lambda v, w: usable(parse, v, w, problems), block[member], where, problems) or ()
 
 
 def _parse_color(value: Any, where: str) -> tuple[float, RGBA | None]:
@@ -59,8 +72,6 @@ def _as_byte(value: Any, where: str) -> int:
     return byte
 
 
-def _parse_source(block: Mapping[str, Any]) -> str | None:
-    if "source" not in block:
-        return None
-    source = as_object(block["source"], "image-label.source")
-    return as_text(source["image"], "image-label.source.image") if "image" in source else None
+def _parse_source(value: Any, where: str) -> str | None:
+    source = as_object(value, where)
+    return as_text(source["image"], f"{where}.image") if "image" in source else None

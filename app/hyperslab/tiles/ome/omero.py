@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hyperslab.errors import shown
 from hyperslab.tiles.ome.check import MISSING, Problems, as_flag, as_integer, as_list, as_number, as_object, lenient
 
 _COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
@@ -43,21 +44,19 @@ class Omero:
     greyscale: bool
 
 
-def parse_omero(value: Any) -> tuple[Omero, tuple[str, ...]]:
-    """The block and what is wrong in single members of it; raises `ValueError` where nothing can be used."""
+def parse_omero(value: Any, problems: Problems) -> Omero:
+    """The block without what is broken in it; raises `ValueError` where it has no list of channels."""
     block = as_object(value, "omero")
-    problems: Problems = []
     given = as_list(block.get("channels", MISSING), "omero.channels")
     channels = tuple(_parse_channel(c, f"omero.channels[{i}]", problems) for i, c in enumerate(given))
     rdefs = block.get("rdefs")
     defaults = rdefs if isinstance(rdefs, Mapping) else {}
-    omero = Omero(
+    return Omero(
         channels,
         default_t=_default(defaults, "defaultT", problems),
         default_z=_default(defaults, "defaultZ", problems),
         greyscale=defaults.get("model") == "greyscale",
     )
-    return omero, tuple(problems)
 
 
 def _default(rdefs: Mapping[str, Any], member: str, problems: Problems) -> int | None:
@@ -67,7 +66,10 @@ def _default(rdefs: Mapping[str, Any], member: str, problems: Problems) -> int |
 
 
 def _parse_channel(value: Any, where: str, problems: Problems) -> OmeroChannel:
-    channel = as_object(value, where)
+    """Channels are counted: one that is broken keeps its place."""
+    channel = lenient(as_object, value, where, problems)
+    if channel is None:
+        return OmeroChannel("", None, None, active=True, inverted=False)
     label = channel.get("label")
     active = lenient(as_flag, channel.get("active", True), f"{where}.active", problems)
     inverted = lenient(as_flag, channel.get("inverted", False), f"{where}.inverted", problems)
@@ -85,7 +87,7 @@ def _as_colour(value: Any, where: str) -> str:
         raise ValueError(f"{where}: missing")
     match = _COLOUR.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{where}: expected six hexadecimal digits, found {value!r:.80}")
+        raise ValueError(f"{where}: expected six hexadecimal digits, found {shown(value)}")
     return match[1].upper()
 
 
