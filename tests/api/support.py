@@ -20,7 +20,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Capabilities, Part, Stored
+from hyperslab.storage.base import Capabilities, Part, Stored, Taken
 from hyperslab.storage.local import LocalStore
 from hyperslab.storage.local_files import LocalFiles
 from tests.arrays.counting import CountingStore
@@ -180,6 +180,6 @@ class _WatchedFiles(LocalFiles):
         super().__init__(store._fence, store.get)
         self._store = store
 
-    def read_each(self, *args: Any, **kwargs: Any) -> list[tuple[int, int] | None]:
+    def read_parts(self, *args: Any) -> Taken | None:
         self._store.before_read()
-        return super().read_each(*args, **kwargs)
+        return super().read_parts(*args)

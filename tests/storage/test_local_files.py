@@ -1,4 +1,4 @@
-"""Many files read into the caller's memory: as `get` gives them, inside the store, and with few system calls."""
+"""Files read into the caller's memory: as `get` gives them, inside the store, and with few system calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import Pull, Taken, file_store
+from hyperslab.storage.base import Taken, file_store
 from hyperslab.storage.local import LocalStore
 
 HOUR_AGO = 1_000_000_000
@@ -38,17 +38,12 @@ def store_of(root: Path, values: Mapping[str, bytes], *, old: bool = True) -> Lo
 
 def read(store: LocalStore, *keys: str, room: int = 64) -> list[bytes | int | None]:
     """What each key gives: the value, its size where there is no room for it, or None."""
-    buffer = bytearray(room * len(keys))
-    extents = store.files().read_each(keys, memoryview(buffer), 0, room, packed=False)
-    assert [start for start, _ in filter(None, extents)] == [i * room for i, extent in enumerate(extents) if extent]
-    return [_value(buffer, extent, room) for extent in extents]
-
-
-def _value(buffer: bytearray, extent: tuple[int, int] | None, room: int) -> bytes | int | None:
-    if extent is None:
-        return None
-    start, stop = extent
-    return bytes(buffer[start:stop]) if stop - start <= room else stop - start
+    found: list[bytes | int | None] = []
+    for key in keys:
+        buffer = bytearray(room)
+        size = nbytes_of(store, key, store.files().read_parts(key, memoryview(buffer), 0, lambda _: None))
+        found.append(size if size is None or size > room else bytes(buffer[:size]))
+    return found
 
 
 def read_parts(
@@ -73,7 +68,7 @@ def nbytes_of(store: LocalStore, key: str, taken: Taken | None) -> int | None:
     return taken and taken.nbytes
 
 
-def test_a_folder_can_read_many_files() -> None:
+def test_a_folder_can_read_into_memory() -> None:
     assert file_store(LocalStore.__new__(LocalStore)) is not None
 
 
@@ -105,28 +100,6 @@ def test_the_size_of_a_value_without_room_is_told(root: Path) -> None:
     assert read(store_of(root, {"a/k": b"12345"}), "a/k", room=3) == [5]
 
 
-def test_packed_values_lie_one_behind_the_other(root: Path) -> None:
-    store = store_of(root, {"a/0": b"one", "a/1": b"three", "a/2": b"", "a/3": b"too long", "a/4": b"4"})
-    buffer = bytearray(64)
-
-    extents = store.files().read_each(
-        ["a/0", "a/no", "a/1", "a/2", "a/3", "a/4"], memoryview(buffer), 2, 5, packed=True
-    )
-
-    assert extents == [(2, 5), None, (10, 15), (15, 15), (15, 23), (20, 21)]
-    assert bytes(buffer[:22]) == b"\0\0one" + bytes(5) + b"threetoo l4\0"
-
-
-@pytest.mark.parametrize("old", [True, False])
-def test_versions_are_those_of_the_store(root: Path, old: bool) -> None:
-    store, keys = store_of(root, {"a/0": b"one", "b/1": b"two"}, old=old), ["a/0", "a/no", "b/1"]
-    versions: list[str | None] = ["before"]
-
-    store.files().read_each(keys, memoryview(bytearray(64)), 0, 8, packed=True, versions=versions)
-
-    assert versions == ["before", *store.versions("", keys)]
-
-
 class TestLinks:
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Path:
@@ -152,23 +125,6 @@ class TestLinks:
                 read(store, "a/k", key)
             with pytest.raises(errors.BadPath):
                 read_parts(store, key, [(0, 2)])
-
-    def test_a_folder_replaced_by_one_while_it_is_read_is_still_the_old_one(
-        self, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store, readv = store_of(root, {"a/k": b"1", "a/secret": b"harmless"}), os.readv
-
-        def swapped(descriptor: int, buffers: tuple[memoryview, ...]) -> int:
-            if not (root / "a").is_symlink():
-                (root / "a").rename(root / "b")
-                (root / "a").symlink_to(outside)
-            return readv(descriptor, buffers)
-
-        monkeypatch.setattr(os, "readv", swapped)
-
-        assert read(store, "a/k", "a/secret") == [b"1", b"harmless"]
-        with pytest.raises(errors.BadPath):
-            read(store, "a/secret")
 
 
 class TestParts:
@@ -206,89 +162,16 @@ class TestParts:
         assert read_parts(store_of(root, {"a/k": b"1"}), "a/no", None) == (b"", bytes(64), None)
 
 
-def pull(
-    store: LocalStore, key: str, *ranges: tuple[int, int], room: int = 64, fails: int = 0
-) -> tuple[list[int], bytes, int | None]:
-    """How many bytes each range gave, the buffer, and how many were read; the first ``fails`` times it is corrupt."""
-    buffer, counts, failures = bytearray(room), list[int](), iter(range(fails))
-
-    def take(read: Pull) -> None:
-        counts[:] = [read(start, stop) for start, stop in ranges]
-        if next(failures, None) is not None:
-            raise errors.ChunkCorrupt(key, None, "torn")
-
-    nbytes = nbytes_of(store, key, store.files().pull(key, memoryview(buffer), take))
-    return counts, bytes(buffer), nbytes
-
-
-class TestPieces:
-    DATA = bytes(range(1, 51))
-
-    def test_only_what_is_asked_for_is_read_to_where_it_lies(self, root: Path) -> None:
-        counts, buffer, nbytes = pull(store_of(root, {"a/k": self.DATA}), "a/k", (10, 13), (40, 45))
-
-        assert (counts, nbytes) == ([3, 5], 8)
-        assert buffer == bytes(10) + self.DATA[10:13] + bytes(27) + self.DATA[40:45] + bytes(19)
-
-    def test_a_file_that_was_just_written_is_read_as_a_whole(self, root: Path) -> None:
-        counts, buffer, nbytes = pull(store_of(root, {"a/k": self.DATA}, old=False), "a/k", (10, 13), (48, 60))
-
-        assert (counts, nbytes) == ([3, 2], 50)
-        assert buffer[:50] == self.DATA
-
-    @pytest.mark.parametrize("old", [True, False])
-    def test_behind_the_end_and_the_buffer_there_is_nothing(self, root: Path, old: bool) -> None:
-        store = store_of(root, {"a/k": self.DATA}, old=old)
-
-        assert pull(store, "a/k", (45, 55), (50, 60))[0] == [5, 0]
-        assert pull(store, "a/k", (10, 30), (20, 30), room=20)[0] == [10, 0]
-
-    def test_what_is_not_there_is_absent(self, root: Path) -> None:
-        assert pull(store_of(root, {"a/k": b"1"}), "a/no", (0, 1)) == ([], bytes(64), None)
-
-    def test_what_is_corrupt_is_read_again_as_a_whole(self, root: Path) -> None:
-        """It may have been torn by a writer."""
-        store = store_of(root, {"a/k": self.DATA})
-
-        assert pull(store, "a/k", (0, 1), fails=1)[::2] == ([1], 50)
-        with pytest.raises(errors.ChunkCorrupt):
-            pull(store, "a/k", (0, 1), fails=2)
-
-    def test_a_file_rewritten_in_place_meanwhile_is_read_again(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store, preadv = store_of(root, {"a/k": self.DATA}), os.preadv
-
-        def torn(*call: Any) -> int:
-            count = preadv(*call)
-            (root / "a" / "k").write_bytes(bytes(50))
-            return count
-
-        monkeypatch.setattr(os, "preadv", torn)
-
-        assert pull(store, "a/k", (10, 13), (20, 23))[1] == bytes(64)
-
-    def test_links_are_followed_and_folders_left_to_get(self, root: Path, tmp_path: Path) -> None:
-        store = store_of(root, {"real/k": self.DATA, "real/folder/x": b""})
-        (root / "real" / "link").symlink_to("k")
-        (tmp_path / "secret").write_bytes(b"secret")
-        (root / "real" / "out").symlink_to(tmp_path / "secret")
-
-        assert pull(store, "real/link", (0, 4))[::2] == ([4], 4)
-        assert pull(store, "real/folder", (0, 4))[2] is None
-        with pytest.raises(errors.BadPath):
-            pull(store, "real/out", (0, 4))
-
-
-def test_each_key_of_a_folder_costs_four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_of_a_folder_costs_few_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [f"a/{i}" for i in range(10)]
     store, calls = store_of(root, dict.fromkeys(keys, b"1")), list[str]()
     assert read(store, keys[0]) == [b"1"]  # the folder is known
     for name in ("open", "readv", "pread", "preadv", "fstat", "stat", "close"):
         monkeypatch.setattr(os, name, _counted(name, calls))
 
-    assert read(store, *keys) == [b"1"] * 10
-    assert calls == ["stat", *["open", "readv", "fstat", "close"] * 10, "close"]
+    for key in keys:
+        store.files().read_parts(key, memoryview(bytearray(4)), 0, lambda _: None)
+    assert calls == ["stat", "preadv", "fstat", "close"] * 10  # and one to open it, beneath the root
 
 
 def _counted(name: str, calls: list[str]) -> Callable[..., Any]:
@@ -302,14 +185,14 @@ def _counted(name: str, calls: list[str]) -> Callable[..., Any]:
 
 
 def test_a_file_rewritten_in_place_while_it_is_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, readv = store_of(root, {"a/k": b"old!"}), os.readv
+    store, preadv = store_of(root, {"a/k": b"old!"}), os.preadv
 
-    def torn(descriptor: int, buffers: tuple[memoryview, ...]) -> int:
-        count = readv(descriptor, buffers)
+    def torn(*call: Any) -> int:
+        count = preadv(*call)
         (root / "a" / "k").write_bytes(b"new!")
         return count
 
-    monkeypatch.setattr(os, "readv", torn)
+    monkeypatch.setattr(os, "preadv", torn)
 
     assert read(store, "a/k") == [b"new!"]
 
@@ -317,6 +200,6 @@ def test_a_file_rewritten_in_place_while_it_is_read_is_read_again(root: Path, mo
 def test_numpy_memory_will_do(root: Path) -> None:
     memory = np.zeros(4, np.uint8)
 
-    store_of(root, {"a/k": b"1234"}).files().read_each(["a/k"], memory.data, 0, 4, packed=True)
+    store_of(root, {"a/k": b"1234"}).files().read_parts("a/k", memory.data, 0, lambda _: None)
 
     assert memory.tobytes() == b"1234"

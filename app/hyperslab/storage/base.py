@@ -214,12 +214,8 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-Pull: TypeAlias = Callable[[int, int], int]
-"""Reads the bytes ``[start, stop)`` of one value, and returns how many: fewer where it ends before."""
-
-
 class Taken(NamedTuple):
-    """How many bytes of a value there are, or were read, and the version that they are of."""
+    """How many bytes a value has, and its version."""
 
     nbytes: int
     version: str
@@ -229,24 +225,6 @@ class Files(Protocol):
     """Values of a store that is near, read into the caller's memory, each in one version. Safe to call from many
     threads."""
 
-    def read_each(
-        self,
-        keys: Sequence[str],
-        buffer: memoryview,
-        at: int,
-        room: int,
-        *,
-        packed: bool,
-        versions: list[str | None] | None = None,
-    ) -> list[tuple[int, int] | None]:
-        """Read many values into ``buffer`` from ``at`` on, each of which has ``room`` bytes at most; ``packed``: one
-        directly behind the other, else ``room`` bytes apart.
-
-        Returns where each of them lies, None where one is absent; the versions are put behind ``versions``, too. Of a
-        value that is larger only the beginning is read, and its extent tells its size. Raises `errors.StoreError`.
-        """
-        ...
-
     def read_parts(
         self, key: str, buffer: memoryview, head: int, choose: Callable[[memoryview], Sequence[tuple[int, int]] | None]
     ) -> Taken | None:
@@ -255,15 +233,6 @@ class Files(Protocol):
         What is read is put into ``buffer`` where it lies in the value, as far as there is room. Returns the size of the
         value and its version, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the
         value ends before a range does, the rest is left as it was. Raises `errors.StoreError`.
-        """
-        ...
-
-    def pull(self, key: str, buffer: memoryview, take: Callable[[Pull], None]) -> Taken | None:
-        """Let ``take`` ask for one piece of a value after the other.
-
-        Each is put into ``buffer`` where it lies in the value, as far as there is room. Returns how many bytes were
-        read in all, and the version of the value; None where it is absent. ``take`` may be called twice; the second
-        time counts, and what it raised the first time does not. Raises what it raises, and `errors.StoreError`.
         """
         ...
 
