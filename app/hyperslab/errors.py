@@ -51,6 +51,7 @@
     │   ├── PartlyWritten            some chunks of a write are stored, some are not
     │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
     ├── Overloaded                 try again later
+    │   └── ChangedWhileRead         somebody writes what is being read
     ├── Cancelled                  the client has left; nobody reads the answer
     ├── RemoteProblem              (client) another problem, or an answer of something else
     └── Unreachable                (client) the server cannot be reached, or sends no whole answer
@@ -698,6 +699,14 @@ class Overloaded(HyperslabError):
 
     def __str__(self) -> str:
         return f"{self.reason}; try again in {self.retry_after} s"
+
+
+@dataclass(eq=False)
+class ChangedWhileRead(Overloaded):
+    """Somebody has written what was being read, and at every new attempt again."""
+
+    code: ClassVar[str] = "changed-while-read"
+    title: ClassVar[str] = "It was written while it was read"
 
 
 @dataclass(eq=False)

@@ -347,3 +347,24 @@ def read_slowly(connection: socket.socket) -> bytes:
         body += connection.recv(3000)
         time.sleep(0.0001)
     return bytes(body)
+
+
+@pytest.mark.parametrize("times", [1, 1000], ids=["once", "all the time"])
+def test_a_stored_key_that_is_written_while_it_is_read_is_read_again(tmp_path: Path, times: int) -> None:
+    write_array(tmp_path, "a", VALUES[0], VALUES[0].shape, compressors=None)
+    file, left = tmp_path / "a" / "0.0", [times]
+
+    def rewrite(_: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            file.with_name("new").write_bytes(bytes([left[0] % 256]) * VALUES[0].nbytes)
+            file.with_name("new").replace(file)
+
+    with running(tmp_path) as found:
+        found.store.before_chunk = rewrite
+        answer = request(found.url, "/zarr/data/a/0.0", headers={"Range": "bytes=8-15"})
+
+    if times == 1:
+        assert (answer.status, answer.body) == (206, bytes(8))
+    else:
+        assert (answer.status, json.loads(answer.body)["code"]) == (503, "changed-while-read")

@@ -11,6 +11,7 @@ from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.threads import Threads
 from hyperslab.arrays.cost import Cancel
+from hyperslab.errors import ChangedWhileRead
 
 _PIECE: Final = 1 << 20
 
@@ -104,10 +105,11 @@ class Rereadable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A body that is in memory."""
+    """A body that is in memory; members as in `Ready`."""
 
     data: Buffer
     headers: Headers = ()
+    moved: bool = False
 
     @property
     def size(self) -> int:
@@ -129,12 +131,12 @@ class Bytes:
         return self.fetch(part) if len(part) <= _PIECE else None
 
     def fetch(self, part: ByteRange) -> Ready:
-        return Ready(self._cut(part.start, part.stop), self.headers)
+        return Ready(self._cut(part.start, part.stop), self.headers, self.moved)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:  # noqa: ARG002 - nothing here can be cancelled
         starts = range(part.start, part.stop, _PIECE)
         pieces = (self._cut(start, min(start + _PIECE, part.stop)) for start in starts)
-        return Opened(pieces, lambda: self.headers)
+        return Opened(pieces, lambda: self.headers, lambda: self.moved)
 
     def _cut(self, start: int, stop: int) -> Buffer:
         return self.data if stop - start == len(self.data) else memoryview(self.data)[start:stop]
@@ -160,6 +162,8 @@ def open_parts(body: Body, layout: Multipart, cancel: Cancel) -> Opened:
             if number:
                 opened = body.open(part, cancel)
             begun = next(opened.pieces)
+            if number and opened.moved():
+                raise ChangedWhileRead("a part was written while another was read")
             yield head
             yield begun
             yield from opened.pieces

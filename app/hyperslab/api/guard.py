@@ -12,7 +12,7 @@ from hyperslab.api.problems import problem
 from hyperslab.api.reply import Answer
 from hyperslab.api.request import Request
 from hyperslab.api.threads import HANG_UP
-from hyperslab.errors import Cancelled
+from hyperslab.errors import Cancelled, ChangedWhileRead
 
 log = logging.getLogger("hyperslab.api")
 
@@ -54,7 +54,10 @@ class Guard:
     def _cut(self, scope: Scope, error: Exception) -> None:
         """Return without an end: the server then closes the connection."""
         self._metrics.count_cut(scope.get(ROUTE, "other"))
-        log.error("cut the answer to %s: %s", scope["path"], error, exc_info=error)
+        if isinstance(error, ChangedWhileRead):
+            log.info("cut the answer to %s: %s", scope["path"], error)
+        else:
+            log.error("cut the answer to %s: %s", scope["path"], error, exc_info=error)
 
 
 async def _send_problem(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:

@@ -17,7 +17,7 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.reply import Answer, Headers
 from hyperslab.api.request import Request
-from hyperslab.api.streaming import Stream, check_moved, held, send_stream
+from hyperslab.api.streaming import Stream, held, retagged, send_stream
 from hyperslab.arrays.cost import Cancel
 
 
@@ -53,7 +53,7 @@ class Representation:
         return Given(kept, ready, time.perf_counter() - began)
 
     async def send(self, request: Request, send: Send) -> None:
-        """See `Reply`; raises `Moved` as long as ``request.tries_left``."""
+        """See `Reply`; raises `ChangedWhileRead` where it is to be made anew as long as ``request.tries_left``."""
         conditions = request.conditions
         if not conditions.check(self._validators):
             await Answer(304, self._validating()).send(request, send)
@@ -91,8 +91,7 @@ class Representation:
         """What is made counts as memory until the client has taken it."""
         async with self._held(request, body.memory) as cancel:
             ready = await self.context.threads.run(body.produce, cancel)
-            check_moved(request, ready.moved)
-            await self._send_part(request, conditions, Bytes(ready.data, ready.headers), send, cancel)
+            await self._send_part(request, conditions, Bytes(*ready), send, cancel)
 
     def _held(self, request: Request, nbytes: int) -> AbstractAsyncContextManager[Cancel]:
         return held(self.context.admission, request, nbytes)
@@ -116,9 +115,10 @@ class Representation:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
         ready = body.ready(part) or await self._fetch(body, part)
         if ready is not None:
-            check_moved(request, ready.moved)
+            if ready.moved:
+                headers = retagged(request, headers, whole=status == 200)
             await _send_ready(status, headers, ready, send)
-            if self.sources is not None and status == 200:
+            if self.sources is not None and status == 200 and not ready.moved:
                 self._keep(self.sources, request, headers, ready)
         else:
             stream = Stream(status, headers, len(part), partial(body.open, part))

@@ -18,7 +18,8 @@ _PARTIAL: Final = CONDITIONAL | {b"range"}
 class Request:
     """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
-    ``tries_left``: how often it may be answered anew, because somebody has written what was being read.
+    ``tries_left``: how often it may be answered anew, because somebody has written what was being read; none any more
+    once an answer has begun.
     """
 
     def __init__(self, scope: Scope, receive: Receive, prefix: str) -> None:

@@ -15,9 +15,8 @@ from hyperslab.api.params import raw_path, split_front
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.streaming import Moved
 from hyperslab.api.threads import STORE
-from hyperslab.errors import MethodNotAllowed, RouteNotFound
+from hyperslab.errors import ChangedWhileRead, MethodNotAllowed, RouteNotFound
 
 Handler = Callable[[Request], Awaitable[Reply]]
 
@@ -73,7 +72,9 @@ class Endpoints:
         while True:
             try:
                 await reply.send(request, send)
-            except Moved:
+            except ChangedWhileRead:
+                if not request.tries_left:
+                    raise
                 request.tries_left -= 1
                 reply = await endpoint.handler(request)
             else:

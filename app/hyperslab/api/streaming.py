@@ -6,22 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from secrets import token_bytes
 
 from starlette.types import Message, Send
 
 from hyperslab.api.admission import Admission
 from hyperslab.api.bodies import Opened
+from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.request import Request
 from hyperslab.api.threads import HANG_UP, cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
-from hyperslab.errors import Cancelled
-
-
-class Moved(Exception):
-    """What was read is not what the tag stands for, as somebody has written meanwhile, and nothing was sent yet: to be
-    planned anew."""
+from hyperslab.errors import Cancelled, ChangedWhileRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +39,32 @@ async def held(admission: Admission, request: Request, nbytes: int) -> AsyncIter
         yield cancel
 
 
-def check_moved(request: Request, moved: bool) -> None:
-    """Raise `Moved` as long as the request may be answered anew."""
-    if moved and request.tries_left:
-        raise Moved
+def retagged(request: Request, headers: Headers, *, whole: bool) -> Headers:
+    """The headers of an answer whose bytes are not those that its tag stands for, as somebody has written meanwhile.
+
+    Raises `ChangedWhileRead` as long as it can be made anew. After that, all of it at once (``whole``) still is a good
+    answer, with a tag that no other one ever has.
+    """
+    if request.tries_left or not whole:
+        raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
+    return tuple([(name, etag_of(token_bytes()).encode() if name == b"etag" else value) for name, value in headers])
 
 
 async def send_stream(context: Context, stream: Stream, request: Request, send: Send, cancel: Cancel) -> None:
     """Send pieces as they are read; returns when the client has made room for the last one.
 
-    The status line waits for the first piece, and where that is not what was planned `Moved` is raised instead. A
-    server's ``send`` returns when it has queued a piece, so that the next one is read while the network takes this one;
-    it waits before it queues another, so memory stays bounded. The empty piece at the end waits for the last one.
+    The status line waits for the first piece; where that is not what was planned, see `retagged`. A server's ``send``
+    returns when it has queued a piece, so that the next one is read while the network takes this one; it waits before
+    it queues another, so memory stays bounded. The empty piece at the end waits for the last one.
     """
     run = context.threads.run
     opened, piece, moved = await run(_open, stream.open, cancel)
     cancel.check()
-    check_moved(request, moved)
     headers = (*stream.headers, *opened.headers())
+    if moved:
+        is_all = piece is not None and len(piece) == stream.nbytes and stream.status == HTTPStatus.OK
+        headers = retagged(request, headers, whole=is_all)
+    request.tries_left = 0
     start = {"type": "http.response.start", "status": stream.status, "headers": headers}
     await _hand_over(context, start, request, send)
     left = stream.nbytes

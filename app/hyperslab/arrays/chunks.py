@@ -128,7 +128,8 @@ class ChunkReader:
             found = self._read_through_cache(piece, version, out, cost)
         else:
             found = self._read_around_cache(piece, version, out, cost)
-        cost.moved |= found != version != UNKNOWN
+        if found != version != UNKNOWN:  # set and never cleared, as other threads do so too
+            cost.moved = True
         return found
 
     def read_cached(self, part: Projection, key: str, version: str | None, out: NDArray, cost: ReadCost) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadPath, BrokenData, KeyNotFound, NodeNotFound, Overloaded
+from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -89,11 +89,11 @@ class KeyReader:
         return stored
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
-        """Bytes ``[start, stop)`` of the version that was found; raises `Overloaded` where it has been replaced."""
+        """Bytes ``[start, stop)`` of the version that was found; raises `ChangedWhileRead` where it was replaced."""
         try:
             parts = found.mount.store.get_ranges(found.key, [(start, stop)], version=found.version)
         except VersionConflict as conflict:
-            raise Overloaded(f"{found.key!r} was written while it was read") from conflict
+            raise ChangedWhileRead(f"{found.key!r} was written while it was read") from conflict
         if parts is None:
             raise KeyNotFound(found.key)
         return parts[0]

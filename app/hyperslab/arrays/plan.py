@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.limits import check_readable
@@ -36,17 +37,26 @@ from hyperslab.errors import FieldRequired, FieldUnknown
 Projection = ChunkProjection | PointProjection
 
 MOST_KEPT = 65_536
-"""Above so many chunks their versions go into the tag but are not kept: memory must not grow with the slice."""
+"""Above so many chunks their versions go into the tag, and eight bytes of each are kept: memory must hardly grow with
+the slice."""
 FEW = 1_024
 """Chunks of a read whose versions may come with the data."""
 _BATCH = 8_192
 
 
 class Found(NamedTuple):
-    """The versions of chunks (None: absent), unless they are too many, and the tag."""
+    """The versions of chunks (None: absent), or sorted hashes of keys and versions where they are too many, and the
+    tag."""
 
     versions: Mapping[Coords, str | None] | None
     tag: str
+    hashes: NDArray[np.int64] | None = None
+
+    def holds(self, key: str, version: str | None) -> bool:
+        """Whether this was the version of a chunk; for those that are too many."""
+        assert self.hashes is not None
+        wanted = hash((key, version))
+        return bool(self.hashes.take(np.searchsorted(self.hashes, wanted), mode="clip") == wanted)
 
 
 class Lookup:
@@ -270,8 +280,9 @@ def _look_up(
     keep: bool = True,
     cancel: Cancel | None = None,
 ) -> Found:
-    """Feed the versions of all chunks to ``digest`` and ``keep`` them or not."""
+    """Feed the versions of all chunks to ``digest`` and ``keep`` them, or their hashes."""
     kept: dict[Coords, str | None] = {}
+    hashes: list[Any] = []
     while batch := list(islice(coords, _BATCH)):
         if cancel is not None:
             cancel.check()
@@ -280,7 +291,11 @@ def _look_up(
         _feed(digest, found)
         if keep:
             kept.update(zip(batch, found, strict=True))
-    return Found(kept if keep else None, digest.hexdigest())
+        else:
+            hashes.append(np.fromiter(map(hash, zip(keys, found, strict=True)), np.int64, len(keys)))
+    if keep:
+        return Found(kept, digest.hexdigest())
+    return Found(None, digest.hexdigest(), np.sort(np.concatenate(hashes)))
 
 
 def _conclude(coords: Iterable[Coords], read: Mapping[Coords, str | None], digest: hashlib.blake2b) -> Found:

@@ -23,7 +23,7 @@ from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, SliceAxis, project, split_rows, touched
-from hyperslab.errors import TooLarge
+from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -211,7 +211,7 @@ class Reader:
                 cost=cost,
                 cancel=cancel,
                 version=current,
-                found=found,
+                note=found.__setitem__,
             )
             learn({key: found[coords] for coords, key in keys.items()})
         plan.lookup.conclude(found)
@@ -328,7 +328,13 @@ class Reader:
             plan.lookup.forgo()
         versions = None if plan.lookup.forgone else plan.versions
         version = (lambda _: UNKNOWN) if versions is None else versions.__getitem__
-        self._read_chunks(plan, parts, count, out, cost=cost, cancel=cancel, version=version)
+
+        def compare(coords: Coords, seen: str | None) -> None:
+            if not plan.lookup().holds(plan.array.chunk_key(coords), seen):
+                cost.moved = True
+
+        note = compare if versions is None and not plan.lookup.forgone else None
+        self._read_chunks(plan, parts, count, out, cost=cost, cancel=cancel, version=version, note=note)
 
     def _read_chunks(
         self,
@@ -340,10 +346,10 @@ class Reader:
         cost: ReadCost,
         cancel: Cancel | None,
         version: Callable[[Coords], str | None],
-        found: dict[Coords, str | None] | None = None,
+        note: Callable[[Coords, str | None], None] | None = None,
     ) -> None:
         """One task for each chunk: on the store's threads where a network is waited for or much is decoded, else one
-        by one. ``version`` tells what was looked up, ``found`` gets what was read."""
+        by one. ``version`` tells what was looked up, ``note`` is told what was read."""
         if cancel is not None:
             cancel.check()
         cost.add(touched=count)
@@ -354,8 +360,8 @@ class Reader:
 
         def read(part: Projection) -> None:
             seen = reader.read(part, version(part.coords), out, cost)
-            if found is not None:
-                found[part.coords] = seen
+            if note is not None:
+                note(part.coords, seen)
 
         effort = reader.effort(first)
         if count > 1 and (mount.is_far or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
@@ -407,7 +413,8 @@ class SlabStream:
     """An iterator over slabs: consecutive pieces of a C-order answer, each read into one of a few reused buffers.
 
     A slab is valid for as long as it is held; letting go of it lets its buffer be used again. Blocks while it reads;
-    use from one thread at a time.
+    use from one thread at a time. The versions of one plan and no others make up an answer: behind the first slab, of
+    which the caller asks `Reader.moved`, raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
     """
 
     def __init__(
@@ -446,6 +453,10 @@ class SlabStream:
         out = buffer[: last - first].view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
         self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
         self.cost.spend("assemble", perf_counter() - began)
+        if self._turn > 1 and self.cost.moved:
+            array = self._plan.array
+            self._reader.versions.forget(array.mount, array.prefix)
+            raise ChangedWhileRead(f"{array.path!r} was written while it was read")
         slab = memoryview(buffer.data)
         return slab[max(self._start, first) - first : min(self._stop, last) - first]
 

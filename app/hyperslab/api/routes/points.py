@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
 
@@ -136,21 +137,23 @@ class _Gathered:
         """Hold the memory for them until the client has taken them."""
         context = self.context
         async with held(context.admission, request, self._memory) as cancel:
-            plan, cost, data = await context.threads.run(self._read, request, cancel)
+            plan, cost, data, moved = await context.threads.run(self._read, request, cancel)
             body = Bytes(data, cost_headers(plan.touched, cost.cached, cost, self.timings))
-            headers = self._headers(plan.tag, len(data))
+            headers = self._headers(token_hex() if moved else plan.tag, len(data))
             stream = Stream(200, headers, len(data), partial(body.open, ByteRange(0, len(data))))
             await send_stream(context, stream, request, send, cancel)
 
-    def _read(self, request: Request, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
-        """What was read, encoded, and the plan whose tag it has: a new one where a chunk was written meanwhile."""
+    def _read(self, request: Request, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer, bool]:
+        """What was read, encoded, and the plan whose tag it has: a new one where a chunk was written meanwhile, and
+        whether that came to nothing either."""
         plan, reader = self.plan, self.context.service.reader
         while True:
             cost = ReadCost()
             values = reader.read_latest(plan, cost, cancel)
-            if not (request.tries_left and reader.moved(plan, cost)):
+            moved = reader.moved(plan, cost)
+            if not (request.tries_left and moved):
                 encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
-                return plan, cost, encode(values if self.decoder is None else self.decoder(values))
+                return plan, cost, encode(values if self.decoder is None else self.decoder(values)), moved
             request.tries_left -= 1
             plan = self.replan()
 
