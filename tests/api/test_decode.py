@@ -158,7 +158,8 @@ def test_the_document_says_what_decoding_does_and_what_is_wrong(client: httpx.Cl
     packed = decoded("t")
     assert (packed["dtype"], packed["cf"], packed["packed"], packed["unit"]) == ("<f8", True, True, "K")
     assert decoded("other/noleap") | {"problems": None} == {
-        "dtype": "<U32", "cf": True, "packed": False, "unit": None, "calendar": "noleap", "flags": [], "problems": None
+        "dtype": "<U32", "cf": True, "changes": True, "packed": False, "unit": None, "calendar": "noleap", "flags": [],
+        "problems": None,
     }  # fmt: skip
     assert "scale_factor" in decoded("other/broken")["problems"][0]
     assert "decoded" not in client.get("/v1/metadata/data/t").json()

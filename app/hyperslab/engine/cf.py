@@ -31,6 +31,7 @@ _SHORT: Final = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "s
 _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
 _SINCE: Final = re.compile(r"\s*(\S+)\s+since\s+(.+?)\s*", re.DOTALL | re.ASCII)
 _MOST_FLAGS: Final = 4096
+_PACKING: Final = ("scale_factor", "add_offset")
 _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -177,11 +178,13 @@ class Decoder:
     def document(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """What a client has to know of it, for JSON. ``unit`` is that of the decoded numbers; dates have none."""
         unit = attributes.get("units")
+        packed = any(attributes.get(name) is not None for name in _PACKING)  # though nobody could tell how
         return {
             "dtype": self.dtype.str,
             "cf": self.is_cf,
-            "packed": self.is_packed,
-            "unit": unit if isinstance(unit, str) and self.times is None else None,
+            "changes": self.changes,
+            "packed": packed,
+            "unit": unit if isinstance(unit, str) and self.times is None and packed == self.is_packed else None,
             "calendar": None if self.times is None else self.times.calendar,
             "flags": [{"meaning": f.meaning, "value": f.value, "mask": f.mask} for f in self.flags],
             "problems": list(self.problems),

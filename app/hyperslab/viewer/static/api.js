@@ -97,11 +97,10 @@ const getJson = async (address, signal) => (await get(address, signal)).json();
  * @param {{cursor?: string|null, limit?: number, signal?: AbortSignal}} [options]
  */
 export function metadata(path, { cursor, limit, signal } = {}) {
-  const query = new URLSearchParams();
+  const query = new URLSearchParams({ decode: "cf" });
   if (limit) query.set("limit", String(limit));
   if (cursor) query.set("cursor", cursor);
-  const text = query.size ? `?${query}` : "";
-  return getJson(url("metadata", path, text), signal);
+  return getJson(url("metadata", path, `?${query}`), signal);
 }
 
 /** What the tile routes say about a node: axes, levels, channels, windows. */
@@ -127,31 +126,33 @@ export function parseExactly(text) {
  * Values as nested lists; integers of more than 15 digits as `bigint`.
  * @param {string} path
  * @param {string} select numpy text
- * @param {{field?: string, signal?: AbortSignal}} [options]
+ * @param {{field?: string, decode?: string, dtype?: string, signal?: AbortSignal}} [options]
  */
-export async function values(path, select, { field, signal } = {}) {
+export async function values(path, select, { field, decode, dtype, signal } = {}) {
   const query = new URLSearchParams({ select, format: "json" });
-  if (field) query.set("field", field);
+  for (const [name, value] of Object.entries({ field, decode, dtype })) if (value) query.set(name, value);
   return parseExactly(await (await get(url("slice", path, `?${query}`), signal)).text());
 }
 
 // prettier-ignore
 const TYPED = {
   b1: Uint8Array, u1: Uint8Array, i1: Int8Array, u2: Uint16Array, i2: Int16Array, u4: Uint32Array, i4: Int32Array,
-  f4: Float32Array, f8: Float64Array, c8: Float32Array, c16: Float64Array, i8: BigInt64Array, u8: BigUint64Array,
+  f4: Float32Array, f8: Float64Array, i8: BigInt64Array, u8: BigUint64Array,
 };
 const NOT_A_TIME = -(2n ** 63n);
 
 /**
- * Numbers as a typed array in C order, converted to what a browser holds; a complex number is two of them.
+ * Numbers as a typed array in C order, converted to what a browser holds.
  * @param {string} path
  * @param {string} select numpy text
- * @param {{field?: string, complex?: boolean, signal?: AbortSignal}} [options]
+ * `bins`: minimum, maximum and mean of so many parts in place of the values.
+ * @param {{field?: string, decode?: string, bins?: number, signal?: AbortSignal}} [options]
  * @returns {Promise<Uint8Array|Int8Array|Uint16Array|Int16Array|Uint32Array|Int32Array|Float32Array|Float64Array>}
  */
-export async function numbers(path, select, { field, complex, signal } = {}) {
-  const query = new URLSearchParams({ select, format: "raw", dtype: complex ? "<c16" : "safe" });
-  if (field) query.set("field", field);
+export async function numbers(path, select, { field, decode, bins, signal } = {}) {
+  const query = new URLSearchParams({ select, format: "raw", dtype: "safe" });
+  const more = { field, decode, ...(bins && { reduce: "minmax", bins }) };
+  for (const [name, value] of Object.entries(more)) if (value) query.set(name, String(value));
   const response = await get(url("slice", path, `?${query}`), signal);
   const dtype = JSON.parse(response.headers.get("Array-Dtype"));
   const Typed = TYPED[dtype.slice(1)];

@@ -12,16 +12,14 @@ export function dtypeOf({ dtype }, field = "") {
   return String(Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype);
 }
 
-/** Are the values, or those of a field, complex numbers? */
-export const isComplex = (document, field = "") => /^[<>|]?c\d/.test(dtypeOf(document, field));
-
 /** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
-export function plainInfo(document) {
+export function plainInfo(document, decode = "") {
   const shape = document.shape ?? [];
   const names = shape.map((_, axis) => document.dimension_names?.[axis] ?? `d${axis}`);
   const axes = shape.map((size, axis) => ({ name: names[axis], type: null, unit: null, size, scale: 1, translation: null }));
   return {
     path: document.path,
+    decode,
     axes,
     plane: names.slice(-2),
     selection: {},
@@ -30,11 +28,4 @@ export function plainInfo(document) {
     labels: [],
     problems: [],
   };
-}
-
-/** The unit of the values as the attributes say; of a field where they name one for each. */
-export function unitOf(node, field) {
-  const unit = node.attributes?.units ?? node.attributes?.unit ?? "";
-  if (typeof unit === "string") return unit;
-  return typeof unit?.[field] === "string" ? unit[field] : "";
 }

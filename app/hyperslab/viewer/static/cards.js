@@ -1,7 +1,7 @@
 /** The card of a node: a small picture of what it holds, its name, and one line about it. */
 
 import { numbers, pictureAddress, url, values } from "./api.js";
-import { isComplex, unitOf } from "./arrays.js";
+import { decodeOf, meaningOf, say } from "./decoded.js";
 import { h, icon, setIcon } from "./dom.js";
 import { formatValue } from "./format.js";
 import { describe, hasThumbnail, iconOf, summary, viewsOf } from "./nodes.js";
@@ -53,9 +53,9 @@ export function createCard(path, child, onopen) {
 
 async function show(picture, document) {
   const { kind, shape, dtype, children } = document;
-  if (hasThumbnail(document)) await showThumbnail(picture, document.path);
+  if (hasThumbnail(document)) await showThumbnail(picture, document);
   else if (kind === "group") showMembers(picture, children, document.next_cursor !== null);
-  else if (viewsOf(document)[0] === "plot" && !isComplex(document)) await showSpark(picture, document);
+  else if (viewsOf(document)[0] === "plot") await showSpark(picture, document);
   else if (Array.isArray(dtype))
     showNames(
       picture,
@@ -68,11 +68,14 @@ async function show(picture, document) {
 }
 
 async function valueOf(document) {
-  return `${formatValue(await values(document.path, ""))} ${unitOf(document, "")}`;
+  const decode = decodeOf(document, {});
+  return say(await values(document.path, "", { decode }), meaningOf(document, "", decode));
 }
 
-async function showThumbnail(picture, path) {
-  const src = await pictureAddress(url("tile", path, `/thumbnail.png?size=${THUMBNAIL}&flip=auto&aspect=auto`));
+async function showThumbnail(picture, document) {
+  const decode = decodeOf(document, {});
+  const query = `size=${THUMBNAIL}&flip=auto&aspect=auto${decode && `&decode=${decode}`}`;
+  const src = await pictureAddress(url("tile", document.path, `/thumbnail.png?${query}`));
   const image = h("img", { alt: "", decoding: "async", src });
   image.addEventListener("load", () => (picture.replaceChildren(image), URL.revokeObjectURL(src)), { once: true });
 }
@@ -93,8 +96,8 @@ function showNames(picture, names, sign) {
 
 async function showSpark(picture, document) {
   if (document.nbytes > SPARK_BYTES) return;
-  const step = Math.max(1, Math.ceil(document.shape[0] / SPARK_POINTS));
-  const points = await numbers(document.path, `::${step}`);
+  const bins = await numbers(document.path, ":", { decode: decodeOf(document, {}, "plot"), bins: SPARK_POINTS });
+  const points = bins.filter((_, i) => i % 3 < 2); // the least and the largest of each: no peak is lost
   const canvas = h("canvas", { width: 480, height: 264 });
   picture.replaceChildren(canvas);
   drawSpark(canvas, points);

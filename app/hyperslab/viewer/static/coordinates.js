@@ -1,9 +1,10 @@
 /**
  * Coordinates of axes, as xarray and CF keep them: a one-dimensional array beside the data, named like the axis.
- * "days since 2023-01-01" becomes a date, degrees get their side.
+ * The service decodes them ("days since 2023-01-01" becomes a date); degrees get their side.
  */
 
-import { metadata, numbers, Problem } from "./api.js";
+import { metadata, numbers, Problem, values } from "./api.js";
+import { dateText, decodeOf, shownDtype, unitOf } from "./decoded.js";
 import { formatNumber, unitSign } from "./format.js";
 import { describe, join } from "./nodes.js";
 
@@ -23,7 +24,7 @@ export async function coordinatesOf(document) {
     const { children } = await metadata(parent, { limit: SIBLINGS });
     const there = new Set(children.filter((child) => child.kind === "array").map((child) => child.name));
     const wanted = names.map((name, axis) => ({ name, size: document.shape[axis], path: join(parent, name ?? "") }));
-    const found = wanted.filter(({ name, path }) => there.has(name) && path !== document.path);
+    const found = wanted.filter(({ name, path }) => there.has(name) && (path !== document.path || document.decoded?.calendar));
     const pairs = await Promise.all(found.map(async (axis) => [axis.name, await placesOf(axis)]));
     return Object.fromEntries(pairs.filter(([, place]) => place !== null));
   } catch (problem) {
@@ -35,33 +36,27 @@ export async function coordinatesOf(document) {
 async function placesOf({ path, size }) {
   const document = await describe(path);
   const fits = document.shape?.length === 1 && document.shape[0] === size && size <= LONGEST;
-  if (!fits || !/^[<>|]?[iuf]/.test(document.dtype)) return null;
-  const values = await numbers(path, ":");
-  const format = formatFor(String(document.attributes?.units ?? ""), values);
-  return (index) => format(values[index]);
+  if (!fits || !/^[<>|]?[iufM]/.test(document.dtype)) return null;
+  const decode = decodeOf(document, {});
+  const dtype = shownDtype(document, "", decode);
+  if (/^.?[MU]/.test(dtype)) return datesOf(document, decode, dtype);
+  const places = await numbers(path, ":", { decode });
+  const format = formatFor(unitOf(document, "", decode));
+  return (index) => format(places[index]);
 }
 
-const SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 };
+/** Dates as the service tells them, in microseconds where they may lie anywhere; the time of day where any needs it. */
+async function datesOf({ path }, decode, dtype) {
+  const texts = await values(path, ":", { decode, dtype: decode && dtype[1] === "M" ? "<M8[us]" : "" });
+  const dates = texts.map((text) => dateText(String(text)));
+  const daily = !dates.some((date) => date.includes(" "));
+  return (index) => (daily || !/^.?\d+-\d+-\d+$/.test(dates[index]) ? dates[index] : `${dates[index]} 00:00`);
+}
 
-function formatFor(units, values) {
-  const time = /^(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ]([\d:.]+))?/.exec(units);
-  if (time) return dateFormat(SECONDS[time[1]], Date.parse(`${time[2]}T${time[3] ?? "00:00:00"}Z`), values);
+function formatFor(units) {
   if (/^degrees?_?(north|N)$/.test(units))
     return (value) => `${formatNumber(Math.abs(value))}° ${value < 0 ? "S" : "N"}`;
   if (/^degrees?_?(east|E)$/.test(units))
     return (value) => `${formatNumber(Math.abs(value))}° ${value < 0 ? "W" : "E"}`;
   return (value) => `${formatNumber(value)} ${unitSign(units)}`.trim();
-}
-
-/** Dates, with the time of day where any of them needs it. */
-function dateFormat(step, origin, values) {
-  const at = (value) => new Date(origin + value * step * 1000);
-  const daily = values.every((value) => (value * step) % 86400 === 0);
-  return (value) =>
-    Number.isNaN(at(value).getTime())
-      ? ""
-      : at(value)
-          .toISOString()
-          .slice(0, daily ? 10 : 16)
-          .replace("T", " ");
 }

@@ -5,6 +5,10 @@ import { lastName } from "./nodes.js";
 import { pageAddress } from "./state.js";
 import { forgetToken, heldToken } from "./token.js";
 
+const DECODINGS = [
+  ["cf", "Decoded", "Values as their attributes mean them"],
+  ["none", "Stored", "Numbers as they are stored"],
+];
 const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
 
 /**
@@ -14,13 +18,15 @@ const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Me
  * @property {string} view the one that shows
  * @property {string[]} [fields] of records, one of which is drawn
  * @property {string} [field]
+ * @property {""|"cf"|"none"} [decode] "" where there is nothing to choose
  *
  * @param {HTMLElement} host
- * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, onhelp: () => void}} events
+ * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onhelp: () => void}} events
  */
-export function createHeader(host, { onopen, onview, onfield, onhelp }) {
+export function createHeader(host, { onopen, onview, onfield, ondecode, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
+  const decodings = h("div", { class: "segmented decodings", role: "group", "aria-label": "Values", hidden: true });
   const fields = h("select", { hidden: true, "aria-label": "Field", onchange: () => onfield(fields.value) });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
@@ -30,7 +36,7 @@ export function createHeader(host, { onopen, onview, onfield, onhelp }) {
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
   const buttons = h("div", { class: "header-buttons" }, share, theme, forget(), help, panels);
-  host.append(sidebar, brand(onopen), crumbs, fields, views, buttons);
+  host.append(sidebar, brand(onopen), crumbs, fields, decodings, views, buttons);
   let shown = "";
 
   /** @param {Place} place */
@@ -42,6 +48,16 @@ export function createHeader(host, { onopen, onview, onfield, onhelp }) {
     crumbs.replaceChildren(...paths.map((path) => crumb(path, path === place.path, onopen)));
     showViews(place);
     showFields(place);
+    showDecodings(place);
+  }
+
+  function showDecodings({ decode = "" }) {
+    decodings.hidden = !decode;
+    const button = ([name, text, title]) => {
+      const onclick = () => ondecode(name === "cf" ? "" : name);
+      return h("button", { type: "button", title, "aria-pressed": String(name === decode), onclick }, text);
+    };
+    decodings.replaceChildren(...DECODINGS.map(button));
   }
 
   function showViews({ available, view }) {

@@ -178,6 +178,7 @@ export function createImageView(store, events) {
       path: info.levels[0].path,
       select: selectText(state, info, picture.visible()),
       field: state.field,
+      decode: info.decode,
     };
   }
 

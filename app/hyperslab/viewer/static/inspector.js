@@ -29,7 +29,7 @@ export function createInspector(host) {
    * whose facts are shown: the finest level of a pyramid
    */
   function open({ document, array, info, panels }) {
-    const problems = problemList([...(info?.problems ?? []), ...(document.problems ?? [])]);
+    const problems = problemList([...(info?.problems ?? document.decoded?.problems ?? []), ...(document.problems ?? [])]);
     const list = [
       ...panels,
       { title: "Read it", body: [snippets.element] },

@@ -1,8 +1,9 @@
 /** The page: from the address to a node, from the node to a view, and from every change back to the address. */
 
 import { get, metadata, Problem, tileInfo } from "./api.js";
-import { numericFields, plainInfo, unitOf } from "./arrays.js";
+import { numericFields, plainInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
+import { decodeOf, isPacked, meaningOf } from "./decoded.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
 import { createHelp, listen } from "./keys.js";
@@ -26,6 +27,7 @@ const tree = createTree(document.getElementById("tree"), open);
 const header = createHeader(document.getElementById("header"), {
   onopen: open,
   onview: (view) => store.update({ view }, "view"),
+  ondecode: (decode) => store.update({ decode, channels: null }, "decode"),
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onhelp: help.toggle,
 });
@@ -79,24 +81,34 @@ async function prepare(state) {
   const fields = view === "image" || view === "plot" ? numericFields(mine.document) : [];
   const field = state.field || (fields[0] ?? "");
   const ready = { node: mine, available, view, fields, state: { ...state, field } };
-  if (view !== "image") return { ...ready, info: (mine.plain ??= plainInfo(mine.document)) };
-  await prepareInfo(mine, state, field);
+  const decode = decodeOf(mine.document, state, view);
+  if (view !== "image") {
+    if (mine.plain?.decode !== decode) mine.plain = plainInfo(mine.document, decode);
+    return { ...ready, info: mine.plain };
+  }
+  await prepareInfo(mine, state, field, decode);
   return { ...ready, info: mine.info };
 }
 
-/** What the tile routes know; it depends on the plane, the height of its cells and the field. */
-async function prepareInfo(mine, { plane, aspect }, field) {
-  const asked = { ...(plane && { axes: planeText(plane) }), aspect: String(aspect ?? "auto"), ...(field && { field }) };
+/** What the tile routes know; it depends on the plane, the height of its cells, the field and the decoding. */
+async function prepareInfo(mine, { plane, aspect }, field, decode) {
+  const asked = {
+    ...(plane && { axes: planeText(plane) }),
+    aspect: String(aspect ?? "auto"),
+    ...(field && { field }),
+    ...(decode && { decode }),
+  };
   const key = new URLSearchParams(asked).toString();
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
-  mine.info = { ...info, field, unit: unitOf(mine.document, field) };
+  mine.info = { ...info, field, decode, meaning: meaningOf(mine.document, field, decode) };
   mine.infoKey = key;
 }
 
 function render({ node: mine, available, view, fields, state, info }) {
   const moved = current?.path !== mine.path;
-  header.update({ path: mine.path, available, view, fields, field: state.field });
+  const decode = view !== "browse" && isPacked(mine.document) ? state.decode || "cf" : "";
+  header.update({ path: mine.path, available, view, fields, field: state.field, decode });
   if (moved) {
     document.title = mine.path ? `${lastName(mine.path)} · Hyperslab` : "Hyperslab";
     void tree.select(mine.path, { expand: view === "browse" });

@@ -1,32 +1,35 @@
 /** A line plot of a one-dimensional array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
 
 import { numbers } from "./api.js";
-import { dtypeOf, isComplex, unitOf } from "./arrays.js";
 import { datesOf } from "./dates.js";
+import { meaningOf, say, shownDtype } from "./decoded.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
-import { formatNumber, positionOn } from "./format.js";
+import { positionOn } from "./format.js";
 import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
 
-const POINTS = 1 << 18; // values asked for at once; of more than these, every n-th
+const MOST_BINS = 1 << 16; // of one request
+const COLUMNS = 256; // bins are asked for in multiples: not anew for each pixel that the window grows
 const SHORTEST = 8;
 
 /**
- * @param {{document: any, axis: import("./tilequery.js").Axis, field: string}} source
+ * @param {{document: any, info: {axes: import("./tilequery.js").Axis[], decode: "cf"|""}, field: string}} source
  * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
  * @param {(problem: Error) => void} onproblem
  */
-export function createPlot({ document: node, axis, field }, store, onproblem) {
+export function createPlot({ document: node, info, field }, store, onproblem) {
+  const { decode, axes } = info;
+  const [axis] = axes;
   const size = node.shape[0];
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": `Line plot of ${node.path}` });
   const reading = h("div", { class: "probe", hidden: true, "data-testid": "probe" });
   const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading);
-  const unit = unitOf(node, field);
-  const complex = isComplex(node, field);
-  const dates = datesOf(dtypeOf(node, field));
-  let data = { start: 0, step: 1, values: new Float64Array() };
+  const meaning = meaningOf(node, field, decode);
+  const dates = datesOf(shownDtype(node, field, decode));
+  /** @type {import("./plotdraw.js").Bins} */
+  let data = { start: 0, step: 1, low: [], high: [], mean: [] };
   /** @type {number|null} where the pointer is, in pixels of the page: what lies under it changes with the range */
   let pointer = null;
-  let turn = 0;
+  let asked = "";
 
   function range() {
     const [first, last] = store.get().range ?? [0, size - 1];
@@ -35,18 +38,22 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
   const whole = () => range()[0] <= 0 && range()[1] >= size - 1;
 
   async function load() {
-    const wanted = wantedOf(range(), size);
-    if (covers(data, range(), wanted.step)) return;
-    const mine = ++turn;
+    const columns = Math.ceil(element.clientWidth / COLUMNS) * COLUMNS;
+    const { start, stop, bins } = wantedOf(range(), size, columns);
+    const step = (stop - start) / bins;
+    const mine = `${start}:${stop}/${bins}`;
+    if (mine === asked || covers(data, range(), step)) return;
+    asked = mine;
     element.setAttribute("aria-busy", "true");
     try {
-      const values = await numbers(node.path, `${wanted.start}:${wanted.stop}:${wanted.step}`, { field, complex });
-      if (mine !== turn) return;
-      data = { start: wanted.start, step: wanted.step, values: perRow(values, wanted) };
+      const triples = await numbers(node.path, `${start}:${stop}`, { field, decode, bins });
+      if (mine !== asked) return;
+      const part = (which) => triples.filter((_, i) => i % 3 === which);
+      data = { start, step, low: part(0), high: part(1), mean: part(2) };
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
-      if (mine === turn) onproblem(problem);
+      if (mine === asked) onproblem(problem);
     }
   }
   const reload = debounce(60, load);
@@ -64,12 +71,12 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     const style = getComputedStyle(element);
-    const thinned = data.step > 1 ? ` · every ${ordinal(data.step)} value` : "";
-    drawAxes(context, place, style, { x: axis.name + thinned, y: unit });
+    const banded = data.step > 1 ? " · mean, minimum and maximum" : "";
+    drawAxes(context, place, style, { x: axis.name + banded, y: meaning.unit });
     drawLine(context, place, style, data);
-    const near = underPointer();
-    read(near);
-    if (near !== null) drawCursor(context, place, style, data, near);
+    const bin = binAt(pointer);
+    read(bin);
+    if (bin !== null) drawCursor(context, place, style, data, bin);
   }
 
   function setRange(first, last) {
@@ -92,27 +99,38 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
 
   const indexAt = (clientX) => plane().index(clientX - element.getBoundingClientRect().left);
 
-  function underPointer() {
-    const near = pointer === null ? -1 : Math.round((indexAt(pointer) - data.start) / data.step);
-    return near >= 0 && near < data.values.length ? near : null;
+  /** What lies under the pointer, null where nothing does. */
+  function binAt(clientX) {
+    if (clientX === null) return null;
+    const near = Math.round((indexAt(clientX) + 0.5 - data.start) / data.step - 0.5);
+    return near >= 0 && near < data.mean.length ? near : null;
   }
 
-  function read(near) {
-    reading.hidden = near === null;
-    if (near === null) return;
-    const index = data.start + near * data.step;
-    const place = positionOn(axis, index);
-    const where = `${axis.name} ${index}${place && ` (${place})`}`;
+  function read(bin) {
+    reading.hidden = bin === null;
+    if (bin === null) return;
     reading.replaceChildren(
-      h("span", { class: "probe-where" }, where),
-      h("output", { class: "probe-what" }, said(data.values[near])),
+      h("span", { class: "probe-where" }, whereText(bin)),
+      h("output", { class: "probe-what" }, whatText(bin)),
     );
   }
 
-  const said = (value) => (dates ? dates.text(value) : `${formatNumber(value)} ${unit}`);
+  function whereText(bin) {
+    const begin = (n) => Math.floor(data.start + n * data.step + 1e-9);
+    const [first, last] = [begin(bin), begin(bin + 1) - 1];
+    const place = positionOn(axis, first);
+    return `${axis.name} ${first}${last > first ? `–${last}` : ""}${place && ` (${place})`}`;
+  }
 
-  function point(event) {
-    pointer = event.type === "pointerleave" ? null : event.clientX;
+  function whatText(bin) {
+    const [low, high, mean] = [data.low[bin], data.high[bin], data.mean[bin]];
+    return low < high ? `${said(mean)} (${said(low, "")} to ${said(high, "")})` : said(mean);
+  }
+
+  const said = (value, unit = meaning.unit) => (dates ? dates.text(value) : say(value, { ...meaning, unit }));
+
+  function hover(clientX) {
+    pointer = clientX;
     draw();
   }
 
@@ -125,8 +143,8 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     { passive: false },
   );
   canvas.addEventListener("dblclick", () => setRange(0, size - 1));
-  canvas.addEventListener("pointermove", point);
-  canvas.addEventListener("pointerleave", point);
+  canvas.addEventListener("pointermove", (event) => hover(event.clientX));
+  canvas.addEventListener("pointerleave", () => hover(null));
   let grabbed = null;
   onDrag(canvas, (event) => {
     if (event.type === "pointerdown") grabbed = indexAt(event.clientX);
@@ -136,9 +154,11 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
       setRange(first + by, last + by);
     }
   });
-  const resized = new ResizeObserver(draw);
+  const resized = new ResizeObserver(() => {
+    draw();
+    void load();
+  });
   resized.observe(element);
-  void load();
 
   /** @param {import("./state.js").State} state @param {import("./state.js").State|null} before */
   function update(state, before) {
@@ -158,32 +178,21 @@ export function createPlot({ document: node, axis, field }, store, onproblem) {
     move,
     home: () => setRange(0, size - 1),
     redraw: draw,
+    named: draw,
     close: () => resized.disconnect(),
   };
 }
 
-/** What to ask for: the visible part and as much again to either side, thinned by a step where it is long. */
-function wantedOf([first, last], size) {
+/** What to ask for: the visible part and as much again to either side, in so many bins for what is visible. */
+function wantedOf([first, last], size, columns) {
   const margin = last - first;
   const start = clamp(Math.floor(first - margin), 0, size - 1);
   const stop = clamp(Math.ceil(last + margin) + 1, start + 1, size);
-  return { start, stop, step: Math.max(1, Math.ceil((stop - start) / POINTS)) };
+  const fine = Math.ceil((Math.max(columns, COLUMNS) * (stop - start)) / (last - first + 1));
+  return { start, stop, bins: Math.min(stop - start, fine, MOST_BINS) };
 }
 
 /** Is all that is visible there already, at least as fine? */
-function covers({ start, step, values }, [first, last], wanted) {
-  return values.length > 0 && step <= wanted && start <= first && start + values.length * step > last;
-}
-
-/** One number for each index: complex values and vectors become their length. */
-function perRow(values, { start, stop, step }) {
-  const rows = Math.ceil((stop - start) / step);
-  const width = Math.max(1, Math.round(values.length / rows));
-  if (width === 1) return values;
-  return Float64Array.from({ length: rows }, (_, i) => Math.hypot(...values.subarray(i * width, (i + 1) * width)));
-}
-
-function ordinal(n) {
-  const ending = { 1: "st", 2: "nd", 3: "rd" }[n % 10];
-  return `${n.toLocaleString("en")}${n % 100 > 10 && n % 100 < 14 ? "th" : (ending ?? "th")}`;
+function covers({ start, step, mean }, [first, last], wanted) {
+  return mean.length > 0 && step <= wanted * 1.001 && start <= first && start + mean.length * step > last;
 }

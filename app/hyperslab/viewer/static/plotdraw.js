@@ -8,10 +8,20 @@ const RIGHT = 20;
 const TOP = 20;
 const BOTTOM = 44;
 const ALONE = 1.4; // pixels
+const BAND = 0.55; // opacity
+
+/**
+ * @typedef {object} Bins minimum, maximum and mean of `step` values each, from the index `start` on
+ * @property {number} start @property {number} step
+ * @property {ArrayLike<number>} low @property {ArrayLike<number>} high @property {ArrayLike<number>} mean
+ */
+
+/** The index in the array of the middle of a bin. @param {Bins} data @param {number} bin */
+export const indexOf = ({ start, step }, bin) => start + (bin + 0.5) * step - 0.5;
 
 /**
  * Where indices and values lie on the canvas. `dates`: how to read the values, where they are dates.
- * @param {{width: number, height: number, range: [number, number], data: {start: number, step: number, values: ArrayLike<number>}, dates: import("./dates.js").Dates|null}} facts
+ * @param {{width: number, height: number, range: [number, number], data: Bins, dates: import("./dates.js").Dates|null}} facts
  */
 export function scales({ width, height, range: [first, last], data, dates }) {
   const { low, high } = widened(extent(data, first, last));
@@ -35,10 +45,10 @@ export function scales({ width, height, range: [first, last], data, dates }) {
 }
 
 /** First and last place in the data that a range of indices shows, one more on either side. */
-function places({ start, step, values }, first, last) {
+function places({ start, step, mean }, first, last) {
   return [
-    Math.max(Math.floor((first - start) / step), 0),
-    Math.min(Math.ceil((last - start) / step), values.length - 1),
+    Math.max(Math.floor((first - start) / step) - 1, 0),
+    Math.min(Math.ceil((last - start) / step), mean.length - 1),
   ];
 }
 
@@ -46,9 +56,8 @@ function extent(data, first, last) {
   let [low, high] = [Infinity, -Infinity];
   const [from, to] = places(data, first, last);
   for (let i = from; i <= to; i += 1) {
-    const value = data.values[i];
-    if (value < low && value > -Infinity) low = value;
-    if (value > high && value < Infinity) high = value;
+    if (data.low[i] < low && data.low[i] > -Infinity) low = data.low[i];
+    if (data.high[i] > high && data.high[i] < Infinity) high = data.high[i];
   }
   return { low, high };
 }
@@ -90,10 +99,15 @@ export function drawAxes(context, plane, style, names) {
   }
   context.textAlign = "center";
   context.textBaseline = "top";
+  let free = -Infinity; // where the next number may begin
   for (const index of ticks(plane.first, plane.last, Math.max(2, Math.floor(plane.width / 130)))) {
     const x = Math.round(plane.x(index)) + 0.5;
     line(context, x, plane.height - BOTTOM, x, plane.height - BOTTOM + 5);
-    context.fillText(index.toLocaleString("en"), x, plane.height - BOTTOM + 9);
+    const text = index.toLocaleString("en");
+    const half = context.measureText(text).width / 2;
+    if (x - half < free) continue;
+    context.fillText(text, x, plane.height - BOTTOM + 9);
+    free = x + half + 8;
   }
   context.fillText(names.x, plane.left + (plane.width - plane.left - RIGHT) / 2, plane.height - 16);
   context.textAlign = "left";
@@ -107,7 +121,7 @@ function line(context, x0, y0, x1, y1) {
   context.stroke();
 }
 
-/** The line with gaps where values are missing; points where they are few. */
+/** The means as a line with gaps where values are missing, over a band from minima to maxima; points where they are few. */
 export function drawLine(context, plane, style, data) {
   const [from, to] = places(data, plane.first, plane.last);
   context.save();
@@ -117,18 +131,18 @@ export function drawLine(context, plane, style, data) {
   context.strokeStyle = context.fillStyle = style.getPropertyValue("--accent");
   context.lineWidth = 1.4;
   context.lineJoin = "round";
-  context.beginPath();
   const apart = plane.x(data.step) - plane.x(0);
-  if (apart < 0.5) traceBand(context, plane, data, from, to);
-  else traceLine(context, plane, data, from, to);
+  if (data.step > 1) fillBand(context, plane, data, from, to);
+  context.beginPath();
+  traceLine(context, plane, data, from, to);
   context.stroke();
-  if (apart > 9) eachPoint(plane, data, from, to, (x, y) => dot(context, x, y, 2.5));
+  if (apart > 9 && data.step === 1) eachPoint(plane, data, from, to, (x, y) => dot(context, x, y, 2.5));
   context.restore();
 }
 
 function eachPoint(plane, data, from, to, draw) {
   for (let i = from; i <= to; i += 1) {
-    if (Number.isFinite(data.values[i])) draw(plane.x(data.start + i * data.step), plane.y(data.values[i]));
+    if (Number.isFinite(data.mean[i])) draw(plane.x(indexOf(data, i)), plane.y(data.mean[i]));
   }
 }
 
@@ -136,10 +150,10 @@ function eachPoint(plane, data, from, to, draw) {
 function traceLine(context, plane, data, from, to) {
   let gap = true;
   for (let i = from; i <= to; i += 1) {
-    const finite = Number.isFinite(data.values[i]);
+    const finite = Number.isFinite(data.mean[i]);
     if (finite) {
-      const [x, y] = [plane.x(data.start + i * data.step), plane.y(data.values[i])];
-      const alone = gap && !Number.isFinite(data.values[i + 1]);
+      const [x, y] = [plane.x(indexOf(data, i)), plane.y(data.mean[i])];
+      const alone = gap && !Number.isFinite(data.mean[i + 1]);
       context[gap ? "moveTo" : "lineTo"](alone ? x - ALONE / 2 : x, y);
       if (alone) context.lineTo(x + ALONE / 2, y);
     }
@@ -147,35 +161,29 @@ function traceLine(context, plane, data, from, to) {
   }
 }
 
-/** Where many values share a column of pixels: from the least to the largest of each, so that no peak is lost. */
-function traceBand(context, plane, data, from, to) {
-  let [column, low, high] = [null, Infinity, -Infinity];
-  const flush = () => {
-    if (low > high) return;
-    context.moveTo(column + 0.5, plane.y(low) + 0.5);
-    context.lineTo(column + 0.5, plane.y(high) - 0.5);
-  };
+/** From the minimum to the maximum of each bin, in whole columns of pixels: no peak is lost. */
+function fillBand(context, plane, data, from, to) {
+  context.save();
+  context.globalAlpha = BAND;
+  context.beginPath();
   for (let i = from; i <= to; i += 1) {
-    const x = Math.floor(plane.x(data.start + i * data.step));
-    if (x !== column) {
-      flush();
-      [column, low, high] = [x, Infinity, -Infinity];
-    }
-    const value = data.values[i];
-    if (value < low) low = value;
-    if (value > high) high = value;
+    if (Number.isNaN(data.low[i])) continue;
+    const [left, right] = [i - 0.5, i + 0.5].map((edge) => Math.round(plane.x(indexOf(data, edge))));
+    const [top, bottom] = [plane.y(data.high[i]), plane.y(data.low[i])];
+    context.rect(left, top, Math.max(right - left, 1), Math.max(bottom - top, 1));
   }
-  flush();
+  context.fill();
+  context.restore();
 }
 
 /** A line and a dot at one of the values. */
 export function drawCursor(context, plane, style, data, place) {
-  const x = plane.x(data.start + place * data.step);
+  const x = plane.x(indexOf(data, place));
   if (x < plane.left - 1 || x > plane.width - RIGHT + 1) return;
   context.strokeStyle = style.getPropertyValue("--strong-line");
   line(context, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, plane.height - BOTTOM);
   context.fillStyle = style.getPropertyValue("--text");
-  if (Number.isFinite(data.values[place])) dot(context, x, plane.y(data.values[place]), 4);
+  if (Number.isFinite(data.mean[place])) dot(context, x, plane.y(data.mean[place]), 4);
 }
 
 function dot(context, x, y, radius) {
@@ -187,7 +195,8 @@ function dot(context, x, y, radius) {
 /** The line alone, all of it, on a canvas of a card. */
 export function drawSpark(canvas, values) {
   const { width, height } = canvas;
-  const { low, high } = extent({ start: 0, step: 1, values }, 0, values.length - 1);
+  const data = { start: 0, step: 1, low: values, high: values, mean: values };
+  const { low, high } = extent(data, 0, values.length - 1);
   const context = canvas.getContext("2d");
   const x = (i) => 28 + (i / Math.max(values.length - 1, 1)) * (width - 56);
   const y = (value) => 36 + (1 - (value - low) / (high - low || 1)) * (height - 72);
@@ -195,6 +204,6 @@ export function drawSpark(canvas, values) {
   context.lineWidth = 3;
   context.lineJoin = "round";
   context.beginPath();
-  traceLine(context, { x, y }, { start: 0, step: 1, values }, 0, values.length - 1);
+  traceLine(context, { x, y }, data, 0, values.length - 1);
   context.stroke();
 }

@@ -1,6 +1,7 @@
 /** The value and the coordinates under the cursor, from small blocks of the array itself. */
 
 import { values } from "./api.js";
+import { say } from "./decoded.js";
 import { formatValue, positionOn } from "./format.js";
 import { activeIndices, planeOf, positionsOf, selectText } from "./tilequery.js";
 import { h } from "./dom.js";
@@ -18,11 +19,11 @@ export function createProbe(context) {
   let latest = 0;
   let last = null;
 
-  function block(path, select, field) {
-    const key = `${path}?${select}?${field}`;
+  function block(path, select, field, decode) {
+    const key = `${path}?${select}?${field}?${decode}`;
     if (!blocks.has(key)) {
       if (blocks.size >= KEPT) blocks.delete(blocks.keys().next().value);
-      blocks.set(key, values(path, select, { field }));
+      blocks.set(key, values(path, select, { field, decode }));
       blocks.get(key).catch(() => blocks.delete(key));
     }
     return blocks.get(key);
@@ -39,7 +40,7 @@ export function createProbe(context) {
     if (info.images) return showPlace(pixel, info);
     where.textContent = coordinates(pixel, state, info);
     const { path, select, pick } = question(pixel, state, info);
-    const said = await block(path, select, state.field).then(
+    const said = await block(path, select, state.field, info.decode).then(
       (answer) => named(pick(answer), state, info),
       (problem) => [problem.message],
     );
@@ -100,7 +101,7 @@ function question({ x, y }, state, info) {
 function named(answer, state, info) {
   const channels = activeIndices(state, info);
   if (!info.channel_axis || channels.length < 2 || !Array.isArray(answer))
-    return [`${formatValue(answer)} ${info.unit ?? ""}`.trim()];
+    return [say(answer, info.meaning)];
   return channels.slice(0, 6).map((index, i) => {
     const channel = info.channels.find((c) => c.index === index);
     return h("span", { class: "probe-channel" }, h("i", {}, channel?.label || `c${index}`), formatValue(answer[i]));

@@ -12,6 +12,7 @@ import { heldToken } from "./token.js";
  * @property {string} path of the array
  * @property {string} select numpy text, "" is everything
  * @property {string} field "" is the whole record
+ * @property {string} [decode] "cf": values as their attributes mean them
  */
 
 const base = () => `${location.origin}${ROOT}`;
@@ -35,8 +36,8 @@ function tokenParts() {
 }
 
 /** @param {Sight} sight @returns {Record<string, string>} title to text */
-export function snippetsFor({ path, select, field }) {
-  const query = new URLSearchParams({ ...(select && { select }), ...(field && { field }), format: "npy" });
+export function snippetsFor({ path, select, field, decode = "" }) {
+  const query = new URLSearchParams({ ...(select && { select }), ...(field && { field }), ...(decode && { decode }), format: "npy" });
   const slice = absolute(url("slice", path, `?${query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":")}`));
   const picked = field ? `a[${JSON.stringify(field)}][${python(select)}]` : `a[${python(select)}]`;
   const outer = /\[/.test(select); // a list inside a selection is orthogonal indexing
@@ -45,8 +46,8 @@ export function snippetsFor({ path, select, field }) {
   const request = token.headers ? `urllib.request.Request("${slice}"${token.python})` : `"${slice}"`;
   return {
     curl: `curl ${token.curl}-o slab.npy ${quoted(slice.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
-    Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${token.python})\nslab = ${outer ? zarrPicked : picked}`,
-    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked}`,
+    Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${decode && `, decode="${decode}"`}${token.python})\nslab = ${outer ? zarrPicked : picked}`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked}${decode && "  # as stored: xarray decodes it"}`,
     numpy: `import io, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = np.load(io.BytesIO(body))`,
   };
 }

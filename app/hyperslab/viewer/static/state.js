@@ -21,6 +21,7 @@ import { encodePath } from "./api.js";
  * @property {[string, string]|null} plane vertical and horizontal axis; null is the node's own
  * @property {string[]|null} flip axes that run backwards; null is the node's own
  * @property {number|null} aspect height of a cell divided by its width; null is the node's own
+ * @property {""|"none"} decode "none": values as they are stored; "" as their attributes mean them
  * @property {Record<string, number>} at positions on the other axes; those left out are the node's own
  * @property {ChannelState[]|null} channels null is what the node says
  * @property {string} colormap "" is none
@@ -41,6 +42,7 @@ export const DEFAULTS = Object.freeze({
   plane: null,
   flip: null,
   aspect: null,
+  decode: "",
   at: Object.freeze({}),
   channels: null,
   colormap: "",
@@ -68,6 +70,7 @@ const RESERVED = new Set([
   "axes",
   "flip",
   "aspect",
+  "decode",
   "field",
   "c",
   "color",
@@ -116,6 +119,7 @@ export function parse(address) {
     plane: axes.length === 2 ? axes : null,
     flip: flipped(query.get("flip")),
     aspect: positive(query.get("aspect"), null),
+    decode: query.get("decode") === "none" ? "none" : "",
     at: positions(query),
     channels: channels(query),
     colormap: query.get("colormap_name") ?? "",
@@ -195,6 +199,7 @@ export function format(state) {
   if (state.plane) query.append("axes", planeText(state.plane));
   if (state.flip) query.append("flip", planeText(state.flip) || "none");
   put("aspect", state.aspect);
+  put("decode", state.decode);
   appendPositions(query, state.at);
   appendChannels(query, state.channels ?? []);
   if (state.colormap) query.append("colormap_name", state.colormap);

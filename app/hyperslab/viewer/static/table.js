@@ -1,9 +1,8 @@
 /** Values as a table, a page at a time: rows and columns of any array, fields of a structured one. */
 
 import { values } from "./api.js";
-import { unitOf } from "./arrays.js";
+import { meaningOf, say, unitOf } from "./decoded.js";
 import { clamp, h, iconButton } from "./dom.js";
-import { formatValue } from "./format.js";
 
 const ROWS = 50;
 const COLUMNS = 24;
@@ -14,10 +13,13 @@ const COLUMNS = 24;
  * @param {any} node node document
  * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
  * @param {() => Record<string, number>} positions of the other axes, by name
+ * @param {"cf"|""} decode
  * @param {(problem: Error) => void} onproblem
  */
-export function createTable(node, store, positions, onproblem) {
+export function createTable(node, store, positions, decode, onproblem) {
   const layout = layoutOf(node);
+  const { flags } = meaningOf(node, "", decode);
+  const told = (value) => say(value, { flags }); // units stand in the heads
   const table = h("table", {});
   const pager = h("div", { class: "pager" });
   const scroll = h(
@@ -34,7 +36,7 @@ export function createTable(node, store, positions, onproblem) {
     const select = selection(layout, window, positions());
     element.setAttribute("aria-busy", "true");
     try {
-      const answer = await values(node.path, select, { field: store.get().field });
+      const answer = await values(node.path, select, { field: store.get().field, decode });
       if (mine !== turn) return;
       show(answer, window);
       element.setAttribute("aria-busy", "false");
@@ -46,16 +48,17 @@ export function createTable(node, store, positions, onproblem) {
   function show(answer, window) {
     element.classList.toggle("single", layout.rank === 0);
     pager.replaceChildren(...pagers(layout, window, store));
-    if (layout.rank === 0) return void table.replaceChildren(single(answer, unitOf(node, "")));
+    if (layout.rank === 0) return void table.replaceChildren(single(answer, told, unitOf(node, "", decode)));
     const { titles, rows } = grid(answer, layout, window, store.get().field);
     const units = layout.structured ? titles.map((title) => unitOf(node, title)) : [];
+    if (layout.columnAxis < 0 && !layout.structured) units[0] = unitOf(node, "", decode);
     const head = h(
       "tr",
       {},
       h("th", { scope: "col", class: "corner" }, layout.rowName),
       titles.map(headOf(rows, units)),
     );
-    const row = (cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map(cell));
+    const row = (cells, i) => h("tr", {}, h("th", { scope: "row" }, String(window.row + i)), cells.map((value) => cell(value, told)));
     const [top, body] = [h("thead", {}, head), h("tbody", {}, rows.map(row))];
     table.replaceChildren(top, body);
     scroll.scrollTop = 0;
@@ -125,8 +128,8 @@ function headOf(rows, units) {
   return (name, i) => h("th", { scope: "col", class: kindOf(rows[0]?.[i]) }, units[i] ? `${name} (${units[i]})` : name);
 }
 
-function cell(value) {
-  const text = formatValue(value);
+function cell(value, told) {
+  const text = told(value);
   return h("td", { class: kindOf(value), title: text.length > 40 ? text : undefined }, text);
 }
 
@@ -136,9 +139,9 @@ function kindOf(value) {
   return number ? "number" : typeof value;
 }
 
-function single(value, unit) {
+function single(value, told, unit) {
   const sign = unit && h("span", { class: "single-unit" }, unit);
-  return h("tbody", {}, h("tr", {}, h("td", { class: "single-value" }, formatValue(value), sign)));
+  return h("tbody", {}, h("tr", {}, h("td", { class: "single-value" }, told(value), sign)));
 }
 
 function pagers(layout, window, store) {

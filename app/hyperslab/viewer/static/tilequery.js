@@ -25,7 +25,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
  * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
  * @property {{path: string, x: number, y: number, width: number, height: number}[]|null} [images] of a mosaic
- * @property {string} [field] @property {string} [unit] of the values
+ * @property {string} [field] @property {"cf"|""} [decode] @property {import("./decoded.js").Meaning} [meaning]
  */
 
 /** The service adds up no more channels than these in one picture. */
@@ -101,6 +101,7 @@ export function tileQuery(state, info) {
   appendPlane(query, state, info);
   appendOrientation(query, state, info);
   if (state.field) query.append("field", state.field);
+  if (info.decode) query.append("decode", info.decode);
   if (state.channels) appendChannels(query, state, info);
   if (state.colormap) query.append("colormap_name", state.colormap);
   if (state.gamma !== 1) query.append("gamma", String(state.gamma));

@@ -71,11 +71,12 @@ export function createViews(context) {
 
   /** @returns {Shown} */
   function plot(document, info, { field }) {
-    const made = createPlot({ document, axis: info.axes[0], field }, context.store, context.onproblem);
+    const made = createPlot({ document, info, field }, context.store, context.onproblem);
     return {
       elements: [made.element],
       update: made.update,
-      texts: () => snippetsFor({ path: document.path, select: made.select(), field }),
+      texts: () => snippetsFor({ path: document.path, select: made.select(), field, decode: info.decode }),
+      named: made.named,
       themed: made.redraw,
       close: made.close,
       actions: {
@@ -91,7 +92,7 @@ export function createViews(context) {
   function values(document, info) {
     if (document.shape.includes(0)) return empty(document);
     const { store, onproblem } = context;
-    const table = createTable(document, store, () => positionsOf(store.get(), info), onproblem);
+    const table = createTable(document, store, () => positionsOf(store.get(), info), info.decode, onproblem);
     const dock = createDock(store, { settled: () => Promise.resolve() });
     return {
       elements: [table.element, dock.element],
@@ -99,7 +100,7 @@ export function createViews(context) {
         dock.update(state, info);
         table.update(state, before);
       },
-      texts: () => snippetsFor({ path: document.path, select: table.select(), field: store.get().field }),
+      texts: () => snippetsFor({ path: document.path, select: table.select(), field: store.get().field, decode: info.decode }),
       named: dock.refresh,
       close: dock.stop,
       actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },

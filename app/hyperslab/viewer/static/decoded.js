@@ -1,0 +1,68 @@
+/** What attributes say that stored values mean: the service decodes them, here is what stands beside them. */
+
+import { dtypeOf } from "./arrays.js";
+import { formatValue } from "./format.js";
+
+/**
+ * @typedef {object} Meaning what is said beside a value
+ * @property {string} [unit]
+ * @property {{meaning: string, value: number, mask: number|null}[]} [flags]
+ */
+
+/** Is there a choice between decoded and stored values? @param {any} document node document */
+export const isPacked = (document) => Boolean(document.decoded?.cf && document.decoded.changes);
+
+/**
+ * What to ask for, `decode=cf` or nothing: decoded values where the attributes mean that, unless the user wants to
+ * see what is stored. Dates that are text cannot be plotted.
+ * @param {any} document @param {{decode?: string}} state @param {string} [view] @returns {"cf"|""}
+ */
+export function decodeOf(document, state, view = "") {
+  if (!isPacked(document) || state.decode === "none") return "";
+  return view === "plot" && document.decoded.dtype.startsWith("<U") ? "" : "cf";
+}
+
+/** The dtype of the values as they come. */
+export const shownDtype = (document, field, decode) => (decode ? document.decoded.dtype : dtypeOf(document, field));
+
+/** The unit of values, of a field where the attributes name one for each; none for packed numbers, nor for dates. */
+export function unitOf(document, field = "", decode = "") {
+  const { decoded, attributes } = document;
+  if (decode ? decoded.calendar : decoded?.packed) return "";
+  const unit = attributes?.units ?? attributes?.unit ?? "";
+  if (typeof unit === "string") return unit;
+  return typeof unit?.[field] === "string" ? unit[field] : "";
+}
+
+/** @param {any} document @param {string} field @param {string} decode @returns {Meaning} */
+export const meaningOf = (document, field, decode) => ({
+  unit: unitOf(document, field, decode),
+  flags: document.decoded?.flags ?? [],
+});
+
+/** ISO text as people write dates: no midnight, no empty seconds and fractions. */
+export const dateText = (iso) =>
+  iso
+    .replace(/(\.\d*?)0+$/, "$1")
+    .replace(/\.$/, "")
+    .replace(/T00:00:00$/, "")
+    .replace(/(T\d\d:\d\d):00$/, "$1")
+    .replace("T", " ");
+
+const DATE = /^[+-]?\d{4,}-\d\d-\d\dT[\d:.]+$/;
+
+/** A value with what it means. @param {any} value @param {Meaning} meaning */
+export function say(value, { unit = "", flags = [] }) {
+  if (typeof value === "string" && DATE.test(value)) return dateText(value);
+  const text = formatValue(value);
+  if (/^Na[NT]$/.test(text)) return text;
+  return `${text} ${wordsOf(flags, value) || unit}`.trim();
+}
+
+/** The meanings of a flag, or of all bits that are set. */
+function wordsOf(flags, value) {
+  const said = flags.filter(({ value: wanted, mask }) =>
+    mask === null ? Number(value) === wanted : (BigInt(Math.trunc(Number(value)) || 0) & BigInt(mask)) === BigInt(wanted),
+  );
+  return said.map(({ meaning }) => meaning).join(", ");
+}
