@@ -43,7 +43,8 @@
     ├── BrokenData                 what the store holds is not Zarr v2
     │   ├── BadMetadata              a document with a wrong member
     │   ├── CodecRefused             a codec that is unknown or not allowed
-    │   └── ChunkCorrupt             a chunk that does not decode to its size
+    │   ├── ChunkCorrupt             a chunk that does not decode to its size
+    │   └── StoredTooLarge           a document or chunk that is larger than it can have to be
     ├── StoreError                 the store could not answer (never "absent")
     │   ├── StoreTimeout
     │   ├── StoreFull
@@ -632,6 +633,20 @@ class ChunkCorrupt(BrokenData):
     def __str__(self) -> str:
         by = f" by {self.codec!r}" if self.codec else ""
         return f"chunk {self.key!r} cannot be decoded{by}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StoredTooLarge(BrokenData):
+    """A document or chunk of ``size`` bytes where at most ``limit`` make sense; nothing of it was read."""
+
+    code: ClassVar[str] = "stored-too-large"
+    title: ClassVar[str] = "A stored value is too large to be read"
+    key: str
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"{self.key!r} has {self.size} bytes, the limit is {self.limit}"
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Capabilities, Part, Stored, Taken
+from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Stored, Taken
 from hyperslab.storage.local import LocalStore
 from hyperslab.storage.local_files import LocalFiles
 from tests.arrays.counting import CountingStore
@@ -46,9 +46,9 @@ class HookedStore(CountingStore):
         self.before_versions(keys)
         return super().versions(prefix, keys)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         self._meet(key)
-        return super().get(key)
+        return super().get(key, most)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
@@ -177,7 +177,7 @@ class WatchedStore(LocalStore):
 
 class _WatchedFiles(LocalFiles):
     def __init__(self, store: WatchedStore) -> None:
-        super().__init__(store._fence, store.get)
+        super().__init__(store._fence, store.get_part)
         self._store = store
 
     def read_parts(self, *args: Any) -> Taken | None:

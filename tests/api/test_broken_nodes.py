@@ -274,3 +274,25 @@ def test_a_folder_that_may_not_be_entered_does_not_hide_its_siblings(unprivilege
     assert [child["name"] for child in children] == ["a"]
     assert [(answer.status_code, answer.json()["code"]) for answer in (alone, removed)] == [(502, "store-denied")] * 2
     assert (unprivileged_folder / "a" / ".zarray").exists()
+
+
+@pytest.mark.parametrize("name", [".zarray", ".zattrs", ".zgroup", ".zmetadata", "0"])
+def test_what_is_too_large_is_named_unread_and_can_be_deleted(tmp_path: Path, name: str) -> None:
+    """A file of a tebibyte takes no space on the disk where it is all holes, and would take as much memory."""
+    (tmp_path / "a").mkdir()
+    if name in (".zattrs", "0"):
+        (tmp_path / "a" / ".zarray").write_text(json.dumps({**PLAIN, "compressor": None}))
+    with (tmp_path / "a" / name).open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+        http, target = data.http, {"0": "/v1/slice/data/a", ".zmetadata": A + "/x"}.get(name, A)
+        answer = http.get(target)
+        facts = {"code": "stored-too-large", "key": f"a/{name}", "size": 1 << 40}
+
+        assert (answer.status_code, facts.items() <= answer.json().items()) == (502, True), answer.text
+        assert answer.json()["limit"] <= 64 << 20
+        assert http.head(f"/zarr/data/a/{name}").headers["content-length"] == str(1 << 40)
+        if name == "0":
+            assert http.put("/v1/slice/data/a?select=0", json=1).json()["code"] == "stored-too-large"
+            assert http.put("/v1/slice/data/a", json=1).status_code == 204
+        assert http.delete(A).status_code == (502 if name == ".zmetadata" else 204)

@@ -23,7 +23,7 @@ from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Capabilities, Entry, Part, Stored
+from hyperslab.storage.base import MOST_BYTES, Capabilities, Entry, Part, Stored
 from tests.api.support import WatchedStore
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import age, zarr_array
@@ -184,9 +184,9 @@ class StalledStore(CountingStore):
         self._stall()
         return super().versions(prefix, keys)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         self._stall()
-        return super().get(key)
+        return super().get(key, most)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         self._stall()

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from hyperslab.storage.base import Absent, Capabilities, Check, Entry, Keep, Listing, Part, Store, Stored
+from hyperslab.storage.base import (
+    MOST_BYTES,
+    Absent,
+    Capabilities,
+    Check,
+    Entry,
+    Keep,
+    Listing,
+    Part,
+    Store,
+    Stored,
+)
 
 
 class CountingStore:
@@ -31,13 +42,13 @@ class CountingStore:
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         with self._lock:
             self.gets.append(key)
-        return self.inner.get(key)
+        return self.inner.get(key, most)
 
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        return [self.get(key) for key in keys]
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return [self.get(key, most) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         with self._lock:

@@ -25,7 +25,7 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import Capabilities, Store, Stored
+from hyperslab.storage.base import MOST_BYTES, Capabilities, Store, Stored
 from hyperslab.storage.local import LocalStore
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
@@ -45,9 +45,9 @@ class AskedStore(LocalStore):
         self.versions_asked += sum("/.z" not in key for key in keys)
         return super().versions(prefix, keys)
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str, most: int = MOST_BYTES) -> Any:
         self.gets.append(key)
-        return super().get(key)
+        return super().get(key, most)
 
 
 @pytest.fixture
@@ -344,10 +344,10 @@ class FarStore(CountingStore):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, cheap_stat=False, width=4)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         if "/.z" not in key:
             self.fetchers.add(threading.get_ident())
-        return super().get(key)
+        return super().get(key, most)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         self.versions_asked += [key for key in keys if "/.z" not in key]

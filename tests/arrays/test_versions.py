@@ -12,7 +12,7 @@ from hyperslab.arrays.nodes import MountedStore, Recheck
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store, Stored
+from hyperslab.storage.base import MOST_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import plan_items, read_all
 
@@ -31,8 +31,8 @@ class SlowAnswers(CountingStore):
         self._meanwhile()
         return found
 
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        found = super().get_each(keys)
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        found = super().get_each(keys, most)
         self._meanwhile()
         return found
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from hyperslab.errors import ReadOnly
+from hyperslab.errors import ReadOnly, StoredTooLarge
 from hyperslab.storage.base import ABSENT, Store, VersionConflict
 from tests.storage.workers import increment
 
@@ -41,6 +41,16 @@ class ReadContract:
         assert (entry.key, entry.size) == ("a/0.0", 5)
         assert entry.modified >= 0
         assert [entry.version] == store.versions("a/", ["a/0.0"])
+
+    def test_of_a_value_larger_than_the_limit_nothing_is_read(self, opened: Opened) -> None:
+        store = opened({"a/0.0": b"value"})
+
+        assert store.get("a/0.0", 5) is not None
+        for read in (lambda: store.get("a/0.0", 4), lambda: store.get_each(["a/no", "a/0.0"], 4)):
+            with pytest.raises(StoredTooLarge) as refused:
+                read()
+            assert (refused.value.key, refused.value.size, refused.value.limit) == ("a/0.0", 5, 4)
+        assert store.get("a/0.0") is not None
 
     @pytest.mark.parametrize("key", ["nothing", "a/nothing", "a", "a/0.0/below", "b/c/d"])
     def test_what_is_not_there_is_absent(self, opened: Opened, key: str) -> None:

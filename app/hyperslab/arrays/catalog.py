@@ -13,7 +13,7 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, G
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoreError, WrongKind
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoredTooLarge, StoreError, WrongKind
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
@@ -293,7 +293,7 @@ def _versions_of(stored: Sequence[Stored | None]) -> list[str | None]:
 
 
 def _is_at_fault(key: str, error: BrokenData) -> bool:
-    return isinstance(error, BadMetadata) and error.key == key
+    return isinstance(error, BadMetadata | StoredTooLarge) and error.key == key
 
 
 def _implicit_group(mount: MountedStore, prefix: str, *, has_attributes: bool) -> GroupNode:

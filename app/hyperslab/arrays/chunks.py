@@ -176,7 +176,7 @@ class ChunkReader:
 
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = self._store.get(key)
+            stored = self._store.get(key, self._codec.most_stored)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -224,7 +224,7 @@ class ChunkReader:
                 parts = None  # a writer came between; one request for all is of one version
             if parts is not None:
                 return parts
-        stored = self._store.get(key)
+        stored = self._store.get(key, self._codec.most_stored)
         return None if stored is None else Fetched(stored.version, stored.data)
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
@@ -260,7 +260,7 @@ class ChunkReader:
             return None
         size, version = taken
         if size > len(memory):
-            stored = self._store.get(key)
+            stored = self._store.get(key, self._codec.most_stored)
             return None if stored is None else Fetched(stored.version, stored.data)
         data = memory.data[:size]  # behind it lies what somebody else has left there
         if ranges is None:

@@ -22,7 +22,15 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.write import KeyCheck
 from hyperslab.engine.jsontext import dump_copy
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, parse_consolidated, parse_json, parse_object
-from hyperslab.errors import BadMetadata, BadPath, ConsolidatedBehind, StoreError, StoreFull, WriteConflict
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    ConsolidatedBehind,
+    StoredTooLarge,
+    StoreError,
+    StoreFull,
+    WriteConflict,
+)
 from hyperslab.storage.base import ABSENT, Stored, VersionConflict
 from hyperslab.storage.keys import normalise_path, prefixes
 
@@ -181,7 +189,10 @@ def _followed(mount: MountedStore, change: _Change) -> bool:
     """One attempt; False where another writer came between. A document that is broken stays as it is: the change
     that it does not follow is stored already, and whoever reads it is told."""
     key = change.key
-    stored = mount.store.get(key)
+    try:
+        stored = mount.store.get(key)
+    except StoredTooLarge:
+        return True
     before = _documents_in(stored, key)
     if stored is None or before is None:
         return True

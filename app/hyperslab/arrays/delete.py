@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStor
 from hyperslab.arrays.orphans import every_chunk
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge
 from hyperslab.storage.keys import as_prefix, prefixes
 
 V3 = "zarr.json"
@@ -195,10 +195,10 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
 
 def _consolidated_arrays(mount: MountedStore, root: str) -> list[str]:
     """The prefixes of the arrays that a ``.zmetadata`` knows; one that is broken knows none."""
-    stored = mount.store.get(root + ".zmetadata")
     try:
+        stored = mount.store.get(root + ".zmetadata")
         documents = {} if stored is None else parse_consolidated(stored.data, root + ".zmetadata")
-    except BadMetadata:
+    except (BadMetadata, StoredTooLarge):
         return []
     return [root + key.removesuffix(".zarray") for key in documents if key.rpartition("/")[2] == ".zarray"]
 

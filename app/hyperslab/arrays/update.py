@@ -104,7 +104,7 @@ class ChunkWriter:
 
     def _update_once(self, coords: Coords, key: str, change: Change, *, covers: bool) -> None:
         with self._store.lock(key):
-            stored = self._store.get(key)
+            stored = self._store.get(key, self._metadata.codec.most_stored)
             if self._expected is not None and (stored.version if stored else None) != self._expected[coords]:
                 raise VersionConflict(key, stored.version if stored else None)
             chunk = self._before(stored, key, covers=covers)

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Protocol, TypeAlias
 
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.storage.base import Stored
 
 _MOST_REMEMBERED = 500_000
@@ -47,7 +48,7 @@ class VersionBook:
     def read(self, mount: MountedStore, keys: Sequence[str]) -> list[Stored | None]:
         """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
         with self.learning(mount, keys) as learn:
-            found = mount.store.get_each(keys)
+            found = mount.store.get_each(keys, MAX_DOCUMENT_BYTES)
             learn({key: None if stored is None else stored.version for key, stored in zip(keys, found, strict=True)})
         return found
 

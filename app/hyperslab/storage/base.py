@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+
+from hyperslab.errors import StoredTooLarge
 
 
 class Absent(Enum):
@@ -99,6 +101,16 @@ Check: TypeAlias = Callable[[], None]
 Keep: TypeAlias = Callable[[str], bool]
 
 
+MOST_BYTES: Final = 64 << 20
+"""The largest value that is read where nobody says how large it may be."""
+
+
+def check_size(key: str, size: int, most: int) -> None:
+    """Raise `errors.StoredTooLarge` for a value of more than ``most`` bytes."""
+    if size > most:
+        raise StoredTooLarge(key, size, most)
+
+
 class VersionConflict(Exception):
     """`Store.put` or `Store.delete` found another version than the one asked for (``current``, None: absent)."""
 
@@ -134,12 +146,12 @@ class Store(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def get(self, key: str) -> Stored | None:
-        """The whole value."""
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        """The whole value. Of one with more than ``most`` bytes nothing is read: `errors.StoredTooLarge`."""
         ...
 
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        """The whole value of each key (None: absent): of a few, side by side where the store is far."""
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        """`get` for each key (None: absent): of a few, side by side where the store is far."""
         ...
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:

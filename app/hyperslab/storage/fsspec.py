@@ -19,6 +19,7 @@ from typing_extensions import override
 from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
 from hyperslab.storage import memory
 from hyperslab.storage.base import (
+    MOST_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -30,6 +31,7 @@ from hyperslab.storage.base import (
     Stored,
     VersionConflict,
     WritersSafe,
+    check_size,
     check_version,
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
@@ -93,18 +95,18 @@ class FsspecStore(Store):
             ranges=True,
         )
 
-    def get(self, key: str) -> Stored | None:
-        found = self._read_steadily(key, lambda path, _: bytes(self._fs.cat_file(path)))
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, most))
         return None if found is None else Stored(found[0], found[1].version)
 
     @override
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        return [self.get(key) for key in keys]
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return [self.get(key, most) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(path: str, entry: Entry) -> Part:
             if start == 0 and entry.size <= stop:
-                data = bytes(self._fs.cat_file(path))
+                data = self._whole(path, entry, max(stop, MOST_BYTES))
                 return Part(replace(entry, size=len(data)), 0, data)  # some do not tell sizes beforehand
             end = min(stop, entry.size)
             return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
@@ -201,6 +203,13 @@ class FsspecStore(Store):
     def close(self) -> None:
         """fsspec's file systems have no common way to be closed."""
 
+    def _whole(self, path: str, entry: Entry, most: int) -> bytes:
+        """A whole value; some file systems do not tell sizes beforehand."""
+        check_size(entry.key, entry.size, most)
+        data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, most + 1))
+        check_size(entry.key, len(data), most)
+        return data
+
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}" if self._root else key
 
@@ -296,6 +305,8 @@ class FsspecStore(Store):
             return call(*args)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
+        except HyperslabError:
+            raise
         except Exception as error:
             raise self._failure(key, error) from error
 

@@ -9,6 +9,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from hashlib import blake2b
@@ -18,11 +19,13 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import urllib3
 from typing_extensions import override
+from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 
-from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoreError, StoreTimeout
+from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
+    MOST_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -43,6 +46,8 @@ from hyperslab.storage.ranges import Span, cut, merge
 WIDTH: Final = 16
 OPTIONS: Final = frozenset({"authorization", "listable"})
 
+_MOST_IGNORED: Final = 4 * MOST_BYTES
+"""Bytes that may come from a server that knows no ranges, and sends the whole value."""
 _SAFE: Final = "/!$&'()*+,;=:@~"
 _RANGE = re.compile(r"bytes (\d+)-")
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
@@ -104,17 +109,17 @@ class HttpStore(Store):
             ranges=True,
         )
 
-    def get(self, key: str) -> Stored | None:
-        answer = self._ask("GET", key)
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        answer = self._ask("GET", key, most=most)
         return None if answer is None else Stored(answer.data, _version(answer) or _digest(answer.data))
 
     @override
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        return list(self._fan.map(self.get, keys))
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return list(self._fan.map(partial(self.get, most=most), keys))
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request where the server knows ranges and tells a version; what it cannot give in part comes whole."""
-        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"})
+        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"}, max(stop, _MOST_IGNORED))
         if answer is None:
             return None
         if answer.status == 206 and (part := _part(key, answer, start, stop)) is not None:
@@ -206,7 +211,7 @@ class HttpStore(Store):
 
     def _span(self, request: tuple[int, int], key: str) -> Span | None:
         start, stop = request
-        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"})
+        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"}, max(stop, _MOST_IGNORED))
         if answer is None:
             return None
         if answer.status == 416:
@@ -228,27 +233,64 @@ class HttpStore(Store):
     def _target(self, key: str) -> str:
         return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
 
-    def _ask(self, method: str, key: str, headers: dict[str, str] | None = None) -> urllib3.BaseHTTPResponse | None:
-        """The whole answer; None for 404, an error of ours for all but success, and 416 where a range was asked for."""
-        try:
-            answer = self._http.request(
-                method, self._target(key), headers=dict(self._http.headers) | headers if headers else None
-            )
-        except HTTPError as error:
-            raise self._failure(key, error) from error
+    def _ask(
+        self, method: str, key: str, headers: dict[str, str] | None = None, most: int = MOST_BYTES
+    ) -> _Answer | None:
+        """The whole answer; None for 404, an error of ours for all but success, and 416 where a range was asked for.
+
+        Raises `StoredTooLarge` for one of more than ``most`` bytes, unread where the server tells its length.
+        """
+        answer = self._received(method, key, dict(self._http.headers) | headers if headers else None, most)
         if method == "HEAD" and answer.status in _NO_HEAD:
-            return self._ask("GET", key, headers)
+            return self._ask("GET", key, headers, most)
         if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
             return None
         if answer.status == 200 or (headers is not None and answer.status in (206, 416)):
             return answer
         raise _FAILURES.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
+    def _received(self, method: str, key: str, headers: dict[str, str] | None, most: int) -> _Answer:
+        """An answer that has come whole; the library itself tries again only until the head is there."""
+        for attempts_left in reversed(range(self._config.retries + 1)):
+            try:
+                answer = self._http.request(method, self._target(key), headers=headers, preload_content=False)
+                return _receive(answer, key, most)
+            except HTTPError as error:
+                if isinstance(error, MaxRetryError) or not attempts_left:
+                    raise self._failure(key, error) from error
+        raise AssertionError("the last attempt returns or raises")
+
     def _failure(self, key: str, error: HTTPError) -> StoreError:
         cause = error.reason if isinstance(error, MaxRetryError) else error
         if isinstance(cause, RequestTimeout) and not isinstance(cause, NewConnectionError):  # urllib3 counts it as one
             return StoreTimeout(self.name, key, "no answer in time")
         return StoreError(self.name, key, f"no answer ({type(cause).__name__})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer to a request; ``url``: of the resource that it is of, behind redirects."""
+
+    status: int
+    headers: HTTPHeaderDict
+    url: str | None
+    data: bytes
+
+
+def _receive(answer: urllib3.BaseHTTPResponse, key: str, most: int) -> _Answer:
+    """Read an answer; raises `StoredTooLarge` for a value of more than ``most`` bytes, of which at most one more is
+    read."""
+    is_value, size = answer.status in (200, 206), answer.length_remaining or 0
+    limit = most if is_value else MOST_BYTES
+    try:
+        data = b"" if size > limit else answer.read(limit + 1)
+        if max(size, len(data)) > limit:
+            answer.close()
+            if is_value:
+                raise StoredTooLarge(key, max(size, len(data)), most)
+    finally:
+        answer.release_conn()
+    return _Answer(answer.status, answer.headers, answer.url, data)
 
 
 class _Links(HTMLParser):
@@ -291,14 +333,14 @@ def _split(config: StoreConfig) -> tuple[str, str, dict[str, str]]:
     return base, f"?{parts.query}" if parts.query else "", headers
 
 
-def _version(answer: urllib3.BaseHTTPResponse) -> str | None:
+def _version(answer: _Answer) -> str | None:
     if tag := answer.headers.get("ETag"):
         return str(tag)
     modified, size = answer.headers.get("Last-Modified"), _size(answer)
     return f"{modified}-{size}" if modified and size else None
 
 
-def _part(key: str, answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> Part | None:
+def _part(key: str, answer: _Answer, start: int, stop: int) -> Part | None:
     """What a partial answer holds; None where it is not what was asked for, or does not say of what it is a part."""
     size, version = _size(answer) or "", _version(answer)
     if version is None or not size.isdecimal() or not _is_range(answer, start, stop):
@@ -306,20 +348,20 @@ def _part(key: str, answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> 
     return Part(Entry(key, int(size), version, _modified(answer)), start, answer.data)
 
 
-def _whole(key: str, answer: urllib3.BaseHTTPResponse) -> Part:
+def _whole(key: str, answer: _Answer) -> Part:
     """A value that has come whole."""
     version = _version(answer) or _digest(answer.data)
     return Part(Entry(key, len(answer.data), version, _modified(answer)), 0, answer.data)
 
 
-def _size(answer: urllib3.BaseHTTPResponse) -> str | None:
+def _size(answer: _Answer) -> str | None:
     """The size of the whole value, of which a partial answer names it behind the slash."""
     if answer.status == 206:
         return str(answer.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
     return answer.headers.get("Content-Length")
 
 
-def _is_range(answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> bool:
+def _is_range(answer: _Answer, start: int, stop: int) -> bool:
     """Whether a partial answer holds the bytes from ``start`` to ``stop`` as they are stored, or to the value's end."""
     size = _size(answer) or ""
     found = _RANGE.match(answer.headers.get("Content-Range", ""))
@@ -327,12 +369,12 @@ def _is_range(answer: urllib3.BaseHTTPResponse, start: int, stop: int) -> bool:
     return found is not None and int(found[1]) == start and len(answer.data) == ends - start and not _is_encoded(answer)
 
 
-def _is_encoded(answer: urllib3.BaseHTTPResponse) -> bool:
+def _is_encoded(answer: _Answer) -> bool:
     """Whether it was compressed on the way, though we asked for it as it is: its sizes are not those of the value."""
     return answer.headers.get("Content-Encoding", "identity").lower() != "identity"
 
 
-def _led_to_a_directory(answer: urllib3.BaseHTTPResponse, url: str) -> bool:
+def _led_to_a_directory(answer: _Answer, url: str) -> bool:
     """Whether the server redirected from a name to its index page: then there is no value of that name."""
     path = urlsplit(url).path
     return not path.endswith("/") and urlsplit(answer.url or "").path == f"{path}/"
@@ -342,7 +384,7 @@ def _digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def _modified(answer: urllib3.BaseHTTPResponse) -> float:
+def _modified(answer: _Answer) -> float:
     try:
         return parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp()
     except (KeyError, ValueError):  # not sent, or not a date

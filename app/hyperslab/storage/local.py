@@ -14,6 +14,7 @@ from typing import Final, ParamSpec, TypeVar
 from hyperslab.errors import BadPath, ReadOnly, StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
+    MOST_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -24,6 +25,7 @@ from hyperslab.storage.base import (
     Stored,
     VersionConflict,
     WritersSafe,
+    check_size,
     check_version,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
@@ -61,7 +63,7 @@ class LocalStore:
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync")
-        self._files = LocalFiles(self._fence, self.get)
+        self._files = LocalFiles(self._fence, self.get_part)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
@@ -90,11 +92,15 @@ class LocalStore:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    def get(self, key: str) -> Stored | None:
-        return self._read(key, lambda descriptor, stat: Stored(_read(descriptor, 0, stat.st_size), version_of(stat)))
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        def read(descriptor: int, stat: os.stat_result) -> Stored:
+            check_size(key, stat.st_size, most)
+            return Stored(_read(descriptor, 0, stat.st_size), version_of(stat))
 
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        return [self.get(key) for key in keys]
+        return self._read(key, read)
+
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return [self.get(key, most) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(descriptor: int, stat: os.stat_result) -> Part:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from hyperslab.storage.base import Stored, Taken
+from hyperslab.storage.base import Entry, Part, Taken
 from hyperslab.storage.fence import Fence
 from hyperslab.storage.files import version_of
 
@@ -22,13 +22,13 @@ Choose: TypeAlias = Callable[[memoryview], Sequence[tuple[int, int]] | None]
 class LocalFiles:
     """See `base.Files`: few system calls for each value, an open, a read, an fstat and a close.
 
-    ``get`` is `LocalStore.get`: what is out of the ordinary (links, folders, files that another program writes to at
-    this moment, failures) is left to it.
+    What is out of the ordinary (links, folders, files that another program writes to at this moment, failures) is left
+    to ``get_part``, that of `LocalStore`.
     """
 
-    def __init__(self, fence: Fence, get: Callable[[str], Stored | None]) -> None:
+    def __init__(self, fence: Fence, get_part: Callable[[str, int, int], Part | None]) -> None:
         self._fence = fence
-        self._get = get
+        self._get_part = get_part
 
     def read_parts(self, key: str, buffer: memoryview, head: int, choose: Choose) -> Taken | None:
         """See `base.Files`."""
@@ -49,19 +49,19 @@ class LocalFiles:
         return self._read_all(key, buffer, head, choose)
 
     def _read_all(self, key: str, buffer: memoryview, head: int, choose: Choose) -> Taken | None:
-        stored = self._read_slowly(key, buffer)
-        if stored is None:
+        entry = self._read_slowly(key, buffer)
+        if entry is None:
             return None
-        choose(buffer[: min(head, len(stored.data))])
-        return Taken(len(stored.data), stored.version)
+        choose(buffer[: min(head, entry.size)])
+        return Taken(entry.size, entry.version)
 
-    def _read_slowly(self, key: str, buffer: memoryview) -> Stored | None:
-        """Read a value with `get`, as much of which as there is room for goes into ``buffer``."""
-        stored = self._get(key)
-        if stored is not None:
-            count = min(len(stored.data), len(buffer))
-            buffer[:count] = stored.data[:count]
-        return stored
+    def _read_slowly(self, key: str, buffer: memoryview) -> Entry | None:
+        """Read of a value, in one version, as much as there is room for in ``buffer``."""
+        part = self._get_part(key, 0, len(buffer))
+        if part is None:
+            return None
+        buffer[: len(part.data)] = part.data
+        return part.entry
 
 
 def _is_settled(stat: os.stat_result, settled: int) -> bool:

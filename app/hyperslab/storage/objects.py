@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 
 from hyperslab.errors import ReadOnly, StoreError
 from hyperslab.storage.base import (
+    MOST_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -24,6 +25,7 @@ from hyperslab.storage.base import (
     Stored,
     VersionConflict,
     WritersSafe,
+    check_size,
     check_version,
 )
 from hyperslab.storage.conditional import ConditionalPuts, honours_conditions, version_of
@@ -96,15 +98,16 @@ class ObjectStore:
             ranges=True,
         )
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         def read() -> Stored:
             result = obstore.get(self._client, self._path(key))
+            check_size(key, result.meta["size"], most)
             return Stored(memoryview(result.bytes()), version_of(self._connection, result.meta))
 
         return self._requests.ask(key, read)
 
-    def get_each(self, keys: Sequence[str]) -> list[Stored | None]:
-        return list(self._fan.map(self.get, keys))
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return list(self._fan.map(partial(self.get, most=most), keys))
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         return self._requests.ask(key, lambda: self._part(key, start, stop))
@@ -236,6 +239,7 @@ class ObjectStore:
             except BaseError as error:
                 if means_whole_values_only(error):
                     result = obstore.get(self._client, path)
+                    check_size(key, result.meta["size"], max(stop, MOST_BYTES))
                     return Part(self._entry(key, result.meta), 0, memoryview(result.bytes()))
                 if status_of(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     raise
