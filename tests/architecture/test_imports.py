@@ -49,6 +49,7 @@ LIVES_IN: dict[str, str] = {
     "fsspec": r"storage\b.*",
     "obstore": r"storage\b.*",
     "numcodecs": r"engine\.codecs\w*",
+    "cramjam": r"engine\.codecs\w*",
     "pydantic_settings": r"settings",
     "pydantic": r"settings|api\b.*",
     "typer": r"cli",

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore as ts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import blosc, lz4, zstd
@@ -187,12 +188,48 @@ def test_a_blosc_header_that_promises_more_than_the_frame_has_costs_nothing(flag
     assert peak < 1 << 20
 
 
-def test_snappy_frames_are_named_as_what_they_are() -> None:
-    codec = array_of([1000], "<i4", {"id": "blosc", "cname": "snappy"}).codec
-    frame = bytearray(array_of([1000], "<i4", {"id": "blosc"}).codec.encode(np.arange(1000, dtype="<i4")))
-    frame[2] = frame[2] & 0x1F | 2 << 5
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+@pytest.mark.parametrize(("shape", "dtype"), [((7,), "|u1"), ((300, 400), "<u2"), ((1000, 500), "<f8")])
+def test_snappy_frames_of_tensorstore_are_read_and_ours_are_read_by_it(
+    shape: tuple[int, ...], dtype: str, shuffle: int
+) -> None:
+    noise = np.random.default_rng(7).integers(0, 200, shape)
+    compressor = {"id": "blosc", "cname": "snappy", "clevel": 5, "shuffle": shuffle, "blocksize": 4096}
+    metadata = array_of(list(shape), dtype, compressor)
+    context, key = ts.Context(), ".".join("0" * len(shape))
+    spec = {"driver": "zarr", "kvstore": "memory://a/", "metadata": dict(metadata.document)}
+    kvstore = ts.KvStore.open("memory://a/", context=context).result()
+    for values in (noise.astype(dtype), np.cumsum(noise).reshape(shape).astype(dtype), np.zeros(shape, dtype)):
+        ts.open(spec, create=True, delete_existing=True, context=context).result().write(values).result()
+        stored = kvstore[key]
 
-    with pytest.raises(ChunkCorrupt, match="snappy"):
+        assert metadata.codec.decode(stored, "0").tobytes() == values.tobytes()
+        kvstore[key] = metadata.codec.encode(values)
+        again = ts.open(spec, open=True, context=context).result().read().result()
+        assert again.tobytes() == values.tobytes()
+        if metadata.codec.partial is not None:
+            middle = values.size // 2
+            part = metadata.codec.partial.decode_runs(stored, [(middle, middle + 9)], key="0")
+            whole = metadata.codec.decode(stored, "0") if part is None else part
+            assert whole.ravel()[middle : middle + 9].tobytes() == values.ravel()[middle : middle + 9].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("at", "bytes_"),
+    [
+        (16, b"\xff\xff\xff\x7f"),
+        (16, b"\0\0\0\0"),
+        (20, b"\xff\xff\xff\xff"),
+        (24, b"\xff\xff\xff\x0f"),
+        (30, b"\xff" * 9),
+    ],
+)
+def test_a_broken_snappy_stream_is_a_corrupt_chunk(at: int, bytes_: bytes) -> None:
+    codec = array_of([1000], "<i4", {"id": "blosc", "cname": "snappy", "shuffle": 0}).codec
+    frame = bytearray(codec.encode(np.zeros(1000, "<i4")))
+    frame[at : at + len(bytes_)] = bytes_
+
+    with pytest.raises(ChunkCorrupt):
         codec.decode(bytes(frame), "0")
 
 

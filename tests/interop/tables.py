@@ -124,7 +124,7 @@ COMPRESSORS: Final = (
             {"id": "blosc", "cname": "zlib", "clevel": 1, "shuffle": -1, "blocksize": 0},
         ),
         _ALL,
-        note="parts of a chunk are decoded alone where that pays; snappy opens, but its chunks cannot be decoded",
+        note="parts of a chunk are decoded alone where that pays; snappy is read and written, but not in new arrays",
     ),
     CodecRow("zlib", "`level` 0 to 9", ({"id": "zlib", "level": 1},), _ALL),
     CodecRow("gzip", "`level` 0 to 9", ({"id": "gzip", "level": 5},), _ALL, note="with several members, too"),

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from numcodecs import blosc
+import cramjam
+from numcodecs import blosc, lz4
 from numpy.typing import NDArray
 
 from hyperslab.engine.codecs_chain import Buffer, Config
@@ -42,6 +43,10 @@ _LEAST_SPLIT: Final = 128
 """Blocks are split into one stream for each byte of an item up to so many, none of fewer bytes. [c-blosc blosc.c]"""
 _LZ4: Final = 1
 _SNAPPY: Final = 2
+_NO_CODEC: Final = 0x1F
+_LEAST_BLOCK: Final = 64
+"""Blocks of fewer bytes are in no frame of several that the library makes."""
+_LENGTH = struct.Struct("<i")
 
 
 class BloscHeader(NamedTuple):
@@ -75,8 +80,6 @@ class BloscHeader(NamedTuple):
         least = HEADER_BYTES + self.nbytes if self.stored else self.table_stop
         if self.cbytes < least:
             raise ValueError(f"the header says {self.cbytes} bytes, a frame of what it says has {least} or more")
-        if self.flags >> 5 == _SNAPPY and not self.stored:
-            raise ValueError("frames compressed by snappy cannot be decoded: the library was built without it")
 
     @property
     def stored(self) -> bool:
@@ -95,6 +98,10 @@ class BloscHeader(NamedTuple):
     @property
     def lz4(self) -> bool:
         return self.flags >> 5 == _LZ4
+
+    @property
+    def snappy(self) -> bool:
+        return self.flags >> 5 == _SNAPPY and not self.stored
 
     @property
     def fast(self) -> bool:
@@ -268,19 +275,75 @@ def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
         raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
     if out is not None and header.nbytes != limit:
         raise ValueError(f"the header says {header.nbytes} bytes decoded, expected {limit}")
-    return blosc.decompress(data, out)
+    return blosc.decompress(_recoded(data, header, _LZ4, _from_snappy) if header.snappy else data, out)
 
 
 def compress(data: memoryview, config: Config, typesize: int) -> bytes:
     """Encode into one frame; ``config`` as in ``.zarray``. Raises `ValueError` for more than `MAX_BYTES`."""
     if data.nbytes > MAX_BYTES:
         raise ValueError(f"a blosc frame holds at most {MAX_BYTES} bytes, the chunk has {data.nbytes}")
-    frame: bytes = blosc.compress(
-        data,
-        config.get("cname", "lz4").encode(),
-        config.get("clevel", 5),
-        config.get("shuffle", 1),
-        config.get("blocksize", 0),
-        config.get("typesize") or typesize,
+    name, level = config.get("cname", "lz4"), config.get("clevel", 5)
+    options = config.get("shuffle", 1), config.get("blocksize", 0), config.get("typesize") or typesize
+    frame: bytes = blosc.compress(data, b"lz4" if name == "snappy" else name.encode(), level, *options)
+    if name != "snappy":
+        return frame
+    header = BloscHeader.parse(frame, data.nbytes)
+    if not header.stored:
+        frame = _recoded(frame, header, _SNAPPY, _to_snappy)
+        if len(frame) <= HEADER_BYTES + data.nbytes:
+            return frame
+        frame = blosc.compress(data, b"lz4", 0, *options)
+    return bytes((*frame[:_FLAGS_AT], frame[_FLAGS_AT] & _NO_CODEC | _SNAPPY << 5)) + frame[_FLAGS_AT + 1 :]
+
+
+# --- snappy, which the library is built without: its streams, recoded one by one ----------------------------------
+
+
+def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[memoryview, int], Buffer]) -> bytes:
+    """A frame of the same blocks whose streams are compressed otherwise: ``recode`` is given the bytes of each, and how
+    many they are decoded. A stream of just so many is not compressed."""
+    view = memoryview(data)
+    if header.nblocks > 1 and header.blocksize < _LEAST_BLOCK:
+        raise ValueError(f"blocks of {header.blocksize} bytes")
+    table, streams, at = [], [], header.table_stop
+    for block, offset in enumerate(struct.unpack_from(f"<{header.nblocks}i", view, HEADER_BYTES)):
+        start = offset
+        table.append(at)
+        count = header.streams(block)
+        size = header.span(block) // count
+        for _ in range(count):
+            length = _LENGTH.unpack_from(view, start)[0] if header.table_stop <= start <= len(view) - 4 else -1
+            stop = start + 4 + length
+            if length <= 0 or stop > len(view):
+                raise ValueError("a stream lies outside the frame")
+            stream = recode(view[start + 4 : stop], size)
+            streams += [_LENGTH.pack(len(stream)), stream]
+            at += 4 + len(stream)
+            start = stop
+    flags = header.flags & _NO_CODEC | codec << 5
+    return b"".join(
+        (_HEADER.pack(*header[:2], flags, *header[3:6], at), struct.pack(f"<{len(table)}i", *table), *streams)
     )
-    return frame
+
+
+def _from_snappy(stream: memoryview, size: int) -> Buffer:
+    """Not compressed."""
+    if len(stream) == size:
+        return stream
+    out = bytearray(size)
+    try:
+        found = (
+            cramjam.snappy.decompress_raw_into(stream, out) if cramjam.snappy.decompress_raw_len(stream) == size else -1
+        )
+    except cramjam.DecompressionError as error:
+        raise ValueError(str(error)) from error
+    if found != size:
+        raise ValueError(f"a stream does not hold {size} bytes")
+    return out
+
+
+def _to_snappy(stream: memoryview, size: int) -> Buffer:
+    """From LZ4; not compressed where that takes no fewer bytes."""
+    raw: Buffer = stream if len(stream) == size else lz4.decompress(_LENGTH.pack(size) + stream)
+    packed = bytes(cramjam.snappy.compress_raw(raw))
+    return packed if len(packed) < size else raw
