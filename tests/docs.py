@@ -195,7 +195,7 @@ from hyperslab import RemoteArray, RemoteGroup
 ```
 
 It needs numpy and urllib3. Progress bars need tqdm, which `hyperslab[cli]` installs together with the
-commands `info`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which
+commands `info`, `tree`, `open`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which
 `hyperslab[server]` installs.
 
 Nodes can be pickled and copied (without their `progress`), used from many threads, and given to `numpy.asarray` and

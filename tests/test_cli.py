@@ -13,17 +13,25 @@ import socket
 import subprocess
 import sys
 import urllib.request
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
 from hyperslab import __version__
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.survey import survey
+from hyperslab.asgi import mount_stores
 from hyperslab.cli import Refused, default_name, parse_stores, run
 from hyperslab.demo import demo_folder
+from hyperslab.settings import load
+from hyperslab.welcome import welcome
+from tests.demos import demo_parent
 
 COMMAND = [sys.executable, "-m", "hyperslab"]
 
@@ -72,12 +80,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"hyperslab {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert run(arguments) == 0
     shown = capsys.readouterr().out
     assert shown.count("\n") > 8
-    assert all(command in shown for command in ("serve", "check", "info", "get", "put"))
+    assert all(command in shown for command in ("serve", "check", "info", "tree", "open", "get", "put"))
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    for words, wanted in [("hyperslab ser", "serve"), ("hyperslab put --cr", "--create")]:
+        asked = {"_HYPERSLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked}, check=False)
+        assert wanted in done.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +149,11 @@ def test_writable_is_said_of_the_stores_that_are_named() -> None:
         (["serve", "--root-path", "arrays", "/data/a"], 2, "'arrays' is no prefix such as '/arrays'"),
         (["serve", "--config", "/nowhere.toml"], 2, "cannot read the configuration file '/nowhere.toml'"),
         (["serve", "/no/such/folder", "--get", "/v1/metadata"], 1, "store 'folder'"),
-        (["serve", "/no/such/folder"], 1, "store 'folder'"),
+        (["serve", "/no/such/folder"], 1, "store 'folder': looked for a folder of Zarr arrays at /no/such/folder"),
+        (["serve", "/usr/bim"], 1, "did you mean /usr/bin?"),
+        (["info", "/no/such/folder"], 1, "at /no/such/folder"),
+        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "b.tif"], 1, ".npy, .csv, .json, .raw, .bin"),
+        (["put", "http://127.0.0.1:1/v1/metadata/a", "x.npy", "--create", "--select", "0"], 1, "no selection"),
         (["nonsense"], 2, "nonsense"),
         (["get"], 2, "URL"),
         (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "."], 1, "folder"),
@@ -351,13 +370,132 @@ def test_has_as_many_open_files_as_it_may(store: Path) -> None:
     assert found == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536), hard)
 
 
-def test_says_what_it_serves_and_what_to_try(store: Path) -> None:
-    with serving(str(store), "--writable") as (process, base):
-        process.send_signal(signal.SIGINT)
-        assert process.stdout
-        shown = process.stdout.read()
+def lines_to_try(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
+    """All that follows the first lines, and the commands in it."""
+    assert process.stdout
+    shown = "".join(iter(process.stdout.readline, "Stop with Ctrl-C.\n"))
+    return shown, re.findall(r"^  (curl .*)$", shown, re.MULTILINE)
 
-    assert f"curl {base}/v1/metadata/scans" in shown
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("what", ["demo", "mixed", "objects", "empty", "tokens"])
+def test_every_line_to_try_works(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    place = tmp_path / "a place's"
+    place.mkdir()
+    if what == "mixed":
+        store.rename(place / "deep &.zarr")
+    if what == "objects":
+        (place / "t").mkdir()
+        document = zarr_document(shape=[2], dtype="|O", filters=[{"id": "vlen-utf8"}])
+        (place / "t/.zarray").write_text(json.dumps(document))
+    if what == "tokens":
+        monkeypatch.setenv("HYPERSLAB_READ_TOKENS", '["secret"]')
+        monkeypatch.setenv("HYPERSLAB_TOKEN", "secret")
+    arguments = (
+        ["--demo-dir", str(demo_parent())] if what == "demo" else [f"data={store if what == 'tokens' else place}"]
+    )
+    with serving(*arguments) as (process, _):
+        _, lines = lines_to_try(process)
+        assert len(lines) == {"demo": 4, "mixed": 2, "tokens": 2}.get(what, 1)
+        for line in lines:
+            ran = ["sh", "-c", line.replace("curl ", "curl -fsS ", 1)]
+            assert subprocess.run(ran, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+
+
+def zarr_document(**members: Any) -> dict[str, Any]:
+    plain = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "fill_value": 0}
+    return {**plain, "order": "C", "filters": None, **members}
+
+
+def test_says_what_it_found_and_what_it_skipped(tmp_path: Path, store: Path) -> None:
+    (store / "deep/er/v3").mkdir(parents=True)
+    (store / "deep/er/v3/zarr.json").write_text("{}")
+    for name, text in {"broken": "{", "odd": json.dumps(zarr_document(dtype="nonsense"))}.items():
+        (store / name).mkdir()
+        (store / name / ".zarray").write_text(text)
+    (store / "loop").symlink_to(store, target_is_directory=True)
+    shown = welcome(load(None, {"stores": {"s": str(store), "empty": str(tmp_path / "x")}}), "http://h", demo=False)
+    bounded = survey(Catalog([]), mount_stores(load(None, {"stores": {"s": str(store)}}))[0], seconds=-1)
+
+    assert "1 array in 1 group" in shown
+    assert "skipped 1: Zarr v3 (zarr.json), which cannot be read yet (deep/er/v3)" in shown
+    assert "skipped 2: broken metadata (broken/.zarray: not JSON" in shown
+    assert not bounded.whole
+    assert next(bounded.lines()) == "at least 0 arrays in 0 groups"
+
+
+def test_a_folder_without_arrays_says_what_was_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    assert "no .zarray, .zgroup or .zmetadata" in welcome(load(None, {"stores": {"s": str(tmp_path)}}), "", demo=False)
+    assert run(["info", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "no arrays and no groups"
+
+
+def test_a_folder_is_described_without_a_service(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYPERSLAB_READ_TOKENS", '["of a service, and none runs here"]')
+    monkeypatch.chdir(store.parent)
+
+    assert run(["info", "scans.zarr/ramp"]) == 0
+    array = capsys.readouterr().out
+    assert run(["tree", str(store)]) == 0
+    whole = capsys.readouterr().out
+    assert run(["tree", str(store), "--level", "0"]) == 0
+
+    assert "(100,)" in array
+    assert re.search(r"^url +scans.zarr/ramp$", array, re.MULTILINE)
+    assert whole.splitlines() == ["scans/", "└── ramp (100,) int32, 400 B"]
+    assert capsys.readouterr().out.splitlines() == ["scans/"]
+
+
+class Browser:
+    """Notes what it is to show."""
+
+    name = "graphical"
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def open(self, url: str) -> bool:
+        self.opened.append(url)
+        return True
+
+
+@pytest.mark.parametrize("name", ["graphical", "/usr/bin/w3m", None])
+def test_a_page_is_opened_where_there_is_a_browser_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    def get() -> Browser:
+        if name is None:
+            raise webbrowser.Error("could not locate runnable browser")
+        return browser
+
+    browser = Browser()
+    browser.name = name or ""
+    monkeypatch.setattr(webbrowser, "get", get)
+
+    assert run(["open", "http://h:8000/lab/zarr/a/b c/"]) == 0
+    assert run(["open", "http://h:8000/view/a?z=3"]) == 0
+
+    expected = ["http://h:8000/lab/view/a/b%20c", "http://h:8000/view/a?z=3"]
+    assert capsys.readouterr().out.splitlines() == expected
+    assert browser.opened == (expected if name == "graphical" else [])
+
+
+def test_a_folder_is_served_for_as_long_as_its_page_is_open(store: Path) -> None:
+    command = [*COMMAND, "open", str(store)]
+    environment = {**os.environ, "BROWSER": "echo opened %s"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as it:
+        try:
+            assert it.stdout
+            url = next(line.split()[1] for line in it.stdout if line.startswith("opened "))
+            page = fetch(url)
+        finally:
+            it.terminate()
+    assert b"<html" in page
+    assert it.returncode == 0
 
 
 def test_info_shows_a_group_as_a_tree_and_an_array_with_its_shape(
@@ -410,6 +548,51 @@ def test_get_writes_to_stdout_what_a_pipe_wants(store: Path, tmp_path: Path) -> 
     assert left.returncode == 1
     assert only_line(failed.stderr.decode()).startswith("hyperslab: ")
     assert not (tmp_path / "-").exists()
+
+
+def test_get_of_a_pages_url_is_the_plane_that_it_shows(tmp_path: Path) -> None:
+    demo = demo_folder(demo_parent())
+    brain, cells = (np.asarray(zarr.open_array(demo / name, mode="r")[:]) for name in ("brain", "microscope/0"))
+    signal = zarr.open_array(demo / "signal", mode="r")[5:10]
+    with serving(f"demo={demo}") as (_, base):
+        for query, expected in {
+            "brain?z=42": brain[42],
+            "brain?axes=z,x&y=7&smooth=1": brain[:, 7],
+            "brain?field=": brain,
+            "microscope?z=3&c=0&rescale=0,9": cells[0, 3],
+            "microscope?sel=z:2&c=0&rescale=0,9&c=2&rescale=0,9": cells[[0, 2], 2],
+            "microscope?view=image": cells[:, 6],
+            "signal?range=5,9": signal,
+            "brain?z=42&select=1,:3": brain[1, :3],
+        }.items():
+            assert run(["get", f"{base}/view/demo/{query}", "-o", str(tmp_path / "x.npy")]) == 0
+            np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), expected, query)
+        assert run(["get", f"{base}/view/demo/signal?range=0,1", "-o", str(tmp_path / "x"), "--format", "csv"]) == 0
+    assert len((tmp_path / "x").read_text().split()) == 2
+
+
+def test_put_creates_an_array_from_stdin(store: Path) -> None:
+    values = np.arange(6, dtype=">f4").reshape(2, 3)
+    data = _npy(values)
+    with serving(f"scans={store}", "--writable") as (_, base):
+        command = [*COMMAND, "put", f"{base}/v1/metadata/scans/new/plane", "-", "--create"]
+        done = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
+        again = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
+        rows = subprocess.run([*command[:-1], "--select", "1"], input=_npy(values[0]), timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rows.returncode == 0
+    stored = zarr.open_array(store / "new/plane", mode="r")
+    assert stored.dtype == values.dtype
+    np.testing.assert_array_equal(stored[:], values[[0, 0]])
+    assert again.returncode == 1
+    assert b"already" in again.stderr
+
+
+def _npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
 
 
 def test_put_writes_a_file_into_the_selection(store: Path, tmp_path: Path) -> None:

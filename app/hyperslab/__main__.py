@@ -7,8 +7,9 @@ import os
 import sys
 from typing import Final
 
-_CLIENT_COMMANDS: Final = {"info", "get", "put"}
-"""Commands for which the extra ``cli`` is enough."""
+_CLIENT_COMMANDS: Final = {"get", "info", "open", "put", "tree"}
+_CLIENT_MODULES: Final = {"tqdm", "typer"}
+"""The extra ``cli`` is enough for these commands, where a service is asked."""
 
 
 def main() -> int:
@@ -26,7 +27,7 @@ def main() -> int:
         if module == "ml_dtypes":  # which values need, and no command
             print(f"hyperslab: {error}", file=sys.stderr)
             return 1
-        extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) else "server"
+        extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) and module in _CLIENT_MODULES else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
 import sys
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 import typer
 from typer.exceptions import TyperException
@@ -18,19 +21,30 @@ from hyperslab import __version__
 from hyperslab.errors import HyperslabError
 
 if TYPE_CHECKING:
+    from hyperslab.client.transport import Transport
     from hyperslab.settings import Settings
+    from hyperslab.storage.base import Store
+
+Form = Literal["npy", "raw", "csv", "json"]
+_TEXT_BROWSERS: Final = {"elinks", "links", "lynx", "w3m", "www-browser"}
 
 app = typer.Typer(
     name="hyperslab",
     help="Zarr arrays as URLs that can be sliced, tiled, written and resized.",
     invoke_without_command=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
 Url = Annotated[str, typer.Argument(metavar="URL", help="A node of a running service: any of its URLs.")]
+Place = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL", help="A node of a running service, or a folder or bucket, for which no service has to run."
+    ),
+]
 Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="Which part, as in numpy's brackets: 0:10,:,5.")]
 FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="One field of a structured dtype.")]
 Token = Annotated[
@@ -50,6 +64,10 @@ class Refused(TyperException):
     """A command that cannot be carried out as given."""
 
     exit_code = 2
+
+
+class NoFolder(TyperException):
+    """A folder that is to be served is not there."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -111,10 +129,19 @@ def serve(
     _check_folders(settings)
     if get is not None:
         return _answer(settings, get)
+    return _serve(settings, demo=demo)
+
+
+def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lambda _: None) -> int:
+    """Serve until told to stop; ``ready`` is told the base URL when connections are taken."""
     from hyperslab.server import serve as serve_http
     from hyperslab.welcome import welcome
 
-    return 0 if serve_http(settings, lambda base: print(welcome(settings, base, demo=demo), flush=True)) else 1
+    def announce(base: str) -> None:
+        print(welcome(settings, base, demo=demo), flush=True)
+        ready(base)
+
+    return 0 if serve_http(settings, announce) else 1
 
 
 @app.command()
@@ -124,19 +151,54 @@ def check(config: Config = None) -> int:
     from hyperslab.asgi import mount_stores
 
     for mount in mount_stores(settings):
-        mount.store.check()
+        _check(mount.store)
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
     return 0
 
 
 @app.command()
-def info(url: Url, token: Token = None) -> int:
+def info(url: Place, token: Token = None) -> int:
     """Show an array, or a group as a tree."""
     from hyperslab.client.transfer import describe
 
-    print(describe(url, token=token))
+    address, transport = _reached(url)
+    print(describe(address, token=token, transport=transport, place=None if transport is None else url))
     return 0
+
+
+@app.command()
+def tree(
+    url: Place,
+    level: Annotated[int | None, typer.Option("--level", "-L", metavar="N", help="At most so many levels.")] = None,
+    *,
+    token: Token = None,
+) -> int:
+    """Draw the groups and arrays below a group."""
+    from hyperslab.client.transfer import draw_tree
+
+    address, transport = _reached(url)
+    print(draw_tree(address, level=level, token=token, transport=transport))
+    return 0
+
+
+@app.command("open")
+def open_page(
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="URL", help="A node of a running service, or a folder or bucket; none: the demo."),
+    ] = None,
+) -> int:
+    """Open the viewer page in a browser; what no service serves is served for as long as this runs."""
+    if url is not None and _is_of_service(url):
+        from hyperslab.client.transfer import page_url
+
+        _browse(page_url(url))
+        return 0
+    stores = parse_stores([url] if url else [], writable=False)
+    settings, demo = _effective(None, {"port": 0}, stores, writable=False)
+    _check_folders(settings)
+    return _serve(settings, demo=demo, ready=lambda base: _browse(f"{base}/view/{quote(next(iter(settings.stores)))}"))
 
 
 @app.command()
@@ -149,32 +211,67 @@ def get(
     select: Select = "",
     *,
     field: FieldName = None,
+    form: Annotated[
+        Form | None, typer.Option("--format", metavar="FORM", help="npy, raw, csv or json.  [default: by the suffix]")
+    ] = None,
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
     """Download a selection of an array into a file; run it again to resume. A pipe, a device or stdout gets the bytes
-    as they come."""
+    as they come. The URL of a picture on the viewer page stands for the plane that it shows."""
     from hyperslab.client.transfer import download
 
-    download(url, output, select=select, field=field, token=token, progress=_progress(quiet))
+    download(url, output, select=select, field=field, form=form, token=token, progress=_progress(quiet))
     return 0
 
 
 @app.command()
 def put(
     url: Url,
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy file, or a pipe with one.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy file, or a pipe with one; -: stdin.")],
     select: Select = "",
     *,
     field: FieldName = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the array first, with the shape and dtype of the file.")
+    ] = False,
     token: Token = None,
     quiet: Quiet = False,
 ) -> int:
     """Write a .npy file into a selection of an array, named by an option or in the URL."""
     from hyperslab.client.transfer import upload
 
-    upload(source, url, select=select, field=field, token=token, progress=_progress(quiet))
+    upload(source, url, select=select, field=field, create=create, token=token, progress=_progress(quiet))
     return 0
+
+
+def _is_of_service(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
+
+
+def _reached(url: str) -> tuple[str, Transport | None]:
+    """The URL of a node and how to reach it: what is no service's URL is a store, which this process opens itself."""
+    if _is_of_service(url):
+        return url, None
+    from hyperslab.api.once import InProcess
+    from hyperslab.asgi import create_app
+    from hyperslab.settings import Settings, StoreSettings
+
+    name = re.sub(r"[/\\?#%]", "_", default_name(url))
+    settings = Settings(stores={name: StoreSettings(url=url)})
+    _check_folders(settings)
+    return f"http://localhost/v1/metadata/{quote(name)}", InProcess(create_app(settings))
+
+
+def _browse(url: str) -> None:
+    """Open a page, or say where it is: a browser in the terminal cannot show it, and there may be none at all."""
+    print(url, flush=True)
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return
+    if Path(getattr(browser, "name", "")).name not in _TEXT_BROWSERS:
+        browser.open(url)
 
 
 def _check_folders(settings: Settings) -> None:
@@ -183,7 +280,21 @@ def _check_folders(settings: Settings) -> None:
 
     for mount in mount_stores(settings):
         if mount.store.url.startswith(("/", "file:")):
-            mount.store.check()
+            _check(mount.store)
+
+
+def _check(store: Store) -> None:
+    """Raises `StoreError` where a store cannot work, and `NoFolder`, which says what was looked for."""
+    from hyperslab.storage.config import local_path
+
+    folder = Path(local_path(store.url) if store.url.startswith(("/", "file:")) else "/")
+    if not folder.exists():
+        siblings = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        near = difflib.get_close_matches(folder.name, siblings, 1)
+        hint = f"; did you mean {folder.parent / near[0]}?" if near else ""
+        sought = f"looked for a folder of Zarr arrays at {folder}"
+        raise NoFolder(f"store {store.name!r}: {sought}, and nothing is there{hint}")
+    store.check()
 
 
 def _answer(settings: Settings, path: str) -> int:

@@ -1,47 +1,79 @@
-"""What `hyperslab serve` says when it is ready: where it is, and what to try."""
+"""What `hyperslab serve` says when it is ready: where it is, what there is, and what to try."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote
 
 from hyperslab import __version__
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.survey import Survey, survey
+from hyperslab.asgi import mount_stores
 from hyperslab.settings import Settings
 from hyperslab.storage.config import public_url
+
+_SECONDS: Final = 1.0
+"""For how long folders are looked through before requests are answered."""
+_SHOWN: Final = 8  # items along the last axis
+_AUTHORIZATION: Final = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"'
 
 
 def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     """Lines for people; ``base`` is the service's URL."""
+    surveys = _surveys(settings)
+    curl = f"  curl{_AUTHORIZATION if settings.read_tokens else ''}"
     lines = [
         f"Hyperslab {__version__} serves",
-        *_stores(settings),
+        *_stores(settings, surveys),
         "",
         f"Look     {base}/",
         f"Read on  {base}/docs",
-        "Try",
+        f"Try{' (with a token in HYPERSLAB_TOKEN)' if settings.read_tokens else ''}",
     ]
-    lines += _demo_commands(base) if demo else _store_commands(settings, base)
+    lines += [f"{curl} {line}" for line in (_demo_lines(base) if demo else _store_lines(settings, surveys, base))]
     lines += [f"Links are for a proxy that serves this below {settings.root_path}"] if settings.root_path else []
     return "\n".join([*lines, "", "Stop with Ctrl-C."])
 
 
-def _stores(settings: Settings) -> Iterator[str]:
+def _surveys(settings: Settings) -> dict[str, Survey]:
+    """What is in the stores that are folders; others would have to be asked over a network."""
+    mounts = mount_stores(settings)
+    catalog = Catalog(mounts)
+    here = [mount for mount in mounts if not mount.is_far]
+    try:
+        return {mount.name: survey(catalog, mount, seconds=_SECONDS / len(here)) for mount in here}
+    finally:
+        for mount in mounts:
+            mount.store.close()
+
+
+def _stores(settings: Settings, surveys: dict[str, Survey]) -> Iterator[str]:
     width = max(map(len, settings.stores))
     for name, store in settings.stores.items():
         yield f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"
+        if name in surveys:
+            yield from (f"  {'':{width}}  {line}" for line in surveys[name].lines())
 
 
-def _demo_commands(base: str) -> list[str]:
+def _demo_lines(base: str) -> list[str]:
     return [
-        f"  curl {base}/v1/metadata/demo",
-        f"  curl '{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
-        f"  curl -o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
-        f"  curl -o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
+        f"{base}/v1/metadata/demo",
+        f"'{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
+        f"-o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
+        f"-o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
     ]
 
 
-def _store_commands(settings: Settings, base: str) -> list[str]:
-    name = next(iter(settings.stores))
-    return [
-        f"  curl {base}/v1/metadata/{name}",
-        f"  curl {base}/zarr/{name}/.zattrs",
-    ]
+def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:
+    examples = [found.example for found in surveys.values() if found.example is not None]
+    name = examples[0].path.partition("/")[0] if examples else next(iter(settings.stores))
+    lines = [f"{base}/v1/metadata/{quote(name)}"]
+    return lines + [f"'{base}/v1/slice/{quote(node.path)}?{_few(node)}format=json'" for node in examples[:1]]
+
+
+def _few(node: ArrayNode) -> str:
+    """The first few items along the last axis."""
+    *outer, _ = node.metadata.shape or (0,)
+    return f"select={''.join('0,' for _ in outer)}:{_SHOWN}&" if node.metadata.shape else ""

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": _GROUND,
     "demo": {"engine"} | _GROUND,
     "settings": {"storage"} | _GROUND,
-    "welcome": {"settings", "storage"} | _GROUND,
+    "welcome": {"asgi", "settings", "storage", "arrays"} | _GROUND,
     "server": {"asgi", "settings"},
     "protocol": {"api", "errors"},
     "asgi": {"settings", "demo"} | _SERVICE,

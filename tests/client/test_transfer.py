@@ -295,7 +295,7 @@ def test_the_url_says_where_a_file_goes(oracle: Oracle, url: str, tmp_path: Path
 
 @pytest.mark.parametrize(("query", "option"), [("?select=3", {"select": "4"}), ("?field=x", {"field": "y"})])
 def test_a_url_and_an_option_that_differ_are_refused(
-    oracle: Oracle, url: str, tmp_path: Path, query: str, option: dict[str, str]
+    oracle: Oracle, url: str, tmp_path: Path, query: str, option: dict[str, Any]
 ) -> None:
     np.save(tmp_path / "x.npy", np.full(50, 7, "<u2"))
 

@@ -1,14 +1,16 @@
-"""One request answered in this process, without a socket."""
+"""Requests answered in this process, without a socket."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import io
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Scope
 
 from hyperslab.errors import Cancelled, Overloaded
@@ -37,9 +39,51 @@ def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Ca
 
 async def _answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
     async with _running(app) as state:
-        client = _Client(on_head, on_body)
-        await app(_scope(path, state), client.receive, client.send)
-        client.check_whole()
+        await _send(app, _scope(path, state), _Client(on_head, on_body))
+
+
+class InProcess:
+    """A transport of the client that asks an application in this process: for requests without a body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any) -> Reply:  # noqa: ARG002
+        """The answer, whose body is in memory."""
+        heads: list[Head] = []
+        parts: list[bytes] = []
+        client = _Client(heads.append, parts.append)
+        address = urlsplit(url)
+        sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        asked = {**_scope(f"{address.path}?{address.query}", {}), "method": method}
+        asyncio.run(_send(self._app, {**asked, "headers": [*asked["headers"], *sent]}, client))
+        return Reply(heads[0].status, Headers(dict(heads[0].headers)), io.BytesIO(b"".join(parts)))
+
+    def close(self) -> None:
+        """There is no connection to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as clients read it."""
+
+    status: int
+    headers: Mapping[str, str]
+    _body: io.BytesIO
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._body.readinto(buffer)
+
+    def read(self) -> bytes:
+        return self._body.read()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+async def _send(app: ASGIApp, scope: Scope, client: _Client) -> None:
+    await app(scope, client.receive, client.send)
+    client.check_whole()
 
 
 @asynccontextmanager

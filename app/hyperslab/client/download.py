@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 _RESTARTS = 5
 
 FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
-"""The form that a file holds, by its suffix; npy for any other."""
+"""The form that a file holds, by its suffix."""
 
 STDOUT: Final = Path("-")
 """The output that is no file of that name, as with other tools."""
@@ -77,6 +77,16 @@ def check_output(output: Path) -> None:
     if not (_takes_bytes_as_they_come(output) or os.access(folder, os.W_OK | os.X_OK)):
         expected = f"a file in a folder that is there and can be written to, which {folder} is not"
         raise BadParameter(name="output", value=str(output), expected=expected)
+
+
+def form_of(output: Path) -> str:
+    """The form that a file is to hold: that of its suffix, or npy where it has none, or is no file but a device or a
+    pipe; raises `BadParameter` for a suffix of another form."""
+    suffix = output.suffix.lower()
+    if suffix and suffix not in FORMATS and not _takes_bytes_as_they_come(output):
+        expected = f"a name that ends in {', '.join(FORMATS)}, or a format beside it: these can be written"
+        raise BadParameter(name="output", value=str(output), expected=expected)
+    return FORMATS.get(suffix, "npy")
 
 
 def download_file(session: Session, request: Request, output: Path, *, progress: Progress) -> None:
