@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with a shorter way for what the application has kept."""
+"""uvicorn's HTTP protocol with bounds on what a client may send and how long it may take."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from hyperslab.api.answers import header_lines
-from hyperslab.api.shortcut import ASKED, LATER, STATE, Head, Shortcut, WireAnswer
+from hyperslab.api.refusal import STATE, Refusal, header_lines
 from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
-_GET: Final = b"GET"
 _VERSION: Final = "1.1"
 _FRAMES: Final = frozenset((b"content-length", b"transfer-encoding"))
 _QUIET_SECONDS: Final = 2.0
@@ -29,28 +27,19 @@ _LONGEST_HEAD: Final = 64 << 10
 
 
 class Protocol(HttpToolsProtocol):
-    """Writes an answer that is kept, or made in no time, as soon as the head of a request is parsed: no task and no
-    messages. A request that has come before, byte by byte, is not even parsed.
-
-    Everything else goes the way of its parent: what takes longer, other methods and versions, the last request of a
-    connection, requests that wait for an earlier answer, clients that are slow to take theirs.
-
-    What is not a request gets a problem document, and a client that is refused while it is still sending gets to read
-    why. A client that does not finish its request, or takes nothing of its answer, is cut off.
+    """What is not a request gets a problem document, and a client that is refused while it is still sending gets to
+    read why. A client that does not finish its request, or takes nothing of its answer, is cut off.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._shortcut: Shortcut | None = self.app_state.get(STATE)
+        self._refusal: Refusal | None = self.app_state.get(STATE)
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
         self._waiting = b""
         self._body_left = 0
         self._not_upgraded = b""
-        self._completed = 0
-        self._recalled: Head | None = None
         self._answered = False
-        self._kept: Head | None = None
         self._usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
         self._is_deaf = False
         self._heard = 0.0
@@ -77,18 +66,7 @@ class Protocol(HttpToolsProtocol):
         if self._waiting:  # whoever waits for the client to leave has let this in
             self._wait_with(self._waiting + data)
             return
-        shortcut, begins_here = self._shortcut, self._is_between
-        head = shortcut.recall(data) if shortcut is not None and begins_here and not self._is_busy() else None
-        if shortcut is not None and head is not None:
-            found = shortcut.answer(head, shared=True)
-            if found is not None:
-                self._keep()
-                self._write(found, head)
-                return
-        self._completed, self._recalled = 0, head
         self._parse(data)
-        if shortcut is not None and self._kept is not None and begins_here and self._was_one_request():
-            shortcut.remember(data, self._kept)
 
     def _parse(self, data: bytes) -> None:
         """What was received, as far as nothing has to wait for an earlier answer."""
@@ -134,7 +112,7 @@ class Protocol(HttpToolsProtocol):
         if self._is_deaf:
             return
         self._is_between = False
-        self._answered, self._kept = False, None
+        self._answered = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -150,14 +128,11 @@ class Protocol(HttpToolsProtocol):
         if fault is not None:
             self._refuse(fault)
             return
-        if self._shortcut is not None and self._is_ordinary():
-            self._answered = self._answer(self._shortcut)
-        if not self._answered:
-            self._scope[HANG_UP] = self._hang_up
-            super().on_headers_complete()
-            if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
-                self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-                self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
+        self._scope[HANG_UP] = self._hang_up
+        super().on_headers_complete()
+        if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
+            self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+            self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
@@ -172,7 +147,6 @@ class Protocol(HttpToolsProtocol):
             return
         self._is_between = True
         self._unread = self._body_left = 0
-        self._completed += 1
         if not self._answered:
             super().on_message_complete()
 
@@ -189,7 +163,6 @@ class Protocol(HttpToolsProtocol):
             self._close_when_idle(self.timeout_keep_alive)
         if self._waiting and not self._has_to_wait:
             data, self._waiting = self._waiting, b""
-            self._completed = 1  # that was sent before this is parsed
             self._parse(data)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -227,10 +200,10 @@ class Protocol(HttpToolsProtocol):
         if answering:  # the answer under way ends as it should, and is the last one
             self.cycle.keep_alive = False
             return
-        if self._shortcut is None:
+        if self._refusal is None:
             super().send_400_response(str(error))
             return
-        found = self._shortcut.refuse(error, self.url or b"", self.scope["headers"] if self.scope else ())
+        found = self._refusal(error, self.url or b"", self.scope["headers"] if self.scope else ())
         head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"connection: close\r\n\r\n"))
         self.transport.writelines((head, found.body))
         self._close_when_quiet()
@@ -273,7 +246,7 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def _patience(self) -> float:
-        return self._shortcut.patience if self._shortcut is not None else _LONGEST_SECONDS
+        return self._refusal.patience if self._refusal is not None else _LONGEST_SECONDS
 
     @property
     def _head_seconds(self) -> float:
@@ -302,46 +275,10 @@ class Protocol(HttpToolsProtocol):
         else:
             self.loop.call_later(_QUIET_SECONDS, self._close_after, last)
 
-    def _answer(self, shortcut: Shortcut) -> bool:
-        """Whether the request whose head was parsed could be answered at once."""
-        is_first = not self._completed  # what follows in the same data may have been sent later
-        in_vain = is_first and self._recalled is not None
-        head = self._recalled if in_vain else shortcut.read(self.url, self.headers)
-        found = None if head is None or in_vain else shortcut.answer(head, shared=is_first)
-        self._kept = None if found is None else head
-        self._scope[ASKED] = True
-        if head is not None and found is None:
-            if shortcut.only_waits(head):
-                self._scope[LATER] = head
-                return False
-            found = self._make(shortcut, head)
-        if head is None or found is None:
-            return False
-        self._write(found, head)
-        return True
-
-    def _make(self, shortcut: Shortcut, head: Head) -> WireAnswer | None:
-        path, _, query = self.url.partition(b"?")
-        if not path.startswith(b"/") or b"#" in self.url:
-            return None
-        raw_path = self.root_path.encode("ascii") + path
-        self._scope.update({"method": "GET", "raw_path": raw_path, "query_string": query})
-        return shortcut.make(head, self._scope)
-
     @property
     def _scope(self) -> MutableMapping[str, Any]:
         """The scope of the request, to which a server may add what it likes."""
         return cast(MutableMapping[str, Any], self.scope)
-
-    def _is_ordinary(self) -> bool:
-        parser = self.parser
-        if parser.get_method() != _GET or not parser.should_keep_alive():
-            return False
-        return parser.get_http_version() == _VERSION and not self._is_busy()
-
-    def _is_busy(self) -> bool:
-        """Whether an answer is under way, or the client has not yet taken what was written."""
-        return self._is_answering or self.flow.write_paused or self.transport.is_closing()
 
     @property
     def _is_answering(self) -> bool:
@@ -357,28 +294,12 @@ class Protocol(HttpToolsProtocol):
         """Whether what comes next is behind a request that was received and is not answered."""
         return self._is_answering and not self._running.more_body
 
-    def _was_one_request(self) -> bool:
-        """Whether the data received were one whole request, and no part of another."""
-        return self._completed == 1 and self._is_between
-
-    def _write(self, found: WireAnswer, asked: Head) -> None:
-        if self.access_log:
-            self._log(asked.target, found.status)
-        head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"\r\n"))
-        self.transport.writelines((head, found.body) if found.body else (head,))
-        self.on_response_complete()
-
     def _usual_lines(self) -> bytes:
         """The server's own headers, which it makes anew every second."""
         headers = self.server_state.default_headers
         if headers is not self._usual[0]:
             self._usual = headers, header_lines(headers)
         return self._usual[1]
-
-    def _log(self, target: bytes, status: int) -> None:
-        """As the parent does, whose formatter takes these arguments apart."""
-        client = "{}:{}".format(*self.client) if self.client else ""
-        self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", target.decode("latin-1"), _VERSION, status)
 
 
 class _ClosedGently:

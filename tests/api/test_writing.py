@@ -26,7 +26,6 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.slice_body import SliceBody
-from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.engine.indexing import normalise
@@ -570,7 +569,7 @@ def test_a_body_tells_that_it_was_written_since_its_tag_was_made(
 
     def planned() -> SliceBody:
         plan = service.reader.plan(array, normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape))
-        return SliceBody(service.reader, WarmKeys(), plan, b"", 1 << 20, {})
+        return SliceBody(service.reader, plan, b"", 1 << 20, {})
 
     late, in_time = planned(), planned()
     assert not in_time.fetch(ByteRange(0, 16)).moved

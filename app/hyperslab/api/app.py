@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 from hyperslab import __version__
 from hyperslab.api import docs_page
 from hyperslab.api.admission import Admission
-from hyperslab.api.answers import Answers
 from hyperslab.api.auth import Tokens
 from hyperslab.api.board import shared
 from hyperslab.api.context import Context
@@ -29,12 +28,12 @@ from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.openapi import Members
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.refusal import STATE, Refusal
+from hyperslab.api.replay import Replay, ResponseCache
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import Endpoint, Endpoints
-from hyperslab.api.shortcut import Shortcut
 from hyperslab.api.threads import Threads
-from hyperslab.api.warm import WarmKeys
 from hyperslab.api.write_threads import WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
@@ -86,8 +85,8 @@ def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
     far = [mount.name for mount in mounts if mount.is_far]
     metrics, threads = Metrics(service), Threads(options.request_threads, far)
-    answers = Answers(options.answer_cache_bytes, service.reader.versions, threads)
-    metrics.watch("answer", answers.stats)
+    responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
+    metrics.watch("answer", responses.stats)
     return Context(
         service,
         options,
@@ -96,8 +95,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
         KeyReader(service.catalog),
-        WarmKeys(),
-        answers,
+        responses,
     )
 
 
@@ -110,26 +108,20 @@ def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> A
     options = context.options
     served = Endpoints(app, endpoints, app.router.routes)
     readers, writers = options.read_tokens, options.write_tokens
-    tokens = Tokens(served, readers=readers, writers=writers, public=view.is_page)
+    replayed = Replay(served, context.responses)
+    tokens = Tokens(replayed, readers=readers, writers=writers, public=view.is_page)
     guarded = Guard(tokens, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
-    return Shortcut(
-        cors,
-        context.answers,
-        context.metrics,
-        may_read=tokens.may_read,
-        cors=cors.headers,
-        prepare=served.prepare,
-        patience=options.idle_seconds,
-    )
+    app.state.refusal = Refusal(context.metrics, cors.headers, options.idle_seconds)
+    return cors
 
 
 def _lifespan(context: Context) -> Any:
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with shared(context.metrics, context.options.metrics_folder):
-            yield
+            yield {STATE: app.state.refusal}
         context.writes.close()
         context.threads.close()
         context.service.close()

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Bytes, Produced
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
@@ -22,6 +21,7 @@ from hyperslab.api.encoders import check_npy, encode_json, npy_header
 from hyperslab.api.headers import array_headers, caching, cost_headers
 from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_body import ObjectBody
+from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.reply import Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -183,16 +183,6 @@ async def planned_reply(context: Context, request: Request, asked: Wanted) -> Re
     return _reply(context, request, asked, plan, perf_counter() - began)
 
 
-def prepared_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation | None:
-    """`array_reply` where nothing has to be waited for; else None."""
-    if array.mount.is_far or not _is_brief(array, selection):
-        return None
-    asked = asked_for(context, request, array, selection)
-    began = perf_counter()
-    plan = context.service.reader.plan(*_planned(asked))
-    return _reply(context, request, asked, plan, perf_counter() - began)
-
-
 def _planned(asked: Wanted) -> tuple[ArrayNode, Selection, Field | None, np.dtype[Any] | None]:
     """What is read for it."""
     return asked.array, asked.selection, asked.field, asked.dtype if asked.is_stored else None
@@ -221,19 +211,18 @@ def representation_of(
         body,
         headers=array_headers(asked.shape, asked.out_dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
-        sources=_sources(plan, body),
+        sources=_sources(plan),
     )
 
 
-def _sources(plan: ReadPlan, body: SliceBody | DecodedBody | Produced | Bytes) -> Sources | None:
+def _sources(plan: ReadPlan) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
         return None
     keys = (*array.documents, *map(array.chunk_key, plan.versions))
     versions = [*array.documents.values(), *plan.versions.values()]
-    again = body if isinstance(body, SliceBody) else None
-    return Sources(array.mount, keys, versions, plan.touched, documents=len(array.documents), body=again)
+    return Sources(array.mount, keys, versions, plan.touched)
 
 
 async def make_plan(context: Context, request: Request, asked: Wanted) -> ReadPlan:
@@ -276,7 +265,7 @@ def _body(
         slab_bytes = reader.choose_slab(plan, context.service.in_flight.room)
         if asked.decoder is not None:
             return DecodedBody(reader, plan, asked.prefix, asked.decode, asked.out_dtype, slab_bytes, timings)
-        return SliceBody(reader, context.warm_keys, plan, asked.prefix, slab_bytes, timings)
+        return SliceBody(reader, plan, asked.prefix, slab_bytes, timings)
     head = partial(_head, reader, plan, timings)
     if asked.decoder is None:
         produce = partial(produce_text, reader, plan, encode, timings)

@@ -40,13 +40,6 @@ class Tokens:
         path = raw_path(scope)
         return is_open(path) or (scope["method"] in _READING and self._public(path))
 
-    def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a request with these headers may read what is stored."""
-        if not self._readers:
-            return True
-        reader, writer = self._recognise(_bearer(headers))
-        return self._lets_read(reader=reader, writer=writer)
-
     def _recognise(self, token: bytes | None) -> tuple[bool, bool]:
         """Whether it is a reader's token, and whether its bearer may write."""
         return _is_one_of(token, self._readers), not self._writers or _is_one_of(token, self._writers)

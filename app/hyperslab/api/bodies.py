@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from hyperslab.api.ranges import ByteRange, Multipart
 from hyperslab.api.reply import Buffer, Headers
-from hyperslab.api.threads import Threads
 from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import ChangedWhileRead
 
@@ -38,20 +36,6 @@ class Opened:
     moved: Callable[[], bool] = field(default=bool)
 
 
-class Effort(Enum):
-    """How long it takes to have a body at hand."""
-
-    NONE = "microseconds: the event loop can do it"
-    BRIEF = "a millisecond or so: the event loop can do it, for a moment in each of its turns"
-    SHORT = "milliseconds: nobody need be able to call it off"
-    LONG = "as long as it takes: the client may leave meanwhile"
-
-
-def fits_the_loop(effort: Effort, threads: Threads) -> bool:
-    """Whether it is quick enough for the event loop, without a trip to a thread."""
-    return effort is Effort.NONE or (effort is Effort.BRIEF and threads.spare())
-
-
 class Body(Protocol):
     """A body of known size, any part of which can be had. ``memory``: bytes that reading it may hold at once."""
 
@@ -66,8 +50,8 @@ class Body(Protocol):
         ...
 
     @property
-    def effort(self) -> Effort:
-        """What `fetch` takes."""
+    def is_small(self) -> bool:
+        """Whether `fetch` takes milliseconds, so that nobody need be able to cancel it; else it is better streamed."""
         ...
 
     def ready(self, part: ByteRange) -> Ready | None:
@@ -75,31 +59,11 @@ class Body(Protocol):
         ...
 
     def fetch(self, part: ByteRange) -> Ready:
-        """The whole part at once; blocks for as long as `effort` says."""
+        """The whole part at once; blocks."""
         ...
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         """Begin to read a part; called in a thread, as are the pieces."""
-        ...
-
-
-class Rereadable(Protocol):
-    """A body that is small and can be read again for another answer, as long as what it is made of has not changed.
-
-    ``verifies``: reading it tells whether its keys still have the versions that it was planned with; otherwise they are
-    to be looked up before.
-    """
-
-    @property
-    def effort(self) -> Effort:
-        """What `fetch_again` takes."""
-        ...
-
-    @property
-    def verifies(self) -> bool: ...
-
-    def fetch_again(self, timings: Timings) -> Ready | None:
-        """The whole body; None where it has changed, if it ``verifies``. ``timings``: what was done before."""
         ...
 
 
@@ -120,9 +84,9 @@ class Bytes:
         return 0
 
     @property
-    def effort(self) -> Effort:
+    def is_small(self) -> bool:
         """More than a piece is better handed over as the client takes it."""
-        return Effort.NONE if len(self.data) <= _PIECE else Effort.LONG
+        return len(self.data) <= _PIECE
 
     def head(self) -> Headers:
         return self.headers

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from hyperslab.api.admission import Admission
-from hyperslab.api.answers import Answers
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.replay import ResponseCache
 from hyperslab.api.threads import Threads
-from hyperslab.api.warm import WarmKeys
 from hyperslab.api.write_threads import WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
@@ -33,8 +32,7 @@ class Context:
     admission: Admission
     metrics: Metrics
     keys: KeyReader
-    warm_keys: WarmKeys
-    answers: Answers
+    responses: ResponseCache
 
     async def open_node(self, path: str) -> ArrayNode | GroupNode:
         """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""
@@ -45,11 +43,6 @@ class Context:
     async def open_array(self, path: str) -> ArrayNode:
         """Also raises `WrongKind`."""
         return _array(await self.open_node(path))
-
-    def known_array(self, path: str) -> ArrayNode | None:
-        """`open_array` where nothing has to be waited for; else None."""
-        node = self.service.catalog.open_known(path)
-        return None if node is None else _array(node)
 
     def is_far(self, path: str) -> bool:
         """Whether a path lies in a store where each request takes milliseconds."""

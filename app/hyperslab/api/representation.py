@@ -9,12 +9,12 @@ from functools import partial
 
 from starlette.types import Send
 
-from hyperslab.api.answers import Given, Identity, Kept, Sources, target_of, what_is_asked
-from hyperslab.api.bodies import Body, Bytes, Effort, Produced, Ready, fits_the_loop, open_parts
+from hyperslab.api.bodies import Body, Bytes, Produced, Ready, open_parts
 from hyperslab.api.conditional import Conditions, Validators, http_date
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
+from hyperslab.api.replay import CACHE_KEY, CachedResponse, Sources
 from hyperslab.api.reply import Answer, Headers
 from hyperslab.api.request import Request
 from hyperslab.api.streaming import Stream, held, retagged, send_stream
@@ -38,19 +38,6 @@ class Representation:
     always: Headers = ((b"cache-control", b"no-cache"),)
     modified: float | None = None
     sources: Sources | None = None
-
-    def at_once(self, identity: Identity, route: str, began: float) -> Given | None:
-        """The whole answer to a GET without conditions and ranges, if the event loop can make it in no time and it is
-        worth keeping; it is kept then. ``began``: when work on it did. Raises what reading raises."""
-        body = self.body
-        if self.sources is None or isinstance(body, Produced):
-            return None
-        ready = self._fetch_now(body, ByteRange(0, body.size))
-        if ready is None or ready.moved:
-            return None
-        kept = self._kept(self.sources, self._describing(self.media_type, body.size), route)
-        self.context.answers.keep(identity, kept, ready.data)
-        return Given(kept, ready, time.perf_counter() - began)
 
     async def send(self, request: Request, send: Send) -> None:
         """See `Reply`; raises `ChangedWhileRead` where it is to be made anew as long as ``request.tries_left``."""
@@ -113,44 +100,26 @@ class Representation:
         status, headers = 200, self._describing(self.media_type, len(part))
         if ranges:
             status, headers = 206, (*headers, (b"content-range", part.content_range(body.size).encode()))
-        ready = body.ready(part) or await self._fetch(body, part)
+        ready = body.ready(part)
+        if ready is None and body.is_small:
+            ready = await self.context.threads.run(body.fetch, part)
         if ready is not None:
             if ready.moved:
                 headers = retagged(request, headers, whole=status == 200)
             await _send_ready(status, headers, ready, send)
             if self.sources is not None and status == 200 and not ready.moved:
-                self._keep(self.sources, request, headers, ready)
+                self._store(self.sources, request, headers, ready)
         else:
             stream = Stream(status, headers, len(part), partial(body.open, part))
             await self._stream(stream, body.memory, request, send, cancel)
 
-    def _keep(self, sources: Sources, request: Request, headers: Headers, ready: Ready) -> None:
-        scope = request.scope
-        asked = what_is_asked(target_of(scope), scope["headers"]) if request.method == "GET" else None
-        if asked is not None:
-            kept = self._kept(sources, headers, scope.get(ROUTE, "other"))
-            self.context.answers.keep(asked.identity, kept, ready.data)
-
-    def _kept(self, sources: Sources, headers: Headers, route: str) -> Kept:
-        return Kept(sources, self.etag, headers, self._validating(), route)
-
-    def _fetch_now(self, body: Body, part: ByteRange) -> Ready | None:
-        """The part, where the event loop can have it in no time."""
-        ready = body.ready(part)
-        if ready is None and fits_the_loop(body.effort, self.context.threads):
-            return body.fetch(part)
-        return ready
-
-    async def _fetch(self, body: Body, part: ByteRange) -> Ready | None:
-        """The part, unless it takes so long that it is better streamed."""
-        effort, threads = body.effort, self.context.threads
-        if effort is Effort.LONG:
-            return None
-        if effort is Effort.SHORT:
-            return await threads.run(body.fetch, part)
-        if effort is Effort.BRIEF:
-            await threads.turn()
-        return body.fetch(part)
+    def _store(self, sources: Sources, request: Request, headers: Headers, ready: Ready) -> None:
+        key = request.scope.get(CACHE_KEY)
+        if key is not None:
+            tag, route = self.etag.encode("latin-1"), request.scope.get(ROUTE, "other")
+            self.context.responses.put(
+                key, CachedResponse(sources, tag, headers, self._validating(), ready.data, route)
+            )
 
     async def _stream(self, stream: Stream, memory: int, request: Request, send: Send, cancel: Cancel | None) -> None:
         async with self._held(request, memory) if cancel is None else nullcontext(cancel) as until:

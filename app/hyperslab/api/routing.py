@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path, split_front
 from hyperslab.api.reply import Reply
-from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.threads import STORE
 from hyperslab.errors import ChangedWhileRead, MethodNotAllowed, RouteNotFound
@@ -23,22 +22,17 @@ Handler = Callable[[Request], Awaitable[Reply]]
 READING: Final = ("GET", "HEAD")
 _METHODS: Final = (*READING, "POST", "PUT", "PATCH", "DELETE")
 
-PREPARED: Final = "hyperslab.prepared"
-"""In the scope of a request for which `Endpoints.prepare` has made a reply already."""
-
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """All resources below ``prefix`` (``/v1/{name}`` or ``/{name}``); the handler answers GET, and HEAD alike.
 
-    ``operations`` describes them for OpenAPI: path templates and the members of their GET operation. ``prepare`` does
-    what the handler does, if nothing has to be waited for; else it gives None.
+    ``operations`` describes them for OpenAPI: path templates and the members of their GET operation.
     """
 
     prefix: str
     handler: Handler
     operations: Mapping[str, Mapping[str, Any]]
-    prepare: Callable[[Request], Representation | None] | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +62,7 @@ class Endpoints:
             await self._pass_on(scope, receive, send)
             return
         request = Request(scope, receive, endpoint.prefix)
-        reply: Reply = scope.pop(PREPARED, None) or await endpoint.handler(request)
+        reply = await endpoint.handler(request)
         while True:
             try:
                 await reply.send(request, send)
@@ -79,14 +73,6 @@ class Endpoints:
                 reply = await endpoint.handler(request)
             else:
                 return
-
-    def prepare(self, scope: Scope) -> Representation | None:
-        """The reply to a GET, if it can be made without waiting for anything. Raises what a handler raises."""
-        endpoint = self._by_prefix.get(split_front(raw_path(scope))[0])
-        if endpoint is None or endpoint.prepare is None:
-            return None
-        scope[ROUTE] = endpoint.name
-        return endpoint.prepare(Request(scope, _wait_for_nothing, endpoint.prefix))
 
     def methods(self, scope: Scope) -> list[str]:
         """The methods that the path of a request has; OPTIONS alone where nothing is there."""
@@ -116,7 +102,3 @@ class Endpoints:
 def _with_single_slashes(path: str) -> str:
     """For the framework's routes, what `raw_path` is for ours."""
     return re.sub("//+", "/", path) if "//" in path else path
-
-
-async def _wait_for_nothing() -> NoReturn:
-    raise RuntimeError("a reply that is prepared waits for nothing")

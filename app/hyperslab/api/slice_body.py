@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.bodies import Effort, Opened, Ready, Timings
+from hyperslab.api.bodies import Opened, Ready, Timings
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Buffer, Headers
-from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
@@ -27,10 +26,6 @@ MOST_READY = 1 << 20
 MOST_READY_CHUNKS = 64
 _SHORT = 16 << 20
 """Work that takes some milliseconds at most, in bytes that LZ4 makes in the same time."""
-_BRIEF = 4 << 20
-"""Work that takes most of a millisecond."""
-_INSTANT = 512 << 10
-"""Work that takes a fraction of a millisecond."""
 _DECODING = 4
 """Arrays of the size of a slab that decoding holds at once."""
 _PER_CHUNK = 16 << 10
@@ -45,7 +40,6 @@ class SliceBody:
     """
 
     reader: Reader
-    warm: WarmKeys
     plan: ReadPlan
     prefix: bytes
     slab_bytes: int
@@ -63,36 +57,13 @@ class SliceBody:
         plan = self.plan
         return cost_headers(plan.touched, self.reader.count_cached(plan), None, self.timings)
 
-    @property
-    def effort(self) -> Effort:
-        """Little of a store that is near is read in less time than it takes to watch for the client's leaving; and what
-        was read a moment ago in less than a trip to another thread."""
-        if self.work > _SHORT:
-            return Effort.LONG
-        if self.work > _BRIEF or not self._is_warm:
-            return Effort.SHORT
-        return Effort.NONE if self.work <= _INSTANT else Effort.BRIEF
-
     @cached_property
-    def work(self) -> float:
-        """What it takes to read all at once, in bytes that LZ4 makes in the same time.
-
-        Infinite for what is better streamed, takes memory that must be waited for, or comes over a network.
-        """
+    def is_small(self) -> bool:
+        """Little of a local store, with memory that need not be waited for."""
         reader, plan = self.reader, self.plan
-        near = not plan.array.mount.is_far
-        if not near or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS or reader.working_memory(plan):
-            return inf
-        return reader.effort(plan) + plan.touched * _PER_CHUNK
-
-    @property
-    def _is_warm(self) -> bool:
-        return self.warm.are_warm(self.plan.array.mount, self._keys)
-
-    @cached_property
-    def _keys(self) -> tuple[tuple[str, str | None], ...]:
-        array, versions = self.plan.array, self.plan.versions or {}
-        return tuple([(array.chunk_key(coords), version) for coords, version in versions.items()])
+        if plan.array.mount.is_far or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
+            return False
+        return not reader.working_memory(plan) and reader.effort(plan) + plan.touched * _PER_CHUNK <= _SHORT
 
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
@@ -105,22 +76,8 @@ class SliceBody:
     def fetch(self, part: ByteRange) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        if self.work <= _BRIEF:
-            self.warm.note(self.plan.array.mount, self._keys)
         moved = self.reader.moved(self.plan, cost)
         return self._part(values, part, cost.cached, cost, self.timings)._replace(moved=moved)
-
-    @property
-    def verifies(self) -> bool:
-        """Versions are looked up before."""
-        return False
-
-    def fetch_again(self, timings: Timings) -> Ready | None:
-        cost = ReadCost()
-        values = self.reader.read(self.plan, cost=cost)
-        if self.reader.moved(self.plan, cost):
-            return None
-        return self._part(values, ByteRange(0, self.size), cost.cached, cost, timings)
 
     def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings) -> Ready:
         data = bytes_of(values)
@@ -166,8 +123,8 @@ class DecodedBody:
         return self.reader.stream_memory(self.plan, self.slab_bytes) + _DECODING * slab * max(8, self.dtype.itemsize)
 
     @property
-    def effort(self) -> Effort:
-        return Effort.SHORT if self.size <= MOST_READY and not self.plan.array.mount.is_far else Effort.LONG
+    def is_small(self) -> bool:
+        return self.size <= MOST_READY and not self.plan.array.mount.is_far
 
     def head(self) -> Headers:
         return cost_headers(self.plan.touched, self.reader.count_cached(self.plan), None, self.timings)

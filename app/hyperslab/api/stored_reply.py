@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hyperslab.api.answers import Sources
-from hyperslab.api.bodies import Bytes, Effort, Opened, Ready, Timings
+from hyperslab.api.bodies import Bytes, Opened, Ready
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
 from hyperslab.api.ranges import ByteRange, place_of
+from hyperslab.api.replay import Sources
 from hyperslab.api.reply import Buffer, Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.warm import WarmKeys
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
 from hyperslab.arrays.nodes import MountedStore
@@ -24,9 +23,6 @@ from hyperslab.wire import JSON, RAW
 _PIECE = 8 << 20
 _WHOLE = 1 << 20
 """Values up to this size are read in one go, so that the tag sent is that of the bytes sent."""
-_WARM = 256 << 10
-"""Values up to this size are read on the event loop where the operating system is likely to have them in memory; those
-up to `_WHOLE` while nobody else waits."""
 _MAY_NEED_NONE = CONDITIONAL - {b"if-range"}
 _NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
 
@@ -51,25 +47,21 @@ async def stored_reply(context: Context, request: Request, found: StoredKey | Ma
     always = (*caching(found.mount, context.options), *_NO_SNIFFING)
     if isinstance(found, MadeKey):
         return Representation(context, strong_etag(found.version), media_type, Bytes(found.data), always=always)
-    again = StoredBody(context.keys, context.warm_keys, found)
+    again = StoredBody(context.keys, found)
     body: Bytes | StoredBody = again
     if found.part is None and found.size <= _WHOLE and request.wants_all:
         found, body = await _read_whole(context, again)
         again = replace(again, found=found)
-    sources = Sources(found.mount, (found.key,), [found.version], None, body=again)
+    sources = Sources(found.mount, (found.key,), [found.version], None)
     etag = strong_etag(found.version)
     return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
 
 async def _read_whole(context: Context, body: StoredBody) -> tuple[StoredKey, Bytes]:
     found = body.found
-    if body.effort is Effort.NONE:
-        stored = context.keys.read(found)
-    else:
-        stored = await context.threads.run(context.keys.read, found)
+    stored = await context.threads.run(context.keys.read, found)
     if stored.version != found.version:  # written since
         found = replace(found, version=stored.version, size=len(stored.data))
-    context.warm_keys.note(found.mount, [(found.key, found.version)])
     return found, Bytes(stored.data)
 
 
@@ -78,7 +70,6 @@ class StoredBody:
     """A value in the store, read by ranges of the version that was found."""
 
     keys: KeyReader
-    warm: WarmKeys
     found: StoredKey
 
     @property
@@ -93,13 +84,8 @@ class StoredBody:
         return ()
 
     @property
-    def effort(self) -> Effort:
-        found = self.found
-        if found.size > _WHOLE or found.mount.is_far:
-            return Effort.LONG
-        if not self.warm.are_warm(found.mount, [(found.key, found.version)]):
-            return Effort.SHORT
-        return Effort.NONE if found.size <= _WARM else Effort.BRIEF
+    def is_small(self) -> bool:
+        return self.found.size <= _WHOLE and not self.found.mount.is_far
 
     def ready(self, part: ByteRange) -> Ready | None:
         """What was read when the key was found; else the store must be asked."""
@@ -108,14 +94,6 @@ class StoredBody:
 
     def fetch(self, part: ByteRange) -> Ready:
         return Ready(self.keys.read_range(self.found, part.start, part.stop))
-
-    @property
-    def verifies(self) -> bool:
-        """The store compares versions, which it has looked up this very moment."""
-        return self.found.mount.recheck == "always"
-
-    def fetch_again(self, timings: Timings) -> Ready:  # noqa: ARG002 - stored keys tell none
-        return self.fetch(ByteRange(0, self.size))
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         held = self._held(part) or memoryview(b"")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
 from starlette.types import Receive
@@ -24,8 +22,6 @@ HANG_UP: Final = "hyperslab.hang_up"
 STORE: Final[ContextVar[str]] = ContextVar("hyperslab.store", default="")
 """The name of the store that a request is about, as its path spells it."""
 
-_TURN_SECONDS: Final = 0.001
-
 
 class Threads:
     """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them.
@@ -37,8 +33,6 @@ class Threads:
     def __init__(self, width: int, far: Iterable[str] = ()) -> None:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
         self._far = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in far}
-        self._began: float | None = None
-        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function without blocking the loop, in a thread for the running request's `STORE`."""
@@ -46,41 +40,6 @@ class Threads:
         if kwargs:
             return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
         return await loop.run_in_executor(pool, fn, *args)
-
-    def spare(self) -> bool:
-        """Whether the caller may do something brief on the loop now. Each turn of the loop has up to a millisecond for
-        that, and between turns it answers what takes no time; nobody overtakes a caller that waits for a `turn`."""
-        if self._waiting:
-            return False
-        now = perf_counter()
-        if self._began is None:
-            self._spend(now)
-            return True
-        return now - self._began < _TURN_SECONDS
-
-    async def turn(self) -> None:
-        """Wait until the loop may do something brief for the caller: first come, first served.
-
-        Threads are no help with that. They would fight over the interpreter lock at each system call, and all together
-        do half of what one does by itself (ADR 0025).
-        """
-        if not self.spare():
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
-
-    def _spend(self, now: float) -> None:
-        self._began = now
-        asyncio.get_running_loop().call_soon(self._restore)
-
-    def _restore(self) -> None:
-        """A new turn of the loop, which belongs to who has waited longest."""
-        self._began = None
-        while self._waiting and self._began is None:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                self._spend(perf_counter())
 
     def close(self) -> None:
         for pool in (self._pool, *self._far.values()):

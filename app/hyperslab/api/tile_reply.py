@@ -10,11 +10,11 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from hyperslab.api.answers import MOST_KEYS, Sources
 from hyperslab.api.bodies import Bytes, Produced, Ready
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
+from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.reply import Answer, Headers, Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api import openapi
-from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
+from hyperslab.api.array_reply import PARAMETERS, array_reply
 from hyperslab.api.context import Context
 from hyperslab.api.far_reply import FarReply
 from hyperslab.api.reply import Reply
-from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import stored_reply, wanted_bytes
@@ -35,9 +34,7 @@ def endpoint(context: Context) -> Endpoint:
         openapi.VALUES,
         openapi.OF_VALUES,
     )
-    return Endpoint(
-        PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation}, partial(prepare, context)
-    )
+    return Endpoint(PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation})
 
 
 async def get_chunk(context: Context, request: Request) -> Reply:
@@ -51,16 +48,6 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     if stored:
         return await _get_stored(context, request, array, coords)
     return await array_reply(context, request, array, _selection(array, coords))
-
-
-def prepare(context: Context, request: Request) -> Representation | None:
-    """See `Endpoint`."""
-    request.query.only(_KNOWN)
-    path, _, text = request.tail.rpartition("/")
-    array = context.known_array(path)
-    if array is None or request.query.text("format") == _STORED:
-        return None
-    return prepared_reply(context, request, array, _selection(array, parse_coords(array, text)))
 
 
 async def open_chunk(context: Context, request: Request) -> tuple[ArrayNode, Coords]:

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api import openapi
-from hyperslab.api.array_reply import PARAMETERS, array_reply, prepared_reply
+from hyperslab.api.array_reply import PARAMETERS, array_reply
 from hyperslab.api.context import Context
 from hyperslab.api.far_reply import FarReply
 from hyperslab.api.reply import Reply
-from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.engine.indexing import normalise
@@ -31,7 +30,7 @@ def endpoint(context: Context) -> Endpoint:
         openapi.VALUES,
         openapi.OF_VALUES,
     )
-    return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation}, partial(prepare, context))
+    return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation})
 
 
 async def get_slice(context: Context, request: Request) -> Reply:
@@ -41,15 +40,6 @@ async def get_slice(context: Context, request: Request) -> Reply:
         return FarReply(context, request.tail, lambda array: normalise(items, array.metadata.shape))
     array = await context.open_array(request.tail)
     return await array_reply(context, request, array, normalise(items, array.metadata.shape))
-
-
-def prepare(context: Context, request: Request) -> Representation | None:
-    """See `Endpoint`."""
-    items = _items(request)
-    array = context.known_array(request.tail)
-    if array is None:
-        return None
-    return prepared_reply(context, request, array, normalise(items, array.metadata.shape))
 
 
 def _items(request: Request) -> tuple[SelectionItem, ...]:

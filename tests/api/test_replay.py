@@ -1,38 +1,28 @@
-"""What is kept is answered before the application sees a request, and nobody can tell but by the clock."""
+"""Cached responses are replayed, and nobody can tell but by the clock; and how the server treats connections."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-import zarr
-from numcodecs import Blosc
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from hyperslab.api.answers import GRACE, Answers, Asked, Kept, Sources
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.shortcut import Head, Shortcut
-from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import HookedStore, RawAnswer, Running, WatchedStore, request, running, write_array
-from tests.arrays.support import age, zarr_array
+from tests.api.support import RawAnswer, Running, request, running, write_array
 from tests.server import running_server, served
 
 SLICE = "/v1/slice/data/a?select=0:5,0:5"
@@ -110,18 +100,6 @@ def test_several_lines_of_accept_are_one_list_to_what_is_kept(folder: Path) -> N
         assert alone.headers["content-type"] == "application/json"
 
 
-def test_the_servers_shortcut_answers_as_the_application_does(folder: Path) -> None:
-    service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(folder))))])
-    app = create_app(service, ApiOptions(cors_origins=("https://a.example",)))
-    headers = {"Origin": "https://a.example"}
-    with served(app) as short, served(app, http="httptools") as long:
-        for target in (SLICE, "/zarr/data/a/0.0", "/v1/chunk/data/a/1.1?format=npy", "/v1/tile/data/a/0/0/0.png"):
-            tag = {"If-None-Match": warmed(short, target).headers["etag"], **headers}
-            assert stable(request(short, target, headers=headers)) == stable(request(long, target, headers=headers))
-            assert stable(request(short, target, headers=tag)) == stable(request(long, target, headers=tag))
-            assert request(short, target, headers=tag).status == 304
-
-
 def test_tokens_are_asked_for_also_where_the_answer_is_kept(folder: Path) -> None:
     with running(folder, ApiOptions(read_tokens=("secret",))) as found:
         kept = warmed(found.url, SLICE, Authorization="Bearer secret")
@@ -133,7 +111,7 @@ def test_tokens_are_asked_for_also_where_the_answer_is_kept(folder: Path) -> Non
     assert again.body == kept.body
 
 
-def test_metrics_count_what_takes_the_shortcut(server: Running) -> None:
+def test_metrics_count_replayed_responses(server: Running) -> None:
     tag = warmed(server.url, SLICE).headers["etag"]
     request(server.url, SLICE, headers={"If-None-Match": tag})
     text = request(server.url, "/metrics").body.decode()
@@ -270,23 +248,6 @@ def _metrics(url: str) -> str:
     return request(url, "/metrics").body.decode()
 
 
-# --- requests that have come before, byte by byte ----------------------------------------------------------------
-
-
-@pytest.fixture
-def read_heads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The targets of the requests that were parsed and offered to the shortcut."""
-    targets: list[bytes] = []
-    read = Shortcut.read
-
-    def noting(shortcut: Shortcut, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Head | None:
-        targets.append(target)
-        return read(shortcut, target, headers)
-
-    monkeypatch.setattr(Shortcut, "read", noting)
-    return targets
-
-
 def connect(url: str) -> socket.socket:
     parts = urlsplit(url)
     connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
@@ -310,36 +271,6 @@ def repeat(connection: socket.socket, sent: bytes, times: int) -> list[tuple[int
         connection.sendall(sent)
         found += receive(connection, 1)
     return found
-
-
-def test_the_same_bytes_are_read_once(server: Running, read_heads: list[bytes]) -> None:
-    with connect(server.url) as one, connect(server.url) as other:
-        answers = [*repeat(one, asking(SLICE), 5), *repeat(other, asking(SLICE), 5)]
-
-    assert answers == [(200, VALUES[:5, :5].tobytes())] * 10
-    assert len(read_heads) == 2  # by a request that is kept then, and by the next one
-
-
-def test_the_same_bytes_get_what_is_stored_now(server: Running, folder: Path, read_heads: list[bytes]) -> None:
-    with connect(server.url) as connection:
-        before = repeat(connection, asking(SLICE), 4)
-        zarr.open_array(folder / "a", mode="r+")[...] = VALUES + 1
-        after = repeat(connection, asking(SLICE), 4)
-
-    assert before == [(200, VALUES[:5, :5].tobytes())] * 4
-    assert after == [(200, (VALUES[:5, :5] + 1).tobytes())] * 4
-    assert len(read_heads) == 2  # what the shortcut refuses is not offered to it twice
-
-
-def test_a_client_that_has_the_same_bytes_is_told_so_as_long_as_it_has(server: Running, folder: Path) -> None:
-    conditional = asking(SLICE, f"If-None-Match: {warmed(server.url, SLICE).headers['etag']}")
-    with connect(server.url) as connection:
-        before = repeat(connection, conditional, 4)
-        zarr.open_array(folder / "a", mode="r+")[...] = VALUES + 1
-        after = repeat(connection, conditional, 2)
-
-    assert before == [(304, b"")] * 4
-    assert after == [(200, (VALUES[:5, :5] + 1).tobytes())] * 2
 
 
 def test_bytes_that_are_known_may_come_in_parts_and_together(server: Running) -> None:
@@ -395,25 +326,6 @@ def _wait(event: threading.Event) -> None:
     assert event.wait(30)
 
 
-def test_known_bytes_take_a_bounded_room(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.api.shortcut._MOST_HEADS", 3)
-    metrics: Any = None
-    app: Any = None
-    shortcut = Shortcut(
-        app, answers, metrics, may_read=lambda _: True, cors=lambda _: (), prepare=lambda _: None, patience=1
-    )
-    head = shortcut.read(b"/x", [])
-    assert head is not None
-    for i in range(10):
-        shortcut.remember(b"%d" % i, head)
-    shortcut.remember(b"x" * 10_000, head)
-
-    known = [i for i in range(10) if shortcut.recall(b"%d" % i) is head]
-    assert known[-1] == 9
-    assert len(known) <= 3
-    assert shortcut.recall(b"x" * 10_000) is None
-
-
 def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path) -> None:
     with running(folder, root_path="/api") as found:
         kept = warmed(found.url, SLICE)
@@ -421,33 +333,6 @@ def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_kept(folder: Path
 
     assert kept.status == 200
     assert elsewhere.status == 404
-
-
-# --- requests that nobody has made before -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def passed_on(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The requests that went through the application."""
-    paths: list[str] = []
-    call = Shortcut.__call__
-
-    async def noting(shortcut: Shortcut, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            paths.append(scope["path"])
-        await call(shortcut, scope, receive, send)
-
-    monkeypatch.setattr(Shortcut, "__call__", noting)
-    return paths
-
-
-NEW = [
-    "/v1/slice/data/a?select={i}:,:2",
-    "/v1/slice/data/a?select=[{i},0],1&format=npy",
-    "/v1/slice/data/a?select={i}&dtype=%3Cf8",
-    "//v1/slice/data//a?select={i}",
-    "/v1/chunk/data/a/0.1?format=raw&dtype=%3Ei{i}",
-]
 
 
 @contextmanager
@@ -460,56 +345,6 @@ def both_ways(folder: Path) -> Iterator[tuple[str, str]]:
         yield short, long
 
 
-@pytest.mark.parametrize("target", NEW)
-def test_what_is_asked_for_the_first_time_is_answered_as_the_application_does(
-    folder: Path, target: str, passed_on: list[str]
-) -> None:
-    headers = {"Origin": "https://a.example"}
-    with both_ways(folder) as (short, long):
-        passed_on.clear()
-        new = request(short, target.format(i=4), headers=headers)
-        went_through = list(passed_on)
-        same = [stable(request(url, target.format(i=2), headers=headers)) for url in (short, long)]
-
-    assert (new.status, went_through) == (200, [])
-    assert same[0] == same[1]
-
-
-def test_what_is_asked_for_the_first_time_is_counted_and_needs_a_token(folder: Path, passed_on: list[str]) -> None:
-    with running(folder, ApiOptions(read_tokens=("t",))) as found:
-        token = {"Authorization": "Bearer t"}
-        warmed(found.url, "/v1/slice/data/a", **token)
-        before = len(passed_on)
-        new = request(found.url, "/v1/slice/data/a?select=3", headers=token)
-        at_once = len(passed_on) == before
-        without = request(found.url, "/v1/slice/data/a?select=4")
-        text = request(found.url, "/metrics", headers=token).body.decode()
-
-    assert (new.body, at_once, without.status) == (VALUES[3].tobytes(), True, 401)
-    assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 4.0' in text
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/slice/data/a?select=10",
-        "/v1/slice/data/a?select=x",
-        "/v1/slice/data/a?selekt=1",
-        "/v1/slice/data/none?select=1",
-        "/v1/slice/data?select=1",
-        "/v1/slice/data/a%2F?select=1",
-        "/v1/chunk/data/a/9.9",
-        "/v1/slice/data/a?select=1#fragment",
-        "http://other.example/v1/slice/data/a?select=2",
-        "/v1/slice/data/a?select=3&format=json",
-        "/v1/slice/data/a?select=4:4",
-    ],
-)
-def test_what_cannot_be_answered_at_once_has_the_same_answer(folder: Path, target: str) -> None:
-    with both_ways(folder) as (short, long):
-        assert stable(request(short, target)) == stable(request(long, target))
-
-
 def test_a_fragment_is_no_part_of_what_is_asked_for(folder: Path) -> None:
     write_array(folder, "a#", VALUES + 1, (5, 5))
     with both_ways(folder) as (short, long):
@@ -517,39 +352,6 @@ def test_a_fragment_is_no_part_of_what_is_asked_for(folder: Path) -> None:
         answers = [request(url, "/v1/slice/data/a#?select=1") for url in (short, long)]
 
     assert [answer.body for answer in answers] == [VALUES.tobytes()] * 2
-
-
-def test_what_takes_long_is_planned_once(folder: Path) -> None:
-    """The plan that turns out to be no work for the event loop is the one that the application goes on with."""
-    values = np.arange(600 * 600, dtype="<i4").reshape(600, 600)
-    write_array(folder, "larger", values, (600, 600))
-    with running(folder) as server:
-        first = request(server.url, "/v1/slice/data/larger?select=:599")
-        server.store.looked_up = 0
-        second = request(server.url, "/v1/slice/data/larger?select=1:")
-
-    assert (first.body, second.body) == (values[:599].tobytes(), values[1:].tobytes())
-    assert server.store.looked_up == 4  # three documents and a chunk
-
-
-def test_the_time_that_preparing_takes_is_counted(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    warmed(server.url, "/v1/slice/data/large?select=0")
-    plan = server.service.reader.plan
-
-    def take_long(*args: Any) -> Any:
-        time.sleep(0.2)
-        return plan(*args)
-
-    monkeypatch.setattr(server.service.reader, "plan", take_long)
-    before = _seconds(server.url)
-    request(server.url, "/v1/slice/data/large?select=::2&format=json")  # text is made in a thread
-
-    assert _seconds(server.url) - before > 0.2
-
-
-def _seconds(url: str) -> float:
-    found = re.search(r'hyperslab_request_seconds_sum\{route="slice"\} (\S+)', _metrics(url))
-    return float(found[1]) if found else 0.0
 
 
 def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
@@ -578,168 +380,8 @@ def test_damage_that_is_met_at_once_is_a_problem_and_no_broken_connection(bare: 
     assert (answer.status, answer.headers["content-type"]) == (502, "application/problem+json")
 
 
-# --- bodies that are read anew ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bare(folder: Path) -> Iterator[Running]:
     """A service that has no memory for bodies or chunks."""
     with running(folder, ApiOptions(answer_cache_bytes=0), cache_bytes=0) as found:
         yield found
-
-
-@pytest.mark.parametrize("target", [SLICE, "/v1/chunk/data/a/0.0?format=npy", "/zarr/data/a/0.0"])
-def test_without_memory_the_plan_is_kept_and_the_body_read_each_time(bare: Running, target: str) -> None:
-    first = request(bare.url, target)
-    for _ in range(3):
-        bare.store.gets.clear()
-        again = request(bare.url, target)
-
-        assert stable(again) == stable(first)
-        assert bare.store.gets == ["a/0.0"]
-        if "array-chunks" in first.headers:
-            assert again.headers["array-chunks"] == first.headers["array-chunks"]
-            assert float(again.headers["server-timing"].partition("dur=")[2].partition(",")[0]) < 60_000
-
-
-def test_damage_behind_a_kept_plan_is_a_problem_and_no_broken_connection(bare: Running, folder: Path) -> None:
-    warmed(bare.url, SLICE)
-    damage(folder / "a" / "0.0")
-
-    answer = request(bare.url, SLICE)
-
-    assert (answer.status, answer.headers["content-type"]) == (502, "application/problem+json")
-
-
-# --- sharing look-ups -------------------------------------------------------------------------------------------
-
-
-def in_turns(*turns: Callable[[], None]) -> None:
-    """Run functions, each in a turn of the event loop of its own."""
-
-    async def run() -> None:
-        for turn in turns:
-            turn()
-            await asyncio.sleep(0.001)
-
-    asyncio.run(run())
-
-
-@pytest.fixture
-def store(folder: Path) -> HookedStore:
-    return HookedStore(open_store(StoreConfig(name="data", url=str(folder), writable=True)))
-
-
-@pytest.fixture
-def answers(store: HookedStore) -> Answers:
-    found = Answers(1 << 20, VersionBook(), Threads(1))
-    keep(found, store, b"kept")
-    store.looked_up = 0
-    return found
-
-
-ASKED = Asked((b"/x", b""), None)
-
-
-def keep(answers: Answers, store: HookedStore, body: bytes) -> None:
-    sources = Sources(MountedStore("data", store), ("a/0.0",), store.versions("", ["a/0.0"]), 1)
-    answers.keep(ASKED.identity, Kept(sources, '"tag"', (), (), "slice"), body)
-
-
-def test_requests_of_one_turn_share_a_look_up_and_later_ones_do_not(answers: Answers, store: HookedStore) -> None:
-    def three() -> None:
-        assert all(answers.find(ASKED, shared=True) for _ in range(3))
-
-    in_turns(three, three)
-
-    assert store.looked_up == 2
-
-
-def test_what_may_have_been_sent_during_a_turn_is_looked_up_for_itself(answers: Answers, store: HookedStore) -> None:
-    def two() -> None:
-        assert answers.find(ASKED, shared=True) is not None
-        store.put("a/0.0", b"new")
-        assert answers.find(ASKED, shared=False) is None
-
-    in_turns(two)
-
-
-def test_a_look_up_is_for_one_answer_and_not_for_what_replaces_it(answers: Answers, store: HookedStore) -> None:
-    old = store.versions("", ["a/0.0"])
-    stale = Sources(MountedStore("data", store), ("a/0.0",), old, 1)
-
-    def turn() -> None:
-        store.put("a/0.0", b"new")
-        keep(answers, store, b"newer")
-        assert answers.find(ASKED, shared=True) is not None
-        answers.keep(ASKED.identity, Kept(stale, '"old"', (), (), "slice"), b"made of what was read before the write")
-        assert answers.find(ASKED, shared=True) is None
-
-    in_turns(turn)
-
-
-def test_what_is_too_old_is_made_anew_by_one_request_while_others_get_it_for_a_moment(store: HookedStore) -> None:
-    answers = Answers(1 << 20, VersionBook(), Threads(1))
-    versions = store.versions("", ["a/0.0"])
-
-    def kept(age: float) -> Kept:
-        mount = MountedStore("data", store)
-        return Kept(Sources(mount, ("a/0.0",), versions, 1, until=time.monotonic() - age), '"tag"', (), (), "tile")
-
-    def turn() -> None:
-        answers.keep(ASKED.identity, kept(0.001), b"picture")
-        assert answers.find(ASKED) is None
-        assert [answers.find(ASKED) is not None for _ in range(3)] == [True, True, True]
-        answers.keep(ASKED.identity, kept(-60), b"newer picture")
-        assert answers.find(ASKED) is not None
-        answers.keep(ASKED.identity, kept(GRACE + 0.001), b"picture")
-        assert [answers.find(ASKED) for _ in range(3)] == [None, None, None]
-
-    in_turns(turn)
-
-
-@pytest.mark.parametrize("given", ["kept", "new"])
-def test_many_who_want_something_brief_at_once_are_all_served(
-    tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each has to wait for its turn of the event loop; no thread is asked."""
-    values = np.random.default_rng(5).integers(0, 9, (8, 32_768)).astype("<i4")
-    zarr_array(tmp_path, values, (1, 32_768), compressors=Blosc())
-    age(tmp_path)
-    starts = [100 * number if given == "new" else 0 for number in range(20)]
-    store, all_sent, waited = WatchedStore(tmp_path), threading.Event(), []
-    turn = Threads.turn
-
-    async def turn_noted(self: Threads) -> None:
-        waited.append(1)
-        await turn(self)
-
-    def until_all_are_sent() -> None:
-        assert all_sent.wait(30)
-
-    async def no_thread(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a thread was asked")
-
-    monkeypatch.setattr("hyperslab.api.threads._TURN_SECONDS", 0.0)
-    service = build([MountedStore("data", store)], cache_bytes=0)
-    with served(create_app(service, ApiOptions(answer_cache_bytes=0))) as url, ExitStack() as connections:
-        parts = urlsplit(url)
-        peers = [
-            connections.enter_context(socket.create_connection((parts.hostname, parts.port or 0), timeout=30))
-            for _ in starts
-        ]
-        warmed(url, "/v1/slice/data/a?select=:,0:100")
-        monkeypatch.setattr(Threads, "turn", turn_noted)
-        monkeypatch.setattr(Threads, "run", no_thread)
-        store.before_read = until_all_are_sent
-        for peer, start in zip(peers, starts, strict=True):
-            peer.sendall(asking(f"/v1/slice/data/a?select=:,{start}:{start + 100}"))
-        all_sent.set()
-        for peer, start in zip(peers, starts, strict=True):
-            body = values[:, start : start + 100].tobytes()
-            received = b""
-            while not received.endswith(body):
-                received += peer.recv(1 << 16)
-            assert received.startswith(b"HTTP/1.1 200 OK")
-
-    assert len(waited) > len(starts) // 2
