@@ -209,7 +209,7 @@ class ClientStalled(BadRequest):
     seconds: float
 
     def __str__(self) -> str:
-        return f"after {self.received} bytes of the body nothing came for {self.seconds} seconds"
+        return f"after {self.received} bytes of the body nothing came for {self.seconds} seconds, or little for longer"
 
 
 @dataclass(eq=False)

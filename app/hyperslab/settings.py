@@ -273,8 +273,9 @@ class Settings(BaseSettings):
     idle_seconds: PositiveFloat = Field(
         default=300.0,
         description="How many seconds a client may send nothing of its body, or take for the next `slab_bytes` of its "
-        "answer, before its connection is closed: until then it holds its share of the memory. For the head of a "
-        "request it has a minute, or this time if it is shorter.",
+        "answer, before its connection is closed: until then it holds its share of the memory. A body as a whole may "
+        "take this time and a second for each 16 KiB. For the head of a request it has a minute, or this time if it "
+        "is shorter.",
     )
     immutable_seconds: int = Field(
         default=86_400,

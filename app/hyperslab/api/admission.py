@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from hyperslab.arrays.limits import BytesInFlight
@@ -14,13 +14,27 @@ SMALL = 1 << 20
 """Answers up to this size never wait: there are only so many at once, and a viewer must not stand behind a download."""
 
 
+class Share:
+    """Bytes of the budget that one request holds."""
+
+    def __init__(self, take: Callable[[int, int], Awaitable[None]]) -> None:
+        self.nbytes = 0
+        self._take = take
+
+    async def grow(self, nbytes: int) -> None:
+        """Hold ``nbytes`` in all; raises `Overloaded` where none is free within the ``patience`` of `Admission`."""
+        if nbytes > max(SMALL, self.nbytes):
+            await self._take(nbytes - self.nbytes, self.nbytes)
+            self.nbytes = nbytes
+
+
 class Admission:
     """First come, first served; lives on the event loop."""
 
     def __init__(self, budget: BytesInFlight, *, patience: float) -> None:
         self._budget = budget
         self._patience = patience
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
 
     @property
     def limit(self) -> int:
@@ -33,36 +47,42 @@ class Admission:
 
     @asynccontextmanager
     async def hold(self, nbytes: int) -> AsyncIterator[None]:
-        """Hold ``nbytes`` of the budget; raises `Overloaded` where none is free within ``patience`` seconds."""
-        if nbytes <= SMALL:
+        """Hold ``nbytes`` of the budget; raises as `Share.grow`."""
+        async with self.share() as share:
+            await share.grow(nbytes)
             yield
-            return
-        await self._take(nbytes)
-        try:
-            yield
-        finally:
-            self._give_back(nbytes)
 
-    async def _take(self, nbytes: int) -> None:
-        if not self._waiting and self._budget.try_reserve(nbytes):
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Share]:
+        """A share of the budget that is given back at the end."""
+        share = Share(self.take)
+        try:
+            yield share
+        finally:
+            if share.nbytes:
+                self._give_back(share.nbytes)
+
+    async def take(self, nbytes: int, own: int) -> None:
+        """Take ``nbytes`` more, for who has his ``own`` already; raises `Overloaded`."""
+        if not self._waiting and self._budget.try_reserve(nbytes, own):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((nbytes, turn))
+        self._waiting.append((nbytes, own, turn))
         try:
             async with asyncio.timeout(self._patience):
                 await asyncio.shield(turn)
         except TimeoutError as error:
-            self._leave(nbytes, turn)
+            self._leave(nbytes, own, turn)
             raise Overloaded("all memory for answers is in use", retry_after=max(1, round(self._patience))) from error
         except asyncio.CancelledError:
-            self._leave(nbytes, turn)
+            self._leave(nbytes, own, turn)
             raise
 
-    def _leave(self, nbytes: int, turn: asyncio.Future[None]) -> None:
+    def _leave(self, nbytes: int, own: int, turn: asyncio.Future[None]) -> None:
         if turn.done():  # granted at the very moment of giving up
             self._give_back(nbytes)
         else:
-            self._waiting.remove((nbytes, turn))
+            self._waiting.remove((nbytes, own, turn))
             self._grant()  # what stood behind this one may fit
 
     def _give_back(self, nbytes: int) -> None:
@@ -70,5 +90,5 @@ class Admission:
         self._grant()
 
     def _grant(self) -> None:
-        while self._waiting and self._budget.try_reserve(self._waiting[0][0]):
-            self._waiting.popleft()[1].set_result(None)
+        while self._waiting and self._budget.try_reserve(*self._waiting[0][:2]):
+            self._waiting.popleft()[2].set_result(None)

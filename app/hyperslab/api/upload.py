@@ -7,12 +7,14 @@ import io
 from ast import literal_eval
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.api.admission import Share
 from hyperslab.api.context import Context
 from hyperslab.api.digest import ContentDigest
 from hyperslab.api.request import Request
@@ -23,25 +25,29 @@ from hyperslab.wire import JSON, MERGE_PATCH, RAW, numpy_dtype
 _JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 
-async def read_body(request: Request, limit: int, patience: float) -> memoryview:
-    """The whole body, as bytes that may be written to.
+async def read_body(request: Request, limit: int, patience: float, share: Share) -> memoryview:
+    """The whole body, as bytes that may be written to; ``share`` grows with what has arrived.
 
     Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, `Cancelled` where the client leaves
-    before its end, `ClientStalled` where it sends nothing for ``patience`` seconds, and what `check_whole` raises.
+    before its end, `Overloaded`, and what `check_whole` raises. `ClientStalled` where the client sends nothing for
+    ``patience`` seconds, or all in all is slower than `_SLOWEST` by more than that.
     """
     check_whole(request)
     body = _Received(_check_length(request.header(b"content-length"), limit), limit)
     digest = ContentDigest.parse(request.header(b"content-digest"))
-    more = True
+    more, spent = True, 0.0
     while more:
+        began, received = monotonic(), len(body.data)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max(0.0, min(patience, patience + received / _SLOWEST - spent))):
                 message = await request.receive()
         except TimeoutError as error:
-            raise ClientStalled(len(body.data), patience) from error
+            raise ClientStalled(received, patience) from error
         if message["type"] == "http.disconnect":
             raise Cancelled
+        spent += monotonic() - began
         piece = message.get("body", b"")
+        await share.grow(-(-(received + len(piece)) // _STEP) * _STEP)
         digest.update(piece)
         body.add(piece)
         more = message.get("more_body", False)
@@ -49,9 +55,14 @@ async def read_body(request: Request, limit: int, patience: float) -> memoryview
     return body.data
 
 
+_SLOWEST: Final = 16 << 10
+"""Bytes a second: who is slower does no upload but holds a connection."""
+_STEP: Final = 1 << 20
+
+
 class _Received:
-    """What has been received of a body. Where its length was stated, memory for all of it is taken at once, and touched
-    only as it fills."""
+    """What has been received of a body. Where its length was stated, addresses for all of it are taken at once, and
+    memory only as it fills."""
 
     def __init__(self, length: int | None, limit: int) -> None:
         self._limit = limit
@@ -105,21 +116,21 @@ _LEAST_JSON: Final = 64 << 10
 async def received_body(
     context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None
 ) -> AsyncIterator[memoryview]:
-    """The whole body of a write, held under the budget of bytes in flight; raises as `read_body`, and `Overloaded`.
+    """The whole body of a write, held under the budget of bytes in flight as it arrives; raises as `read_body`.
 
     JSON is counted as what it is parsed to. ``unsaid``: the media type that a body without Content-Type may have;
-    ``most``: the bytes that it may have, by default what the operator allows.
+    ``most``: the bytes that it may have, by default what the operator allows. What can be refused without the body
+    should have been before.
     """
     said = media_type(request)
     limit = context.options.max_upload_bytes if most is None else most
     longest = min(limit, _room_for_json(context))
     limit = longest if said in _JSON else limit
-    length = _check_length(request.header(b"content-length"), limit)
-    held = limit if length is None else length
-    if (said or unsaid) in _JSON:
-        held = max(held, _JSON_GROWTH * min(held, longest))
-    async with context.admission.hold(held):
-        yield await read_body(request, limit, context.options.idle_seconds)
+    async with context.admission.share() as share:
+        body = await read_body(request, limit, context.options.idle_seconds, share)
+        if (said or unsaid) in _JSON:
+            await share.grow(_JSON_GROWTH * min(len(body), longest))
+        yield body
 
 
 def most_json(context: Context) -> int:

@@ -47,6 +47,14 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     return Target(parse_dtype(field.json), shape + field.shape, field.shape, codecs)
 
 
+def check_form(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
+    """Refuse a body of another media type, and an unknown ``casting``, before any of it is read."""
+    kind = media_type(request)
+    if kind not in (None, *kinds):
+        raise UnsupportedMediaType(str(kind), list(kinds))
+    request.query.choice("casting", CASTINGS)
+
+
 def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
     """The values of a body, of ``wanted.shape``, or one item to be broadcast.
 

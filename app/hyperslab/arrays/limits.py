@@ -25,10 +25,10 @@ class BytesInFlight:
         self._held = 0
         self._lock = Lock()
 
-    def try_reserve(self, nbytes: int) -> bool:
-        """Take ``nbytes`` of the budget, or nothing. What is larger than the whole budget goes alone."""
+    def try_reserve(self, nbytes: int, own: int = 0) -> bool:
+        """Take ``nbytes`` of the budget beside one's ``own``, or nothing. What is larger than all of it goes alone."""
         with self._lock:
-            if self._held and self._held + nbytes > self.limit:
+            if self._held > own and self._held + nbytes > self.limit:
                 return False
             self._held += nbytes
             return True

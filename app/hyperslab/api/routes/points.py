@@ -36,7 +36,7 @@ from hyperslab.api.slice_body import bytes_of
 from hyperslab.api.streaming import Stream, held, send_stream
 from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
-from hyperslab.api.values import CASTINGS, cast, target
+from hyperslab.api.values import CASTINGS, cast, check_form, target
 from hyperslab.api.writing import written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
@@ -44,11 +44,12 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.errors import BadBody, TooLarge, UnsupportedMediaType, shown
+from hyperslab.errors import BadBody, TooLarge, shown
 from hyperslab.wire import ARRAY_CHUNKS, JSON, NPY
 
 PREFIX: Final = "/v1/points"
 
+_KINDS = (NPY, JSON)
 _NPY_MAGIC = b"\x93NUMPY"
 _BYTES_PER_INDEX = 32  # as JSON text, generously
 _REQUEST_BODY: Final[dict[str, Any]] = {
@@ -185,6 +186,7 @@ async def scatter(context: Context, request: Request) -> Answer:
     array = await context.open_array(request.tail)
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
+    check_form(request, _KINDS)
     async with received_body(context, request, unsaid=JSON) as body:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
         name = None if field is None else field.name
@@ -226,18 +228,15 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     rank = len(array.metadata.shape)
     most = context.options.max_points
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
+    check_form(request, _KINDS)
     async with received_body(context, request, unsaid=JSON, most=limit) as body:
         points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
     return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
 def _kind(request: Request, body: memoryview) -> str:
-    """The media type of a body, told by its first bytes where the client has not said it; raises
-    `UnsupportedMediaType`."""
-    kind = media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
-    if kind not in (NPY, JSON):
-        raise UnsupportedMediaType(kind, [NPY, JSON])
-    return kind
+    """The media type of a body, told by its first bytes where the client has not said it."""
+    return media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
 
 
 def _parse(body: memoryview, kind: str, most: int) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from hyperslab.api.routes.chunk import PREFIX as CHUNK
 from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.upload import most_values, received_body
-from hyperslab.api.values import parse_values, target
+from hyperslab.api.values import check_form, check_headers, parse_values, target
 from hyperslab.api.writing import Operation, written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
@@ -116,6 +116,8 @@ async def append(context: Context, request: Request) -> Answer:
     rank = len(array.metadata.shape)
     if not -rank <= axis < rank:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+    check_form(request)
+    key = _idempotency_key(request)
     async with received_body(context, request) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
         appended = await context.writes.run(
@@ -125,7 +127,7 @@ async def append(context: Context, request: Request) -> Answer:
             values,
             axis=axis,
             at=at,
-            idempotency_key=_idempotency_key(request),
+            idempotency_key=key,
             made_for=array.metadata.dtype,
             check=node_check(context, request),
         )
@@ -143,6 +145,8 @@ async def _put(
     name = None if field is None else field.name
     try:
         wanted = target(array, selection.shape, field)
+        check_form(request)
+        check_headers(request, wanted)
         async with received_body(context, request) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name)
