@@ -138,6 +138,19 @@ def test_times_are_dates(client: httpx.Client, opened: xarray.Dataset) -> None:
     assert text == ["2000-03-01T00:00:00", "2000-03-02T00:00:00"]
 
 
+def test_a_fill_value_of_zero_hides_nothing_where_nobody_has_chosen_it(tmp_path: Path) -> None:
+    names = {"_ARRAY_DIMENSIONS": ["x"]}
+    for name, attributes in (("plain", {}), ("named", names), ("x", names)):
+        write_array(tmp_path, name, DAYS[:3], (3,), attributes=attributes, fill_value=0)
+    with running(tmp_path) as found:
+        values = {
+            name: httpx.get(f"{found.url}/v1/slice/data/{name}?decode=cf&format=json").json()
+            for name in ("plain", "named", "x")
+        }
+
+    assert values == {"plain": [0, 1, 2], "named": ["NaN", 1.0, 2.0], "x": [0, 1, 2]}
+
+
 def test_points_chunks_and_plans_are_decoded_too(client: httpx.Client, opened: xarray.Dataset) -> None:
     values = opened["t"].values
     answer = client.post(

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from playwright.sync_api import Browser, expect
 
-from tests.chromium import DESKTOP, open_tab
+from tests.chromium import DESKTOP, PHONE, open_tab
 from tests.server import running_server
 from tests.viewer.support import Viewer, pixels
 
@@ -201,3 +201,15 @@ def test_the_reading_of_a_plot_follows_its_zoom(cf: Viewer) -> None:
     expected = first + (900 - frame["x"] - 64) / (frame["width"] - 84) * (last - first)
     assert sample == pytest.approx(expected, abs=(last - first) / 200)
     cf.check_clean()
+
+
+def test_a_phone_has_one_button_for_both(browser: Browser, cf_url: str) -> None:
+    with open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True) as tab:
+        phone = Viewer(tab, cf_url)
+        phone.open_image("/view/cf/t")
+        assert tab.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+        tab.page.get_by_role("button", name="Decoded").click()
+        phone.wait_for_query(r"t\?decode=none")
+        tab.page.get_by_role("button", name="Stored").click()
+        phone.wait_for_query("t$")
+        phone.check_clean()

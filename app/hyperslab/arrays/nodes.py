@@ -84,12 +84,15 @@ class ArrayNode:
 
     @property
     def decoder(self) -> Decoder:
-        """How the values are decoded by CF conventions."""
+        """How the values are decoded by CF conventions. Where axes have no names, a fill value of zero is nobody's
+        choice."""
         names, metadata = self.dimension_names, self.metadata
+        dtype, fill = metadata.dtype.numpy, metadata.fill_value
+        if names is None and fill is not None and not fill.any():
+            fill = None
         coordinate = names is not None and names == (self.path.rpartition("/")[2],)
         named = bool(names) or "units" in self.attributes
-        dtype, fill_value = metadata.dtype.numpy, metadata.fill_value
-        return make_decoder(dtype, self.attributes, fill_value, named=named, coordinate=coordinate)
+        return make_decoder(dtype, self.attributes, fill, named=named, coordinate=coordinate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,14 +108,12 @@ class Orientations:
 
 
 def _steps_of(array: ArrayNode, axis: Axis, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> _Steps:
-    attributes, unit = array.attributes, array.attributes.get("units")
+    unit = array.attributes.get("units")
     unit = unit if isinstance(unit, str) else None
     if values.dtype.kind == "M":
         steps, slack, unit = np.diff(values.astype("<M8[ms]").astype(np.float64)), 0.0, "ms since 1970-01-01"
     else:
-        packed = attributes.get("scale_factor", 1)
-        factor = float(packed) if isinstance(packed, int | float) else 1.0
-        numbers = values.astype(np.float64) * factor
+        numbers = array.decoder.without_times()(values).astype(np.float64)
         rounding = np.finfo(values.dtype.str).eps if values.dtype.kind == "f" else 0.0
         steps, slack = np.diff(numbers), 4 * float(rounding) * float(np.abs(numbers).max())
     mean = float(steps.mean())

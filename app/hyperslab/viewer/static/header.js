@@ -54,7 +54,8 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onhelp }
   function showDecodings({ decode = "" }) {
     decodings.hidden = !decode;
     const button = ([name, text, title]) => {
-      const onclick = () => ondecode(name === "cf" ? "" : name);
+      const other = name === decode && isNarrow(); // where only one shows, it is for both
+      const onclick = () => ondecode((name === "cf") === other ? "none" : "");
       return h("button", { type: "button", title, "aria-pressed": String(name === decode), onclick }, text);
     };
     decodings.replaceChildren(...DECODINGS.map(button));

@@ -102,7 +102,7 @@ function dimension({ scale, unit }) {
 
 function shaderControls(state, info) {
   const active = channelsOf(state, info).filter((channel) => channel.active);
-  if (info.kind === "labels" || info.channel_axis || active.length !== 1) return {};
+  if (info.kind === "labels" || info.channel_axis || info.decode || active.length !== 1) return {};
   return { shaderControls: { normalized: { range: active[0].window } } };
 }
 
