@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from hyperslab.settings import Settings, hand_down
+from hyperslab.settings import Settings, hand_down, load
+
+log = logging.getLogger("hyperslab.server")
 
 APPLICATION: Final = "hyperslab.server:application"
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
@@ -24,6 +30,8 @@ MEMORY: Final = "/dev/shm"
 _WORKER_SECONDS: Final = 30
 """For how long a worker may not answer the process above it before that takes it for hung and kills it. A busy machine
 can keep one from running for longer than uvicorn's five seconds, and all of its requests would be lost."""
+_LAST_SECONDS: Final = 2
+"""For how long what was called off may take to end, after the requests have had their time."""
 _OPEN_FILES: Final = 65_536
 _COLLECT_EVERY: Final = (20_000, 20, 50)
 """How often the collector of cycles looks at what is new, and at what is older. A request makes hundreds of objects and
@@ -60,7 +68,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
                 hand_down(settings.model_copy(update={"metrics_folder": folder}))
-                Multiprocess(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
+                _Workers(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
             return True
         return _serve_here(settings, listener)
 
@@ -102,6 +110,56 @@ def _serve_here(settings: Settings, listener: socket.socket) -> bool:
     return server.started
 
 
+class _EndsInTime:
+    """An application, and a deadline for the process that runs it, which begins with the first signal to end.
+
+    uvicorn waits for requests, for as long as it is told to. The interpreter then waits for all threads, and one that
+    waits for a lock, or for a store that does not answer, may have to for ever. What is cut off by the end of the
+    process is as safe as in one that is killed.
+    """
+
+    def __init__(self, app: Callable[[Any, Any, Any], Awaitable[None]], seconds: float) -> None:
+        self._app = app
+        self._seconds = _whole_seconds(seconds) + _LAST_SECONDS
+
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        if scope["type"] == "lifespan":  # uvicorn has put its handlers of signals in place
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._watch(number, signal.getsignal(number))
+        return self._app(scope, receive, send)
+
+    def _watch(self, number: int, handler: Any) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
+            Thread(target=self._end, name="deadline", daemon=True).start()
+            if callable(handler):
+                handler(number, frame)
+
+        signal.signal(number, handle)
+
+    def _end(self) -> None:
+        time.sleep(self._seconds)
+        log.warning("work that did not end in %d s is cut off", self._seconds)
+        logging.shutdown()
+        os._exit(0)
+
+
+class _Workers(Multiprocess):
+    """Worker processes, which are killed where they do not end in time."""
+
+    def join_all(self) -> None:
+        deadline = time.monotonic() + self.config.timeout_graceful_shutdown + 2 * _LAST_SECONDS  # type: ignore[operator]
+        for worker in self.processes:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+        super().join_all()
+
+
+def _whole_seconds(seconds: float) -> int:
+    """As uvicorn takes them."""
+    return max(1, round(seconds))
+
+
 def application(settings: Settings | None = None) -> Any:
     """What a process of `serve` runs: the application, in a process that does nothing else.
 
@@ -109,7 +167,7 @@ def application(settings: Settings | None = None) -> Any:
     """
     from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
 
-    app = create_app(settings)
+    app = _EndsInTime(create_app(settings), (settings or load()).shutdown_seconds)
     gc.collect()
     gc.freeze()  # what is there now stays
     gc.set_threshold(*_COLLECT_EVERY)
@@ -127,7 +185,8 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         forwarded_allow_ips=settings.trusted_proxies,
         root_path=settings.root_path,
         timeout_worker_healthcheck=_WORKER_SECONDS,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+        timeout_graceful_shutdown=_whole_seconds(settings.shutdown_seconds),
+        interface="asgi3",
         server_header=False,
         http=PROTOCOL,
         ws="none",

@@ -218,7 +218,9 @@ class Settings(BaseSettings):
         "viewer page contain it.",
     )
     shutdown_seconds: PositiveFloat = Field(
-        default=10.0, description="How many seconds running requests get to finish after SIGTERM."
+        default=10.0,
+        description="How many seconds running requests get to finish after SIGTERM. Two seconds later the process has "
+        "ended, whatever a thread still waits for.",
     )
     metrics_folder: Path | None = Field(
         default=None,

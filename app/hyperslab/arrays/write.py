@@ -24,7 +24,15 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
-from hyperslab.errors import HyperslabError, NodeNotFound, PartlyWritten, StoreError, WriteConflict, WrongKind
+from hyperslab.errors import (
+    Cancelled,
+    HyperslabError,
+    NodeNotFound,
+    PartlyWritten,
+    StoreError,
+    WriteConflict,
+    WrongKind,
+)
 from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
 from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import SelectionItem
@@ -334,7 +342,7 @@ def write_chunks(
     try:
         reader.pool(array.mount).each(chunks, len(chunks), one, cancel)
     except HyperslabError as error:
-        if not written and not isinstance(error, StoreError):
+        if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise
         raise _with_progress(array, error, written, (coords for coords, _ in chunks)) from error
     return len(written)

@@ -20,6 +20,7 @@ from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import PREFIX as CHUNK
 from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
+from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values import check_form, check_headers, parse_values, target
 from hyperslab.api.writing import Operation, written_answer
@@ -151,7 +152,10 @@ async def _put(
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name)
             made_for = array.metadata.dtype
-            written = await context.writes.run(array.path, write, seen=selection, made_for=made_for, check=check)
+            async with cancelled_when_gone(request.receive) as cancel:
+                written = await context.writes.run(
+                    array.path, write, seen=selection, made_for=made_for, check=check, cancel=cancel
+                )
     except TooLarge as error:
         limit = most_values(context, request)
         boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)

@@ -1,0 +1,93 @@
+"""The end of the service comes in time, whatever waits for what; and work ends when nobody wants it any more."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hyperslab.storage import StoreConfig, open_store
+from tests.server import Server, running_server
+
+PATIENCE = 45
+"""Far more than the settings allow, for a machine that is busy; without a deadline the end never comes."""
+
+
+def write_document(folder: Path, **members: object) -> None:
+    folder.mkdir()
+    document = {"zarr_format": 2, "order": "C", "fill_value": 0, "compressor": None, "filters": None, "dtype": "|u1"}
+    (folder / ".zarray").write_text(json.dumps(document | members))
+
+
+def begin(server: Server, method: str, target: str, body: bytes | None = None) -> http.client.HTTPConnection:
+    """Send a request, and wait for nothing."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request(method, target, body, {"Content-Type": "application/octet-stream"} if body else {})
+    return connection
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_lock_that_nobody_lets_go_of_does_not_keep_it(tmp_path: Path, workers: int) -> None:
+    write_document(tmp_path / "a", shape=[4], chunks=[4])
+    store = open_store(StoreConfig("held", str(tmp_path), writable=True))
+    settings: dict[str, Any] = {"workers": workers} if workers > 1 else {}
+    with (
+        store.lock("a/0"),
+        running_server({"data": {"url": str(tmp_path), "writable": True}}, shutdown_seconds=1, **settings) as server,
+    ):
+        writes = [begin(server, "PUT", "/v1/slice/data/a?select=0", b"1") for _ in range(4)]
+        _metrics(server)  # the writes have arrived before
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+        for write in writes:
+            write.close()
+
+
+def test_a_bucket_that_does_not_answer_does_not_keep_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"endpoint": endpoint, "region": "x", "access_key_id": "k", "secret_access_key": "s"}
+        bucket = {"url": "s3://bucket", "options": options}
+        with running_server({"data": bucket}, shutdown_seconds=1) as server:
+            read = begin(server, "GET", "/v1/metadata/data/a")
+            asked, _ = silent.accept()
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(PATIENCE) == 0
+            asked.close()
+            read.close()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the service is told to end", "the client leaves"])
+def test_a_write_of_very_many_chunks_ends_between_two_of_them(tmp_path: Path, told: bool) -> None:
+    write_document(tmp_path / "a", shape=[1 << 16], chunks=[1])
+    with running_server({"data": {"url": str(tmp_path), "writable": True}}, shutdown_seconds=1) as server:
+        write = begin(server, "PUT", "/v1/slice/data/a", bytes([1]) * (1 << 16))
+        begun = threading.Event()
+        while not list(tmp_path.glob("a/[0-9]*")):
+            begun.wait(0.01)
+        if told:
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(PATIENCE) == 0
+        write.close()
+        while not told and _abandoned(server) == 0:
+            begun.wait(0.05)
+        stored = list(tmp_path.glob("a/[0-9]*"))
+
+    assert 0 < len(stored) < 1 << 16
+    assert all(path.read_bytes() == b"\1" for path in stored)
+
+
+def _abandoned(server: Server) -> float:
+    return sum(float(line.split()[-1]) for line in _metrics(server) if line.startswith("hyperslab_abandoned"))
+
+
+def _metrics(server: Server) -> list[str]:
+    with closing(begin(server, "GET", "/metrics")) as connection:
+        return connection.getresponse().read().decode().splitlines()
