@@ -109,8 +109,11 @@ def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> A
     served = Endpoints(app, endpoints, app.router.routes)
     readers, writers = options.read_tokens, options.write_tokens
     replayed = Replay(served, context.responses)
-    tokens = Tokens(replayed, readers=readers, writers=writers, public=view.is_page)
-    guarded = Guard(tokens, metrics=context.metrics)
+    if readers or writers:
+        checked: Application = Tokens(replayed, readers=readers, writers=writers, public=view.is_page)
+    else:
+        checked = replayed
+    guarded = Guard(checked, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
     app.state.refusal = Refusal(context.metrics, cors.headers, options.idle_seconds)

@@ -31,12 +31,8 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
 
 _HEADER = struct.Struct("<BBBBiii")
-_KIND_BYTES: Final = 12
-"""The header up to the size of the blocks."""
 _FLAGS_AT: Final = 2
-_SHUFFLED: Final = 0x01
 _STORED: Final = 0x02
-_BIT_SHUFFLED: Final = 0x04
 _NOT_SPLIT: Final = 0x10
 _MOST_SPLIT: Final = 16
 _LEAST_SPLIT: Final = 128
@@ -85,19 +81,6 @@ class BloscHeader(NamedTuple):
     def stored(self) -> bool:
         """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
         return bool(self.flags & _STORED)
-
-    @property
-    def shuffled(self) -> bool:
-        """The bytes of the items of a block lie apart: first all of their first bytes, then all of their second."""
-        return bool(self.flags & _SHUFFLED) and self.typesize > 1 and not self.stored
-
-    @property
-    def bitshuffled(self) -> bool:
-        return bool(self.flags & _BIT_SHUFFLED)
-
-    @property
-    def lz4(self) -> bool:
-        return self.flags >> 5 == _LZ4
 
     @property
     def snappy(self) -> bool:
@@ -160,14 +143,6 @@ class BloscFrame:
             return self._scattered(starts[: last - first])
         return [(edges[0], edges[-1])]
 
-    def extents_of(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
-        """Where each of some blocks is stored."""
-        starts = self._starts(0, self.header.nblocks)
-        edges = (*starts, self.header.cbytes)
-        if not self._in_order(edges):
-            return self._scattered(tuple([starts[block] for block in blocks]))
-        return [(edges[block], edges[block + 1]) for block in blocks]
-
     def part(self, source: Source, first: int, last: int) -> bytes:
         """A frame of only the blocks ``[first, last)``."""
         extents = self.extents(first, last)
@@ -213,52 +188,6 @@ class BloscFrame:
         return _HEADER.pack(
             header.version, header.codec_version, flags, header.typesize, stop - start, blocksize, cbytes
         )
-
-
-def join_frames(data: memoryview, frames: Sequence[tuple[int, int]], nbytes: int, free: int = 0) -> memoryview:
-    """One frame of several that lie in ``data`` one behind the other and hold ``nbytes`` each.
-
-    Its header and table are written over what lies before the first of them, from ``free`` on. Raises `ValueError`
-    where there is no room for that, where the frames are not alike, and where one of them contradicts itself.
-    """
-    first, stop = frames[0][0], frames[-1][1]
-    header = BloscHeader.parse(data[first:stop], nbytes)
-    if header.stored or not header.blocksize or nbytes % header.blocksize:
-        raise ValueError("frames of this kind cannot be joined")
-    start = first - HEADER_BYTES - 4 * header.nblocks * len(frames)
-    if start < free:
-        raise ValueError("there is no room for a table")
-    table = _joined_table(data, frames, header, start)
-    total = (*header[:4], nbytes * len(frames), header.blocksize, stop - start)
-    struct.pack_into(f"{_HEADER.format}{len(table)}i", data, start, *total, *table)
-    return data[start:stop]
-
-
-def _joined_table(data: memoryview, frames: Sequence[tuple[int, int]], header: BloscHeader, start: int) -> list[int]:
-    """Where the blocks of all frames begin behind ``start``."""
-    kind = bytes(data[frames[0][0] :][:_KIND_BYTES])
-    entries = struct.Struct(f"<{_KIND_BYTES}s{1 + header.nblocks}i").unpack_from
-    least = header.table_stop
-    table: list[int] = []
-    for first, last in frames:
-        if last - first < least:
-            raise ValueError("a frame ends within its table")
-        found, cbytes, *starts = entries(data, first)
-        if found != kind or cbytes != last - first:
-            raise ValueError("the frames are not alike")
-        if min(starts) < least or max(starts) >= cbytes:
-            raise ValueError("a block lies outside its frame")
-        at = first - start
-        table += [at + block for block in starts]
-    return table
-
-
-def decompress_shuffled(data: memoryview, header: BloscHeader, out: NDArray[Any]) -> None:
-    """Decode a whole frame that is ``shuffled`` without unshuffling it. ``data``: the flag in its header, which alone
-    asks for that, is overwritten. ``out``: uint8, exactly as long. Raises as `decompress` does.
-    """
-    data[_FLAGS_AT] = header.flags & ~_SHUFFLED
-    decompress(data, out, len(out))
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
