@@ -12,6 +12,12 @@ export function dtypeOf({ dtype }, field = "") {
   return String(Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype);
 }
 
+/** Are values, or those of a field, of any length, so that npy cannot hold them? */
+export const hasObjects = ({ dtype }, field = "") =>
+  /^[<>|]?O$/.test(dtypeOf({ dtype }, field)) || (Array.isArray(dtype) && !field && dtype.some(isObject));
+
+const isObject = ([, type]) => (Array.isArray(type) ? type.some(isObject) : /^[<>|]?O$/.test(type));
+
 /** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
 export function plainInfo(document, decode = "") {
   const shape = document.shape ?? [];

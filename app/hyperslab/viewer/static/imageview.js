@@ -179,6 +179,7 @@ export function createImageView(store, events) {
       select: selectText(state, info, picture.visible()),
       field: state.field,
       decode: info.decode,
+      rank: info.levels[0].shape.length,
     };
   }
 

@@ -13,6 +13,8 @@ import { heldToken } from "./token.js";
  * @property {string} select numpy text, "" is everything
  * @property {string} field "" is the whole record
  * @property {string} [decode] "cf": values as their attributes mean them
+ * @property {number} rank of the array: the selection goes on along the axes of a field's subarray
+ * @property {boolean} [objects] the values are of any length, and have no npy file
  */
 
 const base = () => `${location.origin}${ROOT}`;
@@ -36,20 +38,30 @@ function tokenParts() {
 }
 
 /** @param {Sight} sight @returns {Record<string, string>} title to text */
-export function snippetsFor({ path, select, field, decode = "" }) {
-  const query = new URLSearchParams({ ...(select && { select }), ...(field && { field }), ...(decode && { decode }), format: "npy" });
+export function snippetsFor({ path, select, field, rank, decode = "", objects = false }) {
+  const format = objects ? "json" : "npy";
+  const given = { ...(select && { select }), ...(field && { field }), ...(decode && { decode }) };
+  const query = new URLSearchParams({ ...given, format });
   const slice = absolute(url("slice", path, `?${query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":")}`));
   const picked = field ? `a[${JSON.stringify(field)}][${python(select)}]` : `a[${python(select)}]`;
   const outer = /\[/.test(select); // a list inside a selection is orthogonal indexing
-  const zarrPicked = outer ? picked.replace(/^a(\[".*"\])?\[/, "a$1.oindex[") : picked;
+  const remotePicked = outer ? picked.replace(/^a(\[".*"\])?\[/, "a$1.oindex[") : picked;
   const token = tokenParts();
   const request = token.headers ? `urllib.request.Request("${slice}"${token.python})` : `"${slice}"`;
   return {
-    curl: `curl ${token.curl}-o slab.npy ${quoted(slice.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
-    Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${decode && `, decode="${decode}"`}${token.python})\nslab = ${outer ? zarrPicked : picked}`,
-    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked}${decode && "  # as stored: xarray decodes it"}`,
-    numpy: `import io, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = np.load(io.BytesIO(body))`,
+    curl: `curl ${token.curl}-o slab.${format} ${quoted(slice.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
+    Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${decode && `, decode="${decode}"`}${token.python})\nslab = ${remotePicked}`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked(select, field, rank)}${decode && "  # as stored: xarray decodes it"}`,
+    numpy: `import ${objects ? "json" : "io"}, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = ${objects ? "np.array(json.loads(body), dtype=object)" : "np.load(io.BytesIO(body))"}`,
   };
+}
+
+/** zarr-python reads whole records: a field, and axes of its subarray, are picked from what it has read. */
+function zarrPicked(select, field, rank) {
+  const items = select.match(/(\[[^\]]*\]|[^,[])+/g) ?? []; // commas within a list separate no axes
+  const [own, inner] = [items.slice(0, rank).join(","), items.slice(rank).join(",")];
+  const picked = `a${/\[/.test(own) ? ".oindex" : ""}[${python(own)}]`;
+  return picked + (field && `[${JSON.stringify(field)}]`) + (inner && `[..., ${inner}]`);
 }
 
 /** Lines that open a group. @param {string} path "" is all that is served @returns {Record<string, string>} */

@@ -1,5 +1,6 @@
 /** The four ways to look at a node, each as something that can be shown, kept up to date and put away. */
 
+import { hasObjects } from "./arrays.js";
 import { createBrowse } from "./browse.js";
 import { createDock } from "./dock.js";
 import { h, icon, ROOT } from "./dom.js";
@@ -75,7 +76,7 @@ export function createViews(context) {
     return {
       elements: [made.element],
       update: made.update,
-      texts: () => snippetsFor({ path: document.path, select: made.select(), field, decode: info.decode }),
+      texts: () => snippetsFor({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode }),
       named: made.named,
       themed: made.redraw,
       close: made.close,
@@ -100,7 +101,12 @@ export function createViews(context) {
         dock.update(state, info);
         table.update(state, before);
       },
-      texts: () => snippetsFor({ path: document.path, select: table.select(), field: store.get().field, decode: info.decode }),
+      texts: () => {
+        const { field } = store.get();
+        const { decode } = info;
+        const sight = { decode, path: document.path, select: table.select(), field, rank: document.shape.length };
+        return snippetsFor({ ...sight, objects: hasObjects(document, field) });
+      },
       named: dock.refresh,
       close: dock.stop,
       actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },
@@ -113,7 +119,8 @@ export function createViews(context) {
     return {
       elements: [h("div", { class: "empty", "data-view": "values" }, icon("array"), size)],
       update: () => {},
-      texts: () => snippetsFor({ path: document.path, select: "", field: "" }),
+      texts: () =>
+        snippetsFor({ path: document.path, select: "", field: "", rank: 0, objects: hasObjects(document, "") }),
       actions: {},
     };
   }
