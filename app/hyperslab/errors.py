@@ -405,7 +405,7 @@ class RouteNotFound(NotFound):
     path: str
 
     def __str__(self) -> str:
-        return f"no route leads to {self.path!r}: see /docs for those that exist"
+        return f"no route leads to {self.path!r}: /v1 and /docs list those that exist"
 
 
 @dataclass(eq=False)

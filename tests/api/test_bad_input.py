@@ -219,6 +219,11 @@ def test_the_page_of_a_problem_explains_its_code(example: Running) -> None:
     assert explained["code"] == "bad-selection"
     assert explained["status"] == 400
     assert {"select", "part", "position", "reason"} <= set(explained["members"])
+    assert "quote the URL" in explained["remedy"]
+    page = request(example.url, problem["type"], headers={"Accept": "text/html,*/*"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert "<code>position</code> say which piece" in page.body.decode()
+    assert json.loads(request(example.url, "/problems/internal-error").body)["members"] == ["id"]
 
 
 GOOD = {
@@ -343,7 +348,11 @@ def test_a_store_that_is_down_leaves_the_others_alone(half_down: str) -> None:
     assert [child["name"] for child in listed["children"]] == ["data", "down"]
     assert b'href="data/"' in request(half_down, "/zarr/", headers={"Accept": "text/html"}).body
     assert request(half_down, "/v1/slice/data/cube?select=0,0").status == 200
-    assert request(half_down, "/readyz").status == 503
+    ready, alert = request(half_down, "/readyz"), request(half_down, "/readyz?stores=1")
+    assert (ready.status, json.loads(ready.body)["status"], alert.status) == (200, "ready", 503)
+    stores = json.loads(ready.body)["stores"]
+    assert {name: store["ready"] for name, store in stores.items()} == {"data": True, "down": False}
+    check_problem(request(half_down, "/readyz?stores=maybe"), 400, "bad-parameter")
     assert request(half_down, "/healthz").status == 200
 
 

@@ -24,7 +24,7 @@ def client(example: Running) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(
-    "target", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems/bad-path", "/"]
+    "target", ["/healthz", "/readyz", "/v1", "/v1/", "/metrics", "/openapi.json", "/docs", "/problems/bad-path", "/"]
 )
 def test_get_and_head_answer_alike(example: Running, target: str) -> None:
     get, head = request(example.url, target), request(example.url, target, "HEAD")
@@ -85,6 +85,17 @@ def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None
     assert value("hyperslab_chunk_cache_bytes") > 0
     assert value("hyperslab_in_flight_bytes") == 0
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_root_of_the_api_lists_the_routes(client: httpx.Client) -> None:
+    listed = client.get("/v1").json()
+    described = client.get("/openapi.json").json()["paths"]
+
+    assert {(route["method"].lower(), route["path"]) for route in listed["routes"]} == {
+        (method, path) for path, methods in described.items() for method in methods
+    }
+    assert all(route["summary"] for route in listed["routes"])
+    assert all(client.get(link).status_code == 200 for link in listed["links"].values())
 
 
 def test_the_description_is_valid_and_has_the_hot_routes(client: httpx.Client) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hyperslab.api.once import answer
 from hyperslab.api.problems import status_of
+from hyperslab.api.remedies import REMEDIES
 from hyperslab.asgi import create_app
 from hyperslab.errors import all_errors
 from hyperslab.settings import Settings, StoreSettings
@@ -102,12 +103,13 @@ def test_every_status_is_described() -> None:
 
 
 def test_every_problem_has_a_way_out() -> None:
+    """In the guide, and in `api/remedies.py`, which `/problems/{code}` shows."""
     page = (ROOT / "docs" / "how-to" / "troubleshoot.md").read_text(encoding="utf-8")
     problems = (ROOT / "docs" / "reference" / "problems.md").read_text(encoding="utf-8")
     codes = re.findall(r"^\| \d{3} \| `([\w-]+)` \|", problems, flags=re.MULTILINE)
 
     assert len(codes) > 40
-    assert [code for code in codes if f"`{code}`" not in page] == []
+    assert [code for code in codes if f"`{code}`" not in page or not REMEDIES.get(code)] == []
 
 
 def test_files_that_are_named_exist() -> None:

@@ -155,7 +155,20 @@ def _documentation(description: Callable[[], Members]) -> list[Route]:
         page = docs_page.render(description(), request.scope.get("root_path", ""))
         return Response(page, media_type=HTML, headers=docs_page.HEADERS)
 
+    async def index(request: Request) -> Response:
+        root = request.scope.get("root_path", "")
+        routes = [
+            {"method": method.upper(), "path": path, "summary": told.get("summary", "")}
+            for path, methods in description()["paths"].items()
+            for method, told in methods.items()
+        ]
+        links = {name: f"{root}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
+        listed = {"service": "hyperslab", "version": __version__, "links": links, "routes": routes}
+        return Response(dump_json(listed), media_type=JSON, headers={"cache-control": "no-cache"})
+
     return [
+        Route("/v1", index, include_in_schema=False),
+        Route("/v1/", index, include_in_schema=False),
         Route("/openapi.json", openapi_json, include_in_schema=False),
         Route("/docs", docs, include_in_schema=False),
     ]

@@ -22,6 +22,7 @@ _FULL_PATH: Final[Mapping[str, str]] = {"/v1/chunk/{path}": "/v1/chunk/{path}/{c
 _PAGES: Final[Mapping[str, Members]] = {
     "/": openapi.page("Show the viewer", HTML),
     "/view/{path}": openapi.page("Show the viewer on a node", HTML, [openapi.PATH]),
+    "/v1": openapi.page("List these routes in short", JSON),
     "/openapi.json": openapi.page("Describe these routes for programs", JSON),
     "/docs": openapi.page("Describe these routes for people", HTML),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 HEADERS: Final = {
@@ -33,16 +33,33 @@ def render(document: Mapping[str, Any], root: str) -> bytes:
     """The page of a description; ``root`` goes before links."""
     info = document["info"]
     parts = [
-        "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{_text(info["title"])}</title>',
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
         f"<h1>{_text(info['title'])} <small>{_text(info['version'])}</small></h1>",
         f"<p>{_rich(info.get('description', ''))} The same for machines: ",
         f'<a href="{html.escape(root)}/openapi.json">openapi.json</a>.</p>',
         *_operations(document["paths"]),
-        "</body></html>\n",
     ]
-    return "\n".join(parts).encode()
+    return _page(info["title"], parts)
+
+
+def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
+    """The page of a problem's code."""
+    members = ", ".join(f"<code>{_text(name)}</code>" for name in explained["members"]) or "none"
+    parts = [
+        f"<h1>{_text(explained['title'])} <small>{_text(explained['code'])}, status {explained['status']}</small></h1>",
+        f"<p><strong>What to do:</strong> {_rich(explained['remedy'])}.</p>",
+        f"<p>Facts in the problem document: {members}.</p>",
+        f'<p>All routes: <a href="{html.escape(root)}/docs">docs</a>.</p>',
+    ]
+    return _page(explained["title"], parts)
+
+
+def _page(title: str, parts: Sequence[str]) -> bytes:
+    head = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>',
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
+    ]
+    return "\n".join([*head, *parts, "</body></html>\n"]).encode()
 
 
 def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -53,6 +53,7 @@ sent: it labels, in the metrics, the requests whose clients left.
 """
 
 SERVER_ERROR: Final = "internal-error"
+UNEXPECTED: Final = "Something went wrong in the service"
 
 
 def status_of(error: type[HyperslabError]) -> int:
@@ -87,7 +88,7 @@ def _unexpected(error: Exception, *, path: str, root: str) -> Problem:
     error_id = uuid.uuid4().hex[:12]
     log.error("%s %s on %s", SERVER_ERROR, error_id, path, exc_info=error)
     detail = f"This is a fault of the service. Its log has the details under {error_id}."
-    described = {"title": "Something went wrong in the service", "status": 500, "detail": detail, "code": SERVER_ERROR}
+    described = {"title": UNEXPECTED, "status": 500, "detail": detail, "code": SERVER_ERROR}
     return Problem(500, _BASE_HEADERS, _document({**described, "id": error_id}, path, root))
 
 

@@ -11,18 +11,28 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hyperslab.api import openapi
+from hyperslab.api import docs_page, openapi
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
-from hyperslab.api.problems import status_of
+from hyperslab.api.params import Query
+from hyperslab.api.problems import UNEXPECTED, status_of
+from hyperslab.api.remedies import REMEDIES
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import HyperslabError, RouteNotFound, StoreError, all_errors
-from hyperslab.wire import JSON
+from hyperslab.errors import RouteNotFound, StoreError, all_errors
+from hyperslab.wire import HTML, JSON
 
-_READY_SECONDS = 10.0
-_MEANING: Final = {200: "The whole of it.", 503: "The same where a store does not answer."}
+_READY_SECONDS: Final = 2.0
+_STORES_SECONDS: Final = 10.0
+"""For how long a probe waits for a store, and who asks for the stores."""
+_MEANING: Final = {200: "The whole of it.", 503: "The same where it is not ready."}
+_STORES: Final = openapi.query(
+    "stores",
+    "Whether a store that does not answer is a `503` too: for alerts. A probe that decides where requests go leaves it "
+    "out, or one bucket that is away takes every replica with it.",
+    {"type": "boolean", "default": False},
+)
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _CODE: Final = {"name": "code", "in": "path", "required": True, "schema": {"type": "string"}, "example": "bad-path"}
 
@@ -30,7 +40,7 @@ _CODE: Final = {"name": "code", "in": "path", "required": True, "schema": {"type
 def router(context: Context) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["operations"])
-    ready = _described(200, 503)
+    ready = _described(200, 503, parameters=[_STORES])
 
     @routes.head("/healthz", include_in_schema=False)
     @routes.get("/healthz", summary="Say that the process is alive", **_described(200))
@@ -38,10 +48,14 @@ def router(context: Context) -> APIRouter:
         return _json({"status": "ok"})
 
     @routes.head("/readyz", include_in_schema=False)
-    @routes.get("/readyz", summary="Ask every store, through the threads, whether there can be answers", **ready)
-    async def readyz() -> Response:
-        checks = await asyncio.gather(*[_check(context, mount) for mount in context.service.catalog.mounts.values()])
-        ready = all(check["ready"] for check in checks)
+    @routes.get("/readyz", summary="Say whether this process can work, and which stores answer", **ready)
+    async def readyz(request: Request) -> Response:
+        all_stores = Query.parse(request.scope["query_string"]).flag("stores")
+        mounts = context.service.catalog.mounts.values()
+        patience = _STORES_SECONDS if all_stores else _READY_SECONDS
+        checks = await asyncio.gather(*[_check(context, mount, patience) for mount in mounts])
+        needed = [all_stores or not mount.is_far for mount in mounts]  # the folders of this machine
+        ready = all(check["ready"] for check, counts in zip(checks, needed, strict=True) if counts)
         document = {
             "status": "ready" if ready else "not ready",
             "stores": {check.pop("name"): check for check in checks},
@@ -56,7 +70,11 @@ def router(context: Context) -> APIRouter:
     @routes.head("/problems/{code}", include_in_schema=False)
     @routes.get("/problems/{code}", summary="Explain the code of a problem", **_described(200, parameters=[_CODE]))
     async def problem_code(request: Request) -> Response:
-        return _json(_explain(request.path_params["code"]))
+        explained = _explain(request.path_params["code"])
+        if "text/html" not in request.headers.get("accept", ""):
+            return _json(explained)
+        page = docs_page.render_problem(explained, request.scope.get("root_path", ""))
+        return Response(page, media_type=HTML, headers=docs_page.HEADERS)
 
     return routes
 
@@ -70,25 +88,31 @@ def _described(
     return {"response_class": Response, "openapi_extra": extra}
 
 
-async def _check(context: Context, mount: MountedStore) -> dict[str, Any]:
-    """A store that does not answer within ten seconds is not ready, and neither is one all of whose threads hang."""
+async def _check(context: Context, mount: MountedStore, patience: float) -> dict[str, Any]:
+    """A store that does not answer within so many seconds is not ready, and neither is one all of whose threads
+    hang."""
     STORE.set(mount.name)
     found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
     try:
-        await asyncio.wait_for(context.threads.run(mount.store.check), _READY_SECONDS)
+        await asyncio.wait_for(context.threads.run(mount.store.check), patience)
     except StoreError as error:
         found |= {"ready": False, "problem": error.code, "detail": str(error)}
     except TimeoutError:
-        found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {_READY_SECONDS:.0f} s"}
+        found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {patience:.0f} s"}
     capabilities = asdict(mount.store.capabilities)  # the check may have found some of them out
     return found | {"capabilities": {name: getattr(value, "value", value) for name, value in capabilities.items()}}
 
 
 def _explain(code: str) -> dict[str, Any]:
-    cls = next((cls for cls in all_errors() if cls.code == code and cls is not HyperslabError), None)
-    if cls is None:
+    """Raises `RouteNotFound` for a code that no problem has."""
+    remedy = REMEDIES.get(code)
+    if remedy is None:
         raise RouteNotFound(f"/problems/{code}")
-    return {"code": code, "title": cls.title, "status": status_of(cls), "members": [f.name for f in fields(cls)]}
+    known: dict[str, Any] = {"code": code, "title": UNEXPECTED, "status": 500, "members": ["id"]}
+    cls = next((cls for cls in all_errors() if cls.code == code), None)
+    if cls is not None:
+        known |= {"title": cls.title, "status": status_of(cls), "members": [f.name for f in fields(cls)]}
+    return {**known, "remedy": remedy}
 
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:
