@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from hyperslab import RemoteArray
+from hyperslab.cli import run
 from hyperslab.demo import demo_folder
 from hyperslab.settings import Settings, load
 from tests.benchmarks.nginx import free_port, started
@@ -54,9 +55,15 @@ def test_settings_that_guides_show_are_understood(guide: Path) -> None:
         Settings(**values)
 
 
-def test_compose_serves_the_example_settings() -> None:
-    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["hyperslab"]
+def test_compose_serves_the_example_settings_and_has_a_proxy_that_is_trusted() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    service, proxy = compose["services"]["hyperslab"], compose["services"]["proxy"]
+    given = {key: value for key, value in service["environment"].items() if not value.startswith("$")}
 
+    assert given.keys() == {"HYPERSLAB_TRUSTED_PROXIES"}
+    assert Settings(trusted_proxies=json.loads(given["HYPERSLAB_TRUSTED_PROXIES"])).trusted_proxies
+    assert proxy["command"][-1] == "hyperslab:8000"
+    assert {volume.partition(":")[0] for volume in proxy["volumes"]} == compose["volumes"].keys()
     assert service["command"][:2] == ["serve", "--config"]
     assert f"./hyperslab.toml:{service['command'][2]}:ro" in service["volumes"]
 
@@ -79,6 +86,21 @@ def test_pods_start_with_their_settings_and_with_nothing_of_the_cluster(
     assert set(settings.stores["scans"].options) == {"region", "access_key_id", "secret_access_key"}
     assert settings.shutdown_seconds + 5 < pod["terminationGracePeriodSeconds"]
     assert found["Service"]["metadata"]["name"] == "hyperslab"
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert 0 < found["PodDisruptionBudget"]["spec"]["minAvailable"] < found["Deployment"]["spec"]["replicas"]
+    ((path,),) = [rule["http"]["paths"] for rule in found["Ingress"]["spec"]["rules"]]
+    port = path["backend"]["service"]["port"]["name"]
+    assert port in [port["name"] for port in found["Service"]["spec"]["ports"]]
+    body = found["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert int(body.removesuffix("m")) << 20 == settings.max_upload_bytes
+
+
+def test_settings_that_cannot_be_used_are_not_tried_again_and_again() -> None:
+    unit = (DEPLOY / "hyperslab.service").read_text(encoding="utf-8")
+
+    assert f"RestartPreventExitStatus={run(['serve', '--config', '/no/such/file.toml'])}\n" in unit
 
 
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
