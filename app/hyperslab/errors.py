@@ -49,7 +49,9 @@
     │   ├── StoreTimeout
     │   ├── StoreFull
     │   ├── StoreDenied              the store refused our credentials
+    │   ├── InDoubt                  perhaps stored, and overwritten since
     │   ├── PartlyWritten            some chunks of a write are stored, some are not
+    │   │   └── PartlyConflicting      because another writer came first
     │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
     ├── Overloaded                 try again later
     │   └── ChangedWhileRead         somebody writes what is being read
@@ -685,11 +687,27 @@ class StoreDenied(StoreError):
 
 
 @dataclass(eq=False)
+class InDoubt(StoreError):
+    """An answer was lost, and another writer came before anybody could look: was ours stored in between?"""
+
+    code: ClassVar[str] = "write-in-doubt"
+    title: ClassVar[str] = "Whether it was stored is not known"
+
+
+@dataclass(eq=False)
 class PartlyWritten(StoreError):
     """Something other than the store ended a write half way."""
 
     code: ClassVar[str] = "partly-written"
     title: ClassVar[str] = "Only a part of the chunks was written"
+
+
+@dataclass(eq=False)
+class PartlyConflicting(PartlyWritten):
+    """Another writer came first at one of the chunks that are ``failed``."""
+
+    code: ClassVar[str] = "partly-conflicting"
+    title: ClassVar[str] = "Another writer came first; only a part of the chunks was written"
 
 
 @dataclass(eq=False)

@@ -39,6 +39,7 @@ STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
         errors.Cancelled: 499,
         errors.BrokenData: 502,
         errors.StoreError: 502,
+        errors.PartlyConflicting: 409,
         errors.RemoteProblem: 502,
         errors.Unreachable: 502,
         errors.Overloaded: 503,

@@ -21,6 +21,7 @@ from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
+from hyperslab.storage.base import WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 _MOST_TRIES = 32
@@ -146,17 +147,19 @@ class Appender:
     def _write(self, array: ArrayNode, grown: ArrayNode, values: NDArray, region: Selection, turn: Turn) -> None:
         """Write into the region that is not published yet, each chunk on top of the version seen now.
 
-        What lies there was never published, or was cut off: whole new chunks replace it.
+        What lies there was never published, or was cut off: whole new chunks replace it. Where replicas share the store
+        each chunk of the region changes, whatever the values: an attempt that was cut off finds none as it has read it.
         """
         self._reader.versions.forget(array.mount, array.prefix)
         plan = make_plan(self._reader.versions, grown, region)
-        writer = ChunkWriter(grown, self._reader.cache, self._reader.versions, plan.versions)
+        fences = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+        writer = ChunkWriter(grown, self._reader.cache, self._reader.versions, plan.versions, fences=fences)
 
         def one(projection: ChunkProjection) -> None:
             def change(chunk: NDArray) -> None:
+                turn.check()  # what was read may be the next holder's
                 projection.copy_in(values, chunk)
 
-            turn.check()  # a chunk that looks free may be so because the next holder's rows in it are fill values
             if _is_published(grown.metadata.grid.bounds(projection.coords), array.metadata.shape):
                 writer.update(projection.coords, change)
             else:

@@ -4,41 +4,104 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.extent import doubt, larger
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.errors import WriteConflict
+from hyperslab.storage.base import WritersSafe, remover
 
+_MOST_FILLED = 1 << 16
 _MOST_ASKED = 10_000
 """Above so many candidates a listing of what is there costs less than asking for each."""
 
 
 def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...], check: Callable[[], None]) -> None:
     """Remove what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
-    chunks.
+    chunks. Where replicas share the store, chunks are not removed but set to the fill value, on the condition of what
+    is there: a delete could come late, and what is absent stands in nobody's way.
 
-    ``check`` is called before each change; what it raises ends the work. Repeating it is safe. Cost grows with the
-    number of chunks that were cut off or cut through. Raises as `check_clearable` does, before it does anything.
+    ``check`` is called when a chunk was read and before it is changed; what it raises ends the work. Repeating it is
+    safe. Cost grows with the number of chunks that were cut off or cut through. Raises as `check_clearable` does,
+    before it does anything.
     """
     metadata = array.metadata
     check_clearable(reader, array, before)
     old = ChunkGrid(before, metadata.chunks, metadata.dimension_separator)
-    writer = ChunkWriter(array, reader.cache, reader.versions)
-    targets = [(coords, coords) for coords in _existing(array, old)]
+    shared = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+    seen = dict(_existing(array, old))
+    writer = ChunkWriter(array, reader.cache, reader.versions, fences=shared)
 
     def clear(coords: Coords) -> None:
-        check()
-        if _is_outside(coords, metadata.grid):
-            writer.delete(coords)
+        if not _is_outside(coords, metadata.grid):
+            writer.update(coords, lambda chunk: _clear_end(array, coords, chunk, check))
+        elif shared:
+            _set_to_fill(reader, array, coords, seen[coords], check)
         else:
-            writer.update(coords, lambda chunk: _clear_end(array, coords, chunk))
+            check()
+            writer.delete(coords)
 
-    reader.pool(array.mount).each(targets, len(targets), lambda target: clear(target[0]))
+    reader.pool(array.mount).each([(coords, coords) for coords in seen], len(seen), lambda target: clear(target[0]))
+
+
+def fill_doubt(reader: Reader, array: ArrayNode, shape: tuple[int, ...], check: Callable[[], None]) -> None:
+    """Store fill values in chunks that are absent, that a larger ``shape`` would show, and that a request may yet store
+    which comes late: then it finds them taken. Raises `WriteConflict` for more chunks than one write may touch."""
+    in_doubt = doubt(array.metadata)
+    if in_doubt is None:
+        return
+    metadata = array.metadata
+    old = ChunkGrid(tuple(map(min, in_doubt, larger(metadata.shape, shape))), metadata.chunks)
+    ranges = list(_cut_ranges(old, metadata.grid))
+    count = sum(prod(len(r) for r in axes) for axes in ranges)
+    if count > _MOST_FILLED:
+        reason = f"requests of a writer that was cut off may be on their way to {count} chunks: grow in smaller steps"
+        raise WriteConflict(array.path, reason)
+    candidates = [coords for axes in ranges for coords in product(*axes)]
+    keys = [array.chunk_key(coords) for coords in candidates]
+    versions = array.mount.store.versions(array.prefix, keys) if keys else []
+    absent = [(coords, coords) for coords, version in zip(candidates, versions, strict=True) if version is None]
+
+    reader.pool(array.mount).each(
+        absent, len(absent), lambda target: _set_to_fill(reader, array, target[0], None, check)
+    )
+
+
+def bury_doubt(array: object, check: Callable[[], None]) -> None:
+    """Put what counts as absent where a request may come late that would store a chunk of an array which was removed:
+    else it could come into the next one. No further than one write reaches."""
+    if not isinstance(array, ArrayNode):
+        return
+    in_doubt, known = doubt(array.metadata), remover(array.mount.store)
+    if in_doubt is None or known is None:
+        return
+    grid = array.metadata.grid
+    ranges = _cut_ranges(ChunkGrid(in_doubt, grid.chunks, grid.separator), grid)
+    candidates = islice((coords for axes in ranges for coords in product(*axes)), _MOST_FILLED)
+    check()
+    known.occupy([array.chunk_key(coords) for coords in candidates])
+
+
+def _set_to_fill(
+    reader: Reader, array: ArrayNode, coords: Coords, version: str | None, check: Callable[[], None]
+) -> None:
+    """Without a look at what is there, where it still has the version that was seen."""
+    check()
+    try:
+        ChunkWriter(array, reader.cache, reader.versions, {coords: version}, fences=True).set_to_fill(coords)
+    except WriteConflict:
+        writer = ChunkWriter(array, reader.cache, reader.versions, fences=True)
+
+        def change(chunk: NDArray) -> None:
+            check()
+            chunk[...] = array.metadata.fill
+
+        writer.update(coords, change, covers=True)
 
 
 def clear_late(
@@ -60,12 +123,12 @@ def clear_late(
     targets = [(coords, coords) for coords in stored if _is_cut(coords, old, array.metadata.grid)]
 
     def clear(coords: Coords) -> None:
-        check()
         if _is_outside(coords, array.metadata.grid):
+            check()
             with suppress(WriteConflict):
                 own.delete(coords)
         else:  # whoever has changed the cells inside since has kept those at the end
-            shared.update(coords, lambda chunk: _clear_end(array, coords, chunk))
+            shared.update(coords, lambda chunk: _clear_end(array, coords, chunk, check))
 
     reader.pool(array.mount).each(targets, len(targets), lambda target: clear(target[0]))
 
@@ -78,8 +141,8 @@ def check_clearable(reader: Reader, array: ArrayNode, before: tuple[int, ...]) -
         reader.check_chunk(array)
 
 
-def _existing(array: ArrayNode, old: ChunkGrid) -> Iterator[Coords]:
-    """Stored chunks of the old grid that the new shape cuts off or cuts through."""
+def _existing(array: ArrayNode, old: ChunkGrid) -> Iterator[tuple[Coords, str]]:
+    """Stored chunks of the old grid that the new shape cuts off or cuts through, and their versions."""
     new = array.metadata.grid
     ranges = list(_cut_ranges(old, new))
     if sum(prod(len(r) for r in axes) for axes in ranges) > _MOST_ASKED:
@@ -88,7 +151,7 @@ def _existing(array: ArrayNode, old: ChunkGrid) -> Iterator[Coords]:
     candidates = [coords for axes in ranges for coords in product(*axes)]
     keys = [array.prefix + old.key(coords) for coords in candidates]
     versions = array.mount.store.versions(array.prefix, keys) if keys else []
-    yield from (coords for coords, version in zip(candidates, versions, strict=True) if version is not None)
+    yield from ((coords, version) for coords, version in zip(candidates, versions, strict=True) if version is not None)
 
 
 def _cut_ranges(old: ChunkGrid, new: ChunkGrid) -> Iterator[list[range]]:
@@ -111,11 +174,11 @@ def _kept(old: ChunkGrid, new: ChunkGrid, axis: int) -> range:
     return range(_untouched(new, axis) if shrunk else old.counts[axis])
 
 
-def _listed(array: ArrayNode, old: ChunkGrid) -> Iterator[Coords]:
+def _listed(array: ArrayNode, old: ChunkGrid) -> Iterator[tuple[Coords, str]]:
     for entry in array.mount.store.list_prefix(array.prefix):
         coords = old.parse_key(entry.key[len(array.prefix) :])
         if coords is not None and _is_cut(coords, old, array.metadata.grid):
-            yield coords
+            yield coords, entry.version
 
 
 def _is_cut(coords: Coords, old: ChunkGrid, new: ChunkGrid) -> bool:
@@ -129,8 +192,10 @@ def _is_outside(coords: Coords, grid: ChunkGrid) -> bool:
     return any(c >= count for c, count in zip(coords, grid.counts, strict=True))
 
 
-def _clear_end(array: ArrayNode, coords: Coords, chunk: NDArray) -> None:
-    """Set the cells of an edge chunk that lie beyond the shape to the fill value."""
+def _clear_end(array: ArrayNode, coords: Coords, chunk: NDArray, check: Callable[[], None]) -> None:
+    """Set the cells of an edge chunk that lie beyond the shape to the fill value. ``check`` comes after the chunk was
+    read: what is read when the turn is lost may be another's."""
+    check()
     for axis, extent in enumerate(array.metadata.grid.extent(coords)):
         beyond = (slice(None),) * axis + (slice(extent, None),)
         chunk[beyond] = array.metadata.fill

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.write import KeyCheck
 from hyperslab.engine.jsontext import dump_copy
@@ -26,6 +27,7 @@ from hyperslab.errors import (
     BadMetadata,
     BadPath,
     ConsolidatedBehind,
+    InDoubt,
     StoredTooLarge,
     StoreError,
     StoreFull,
@@ -202,8 +204,8 @@ def _followed(mount: MountedStore, change: _Change) -> bool:
         return True
     document = {**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "metadata": after}
     try:
-        mount.store.put(key, dump_copy(document), if_version=stored.version)
-    except VersionConflict:
+        put_document(mount, key, dump_copy(document), stored.version)
+    except (VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
         return False
     return _are_still(mount, change.prefix, documents)
 

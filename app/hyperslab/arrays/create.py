@@ -17,6 +17,7 @@ from hyperslab.arrays.attributes import (
 )
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.delete import V3, Kept, refuse_hidden, refuse_others, refuse_v3, remove
+from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import check_free, clear_orphans
@@ -229,22 +230,23 @@ class Creator:
     ) -> None:
         """Where nothing is; what makes it a node comes last."""
         ancestors = self._store_ancestors(mount, prefix)
-        turn.check()  # attributes that are there may be those of a node that another creator has made meanwhile
-        self._store_attributes(mount, prefix + ".zattrs", attributes)
+        self._store_attributes(mount, prefix + ".zattrs", attributes, turn)
         key = prefix + (mount.metadata_key if array_document is not None else ".zgroup")
         data = array_document if array_document is not None else dump_json(_GROUP_DOCUMENT)
-        version = mount.store.put(key, data, if_version=ABSENT)
+        version = put_document(mount, key, data, ABSENT)
         self._catalog.versions.note(mount, key, version)
         for group in ancestors:  # not before: where they cannot follow, all else is done
             consolidated.follow(mount, group, _documents(group, None))
         consolidated.follow(mount, prefix, _documents(prefix, array_document))
 
-    def _store_attributes(self, mount: MountedStore, key: str, attributes: Mapping[str, Any]) -> None:
-        """Store the attributes of a node that does not exist yet; what a dead creator may have left is replaced."""
+    def _store_attributes(self, mount: MountedStore, key: str, attributes: Mapping[str, Any], turn: Turn) -> None:
+        """Store the attributes of a node that does not exist yet; what a dead creator may have left is replaced, and
+        where that one's may still come, there are some already."""
         left = mount.store.stat(key)
-        if attributes:
+        turn.check()  # they may be those of a node that another creator has made meanwhile
+        if attributes or turn.inherited:
             condition: str | Absent = ABSENT if left is None else left.version
-            version = mount.store.put(key, attributes_text(attributes), if_version=condition)
+            version = put_document(mount, key, attributes_text(attributes), condition)
             self._catalog.versions.note(mount, key, version)
         elif left is not None:
             mount.store.delete(key, if_version=left.version)
@@ -258,7 +260,7 @@ class Creator:
 
     def _try_put_group(self, mount: MountedStore, key: str) -> bool:
         try:
-            mount.store.put(key, dump_json(_GROUP_DOCUMENT), if_version=ABSENT)
+            put_document(mount, key, dump_json(_GROUP_DOCUMENT), ABSENT)
         except VersionConflict:
             return False  # another creator has made the same group
         self._catalog.versions.forget(mount, key.removesuffix(".zgroup"), documents=True)

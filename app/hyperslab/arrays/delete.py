@@ -10,6 +10,8 @@ from itertools import islice
 
 from hyperslab.arrays import consolidated, listing
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.clear import bury_doubt
+from hyperslab.arrays.documents import remove_document
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import every_chunk
@@ -90,20 +92,23 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
     """
     linked = mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
-    own = _owner(mount, prefix, _opened(catalog, mount, prefix))
+    found = _opened(catalog, mount, prefix)
+    own = _owner(mount, prefix, found)
     turn.check()
     consolidated.leave_out(mount, prefix)
     for group in () if linked else _groups(prefix, below):  # which open nodes that have no document any more, too
-        turn.check()
-        mount.store.delete(group + ".zmetadata")
+        remove_document(mount, group + ".zmetadata", turn.check)
     if recursive and not (linked or mount.is_far):  # links to nodes go while there is what they lead to
         mount.store.delete_prefix(prefix, turn.check, lambda key: not _is_linked_node(mount, f"{key}/"))
     for inner, is_array in below.items():
         turn.check()
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
-            owns = _owner(mount, inner, _opened(catalog, mount, inner)) if is_array else None
+            node = _opened(catalog, mount, inner) if is_array else None
+            owns = _owner(mount, inner, node) if is_array else None
             _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
+            bury_doubt(node, inner_turn.check)
     _remove_own(mount, prefix, None if linked else own, turn, foreign=foreign or linked)
+    bury_doubt(found, turn.check)
     kept = Kept() if linked or foreign else _sweep(mount, prefix, turn)
     catalog.versions.forget(mount, prefix)
     return kept
@@ -113,16 +118,14 @@ def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn,
     """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
     node's, and only the link goes. Where ``owns`` is None there are no chunks."""
     for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
-        turn.check()
-        mount.store.delete(prefix + name)
+        remove_document(mount, prefix + name, turn.check)
     if foreign:
         mount.store.delete_prefix(prefix, turn.check)
     elif owns is not None:
         mount.store.delete_prefix(prefix, turn.check, lambda key: not owns(key))
     else:
         for name in (".zattrs", ".zmetadata"):
-            turn.check()
-            mount.store.delete(prefix + name)
+            remove_document(mount, prefix + name, turn.check)
 
 
 def _sweep(mount: MountedStore, prefix: str, turn: Turn) -> Kept:

@@ -1,9 +1,10 @@
-"""Our own member of ``.zarray``: ``"hyperslab": {"extent": [...], "appends": [...]}``.
+"""Our own member of ``.zarray``: ``"hyperslab": {"extent": [...], "doubt": [...], "appends": [...]}``.
 
 ``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
-an append has written and not yet published. All such cells lie inside the extent. ``appends`` are the last appends that
-had an idempotency key. Readers ignore members they do not know (CONFORMANCE 13); a writer that drops ours drops these
-two promises with it, and nothing else.
+an append has written and not yet published. All such cells lie inside the extent. ``doubt`` is an extent in which
+requests of a writer that was cut off may still take effect; it is there until the shape has grown over it. ``appends``
+are the last appends that had an idempotency key. Readers ignore members they do not know (CONFORMANCE 13); a writer
+that drops ours drops these promises with it, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,12 +24,23 @@ Shape = tuple[int, ...]
 
 def extent(metadata: ArrayMetadata) -> Shape | None:
     """The shape that holds all data, where that may be more than the array's; None where nothing lies beyond."""
-    sizes = _own(metadata.document).get("extent")
-    if not isinstance(sizes, list) or len(sizes) != len(metadata.shape):
-        return None
-    if not all(isinstance(size, int) and 0 <= size <= LARGEST for size in sizes):
-        return None
-    return larger(metadata.shape, tuple(sizes))
+    noted, in_doubt = (_sizes(metadata.document, name, metadata.shape) for name in ("extent", "doubt"))
+    return in_doubt if noted is None else larger(noted, in_doubt)
+
+
+def doubt(metadata: ArrayMetadata) -> Shape | None:
+    """The shape in which a chunk that is absent may yet be stored by a request that comes late; None for none."""
+    return _sizes(metadata.document, "doubt", metadata.shape)
+
+
+def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
+    """A ``.zarray`` that differs from the one that a writer who was cut off has read, and remembers what that writer
+    may have on its way."""
+    own, shape = _own(document), document.get("shape")
+    rank = len(shape) if isinstance(shape, list) else 0
+    noted = [s for name in ("extent", "doubt") if (s := _sizes(document, name, (0,) * rank)) is not None]
+    marked = {**own, "fence": fence, **({"doubt": [max(sizes) for sizes in zip(*noted, strict=True)]} if noted else {})}
+    return {**document, OWN_MEMBER: marked}
 
 
 def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
@@ -67,12 +79,23 @@ def _is_append(entry: Any, shape: Shape) -> bool:
     return all(isinstance(n, int) and 0 <= n <= LARGEST for n in numbers) and entry["axis"] < len(shape)
 
 
+def _sizes(document: Mapping[str, Any], name: str, shape: Shape) -> Shape | None:
+    sizes = _own(document).get(name)
+    if not isinstance(sizes, list) or len(sizes) != len(shape):
+        return None
+    if not all(isinstance(size, int) and 0 <= size <= LARGEST for size in sizes):
+        return None
+    return larger(shape, tuple(sizes))
+
+
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:
     member = document.get(OWN_MEMBER)
     return dict(member) if isinstance(member, dict) else {}
 
 
 def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
+    if doubt(metadata) == metadata.shape:  # all of it was stored since, and no late request finds what it expects
+        own = {name: value for name, value in own.items() if name not in ("doubt", "fence")}
     if own == _own(metadata.document):
         return metadata
     document = {name: value for name, value in metadata.document.items() if name != OWN_MEMBER}

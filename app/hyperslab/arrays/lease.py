@@ -1,10 +1,13 @@
 """One writer at a time among replicas that share nothing but an object store, for what one put cannot do.
 
 A lease is an object made with a conditional put, so only one replica can hold it. It is renewed while it is held; one
-that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. A holder that was only slow is
-kept from publishing: taking over changes ``.zarray`` (a member that readers ignore), and publishing is conditional on
-the ``.zarray`` that was read under the lease. Nothing but this stands between a slow holder and the next one, so who
-could not publish has to make sure of the lease before trying again (`Turn.take_again`).
+that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. It is given back by a put on
+condition as well: a DELETE that is repeated would take it from the next holder.
+
+It keeps replicas out of each other's way, and is no fence: a request of a holder that was slow may take effect at any
+time. So all that is stored under a lease is stored on the condition of what was read under it, and nobody leaves that
+as it was: taking over changes ``.zarray`` (a member that readers ignore), and remembers how far chunks may be on their
+way (see `extent.fenced`). Who could not publish makes sure of the lease before trying again (`Turn.take_again`).
 """
 
 from __future__ import annotations
@@ -15,11 +18,22 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
+from typing import Any
 
-from hyperslab.arrays.extent import OWN_MEMBER
+from hyperslab.arrays.extent import fenced
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.engine.metadata import dump_json, parse_object
-from hyperslab.errors import Overloaded, StoreError, WriteConflict
+from hyperslab.engine.jsontext import distinct, dump_json, parse_object
+from hyperslab.errors import (
+    ConsolidatedBehind,
+    HyperslabError,
+    InDoubt,
+    Overloaded,
+    PartlyWritten,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    WriteConflict,
+)
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 from hyperslab.storage.keys import HIDDEN
 
@@ -28,10 +42,16 @@ _RENEWALS = 4
 _PAUSE = 0.02
 _LONGEST_WAIT = 60.0
 _MOST_TRIES = 32
+_CLAIMS = 3
 
 
 class Turn:
-    """The right to go on that `alone` gives. One that rests on locks cannot be lost."""
+    """The right to go on that `alone` gives. One that rests on locks cannot be lost.
+
+    ``inherited``: the one before was cut off, so requests of its may still be on their way.
+    """
+
+    inherited = False
 
     def check(self) -> None:
         """Raise `WriteConflict` where the turn may be somebody else's by now. Costs nothing: to be asked before each
@@ -73,12 +93,20 @@ class Lease(Turn):
         ended = Event()
         renewer = Thread(target=self._renew_until, args=(ended,), daemon=True)
         renewer.start()
+        sure = False
         try:
             yield
+            sure = True
+        except (PartlyWritten, ConsolidatedBehind):
+            sure = True
+            raise
+        except HyperslabError as error:
+            sure = not isinstance(error, StoreError)  # else what has failed may still be on its way
+            raise
         finally:
             ended.set()
             renewer.join()
-            self._release()
+            self._release(sure=sure)
 
     def check(self) -> None:
         """By our own clock: others wait for longer, as they count from when they see a renewal, and we from before."""
@@ -96,29 +124,50 @@ class Lease(Turn):
         seen: tuple[str, float] | None = None  # a foreign lease's version and since when it has not changed
         while time.monotonic() < deadline:
             stored = self._store.get(self._key)
-            if stored is None and self._try(ABSENT):
-                return
-            if stored is not None:
-                if seen is None or seen[0] != stored.version:
-                    seen = (stored.version, time.monotonic())
-                if time.monotonic() - seen[1] > _TERM and self._try(stored.version):
+            document = {"holder": None} if stored is None else parse_object(stored.data) or {}
+            version = ABSENT if stored is None else stored.version
+            if stored is not None and (seen is None or seen[0] != stored.version):
+                seen = (stored.version, time.monotonic())
+            free = document.get("holder", "") is None
+            if (free or (seen is not None and time.monotonic() - seen[1] > _TERM)) and self._claim(version):
+                if not free or document.get("unsure"):
+                    self.inherited = True
                     self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
-                    return
+                return
             time.sleep(_PAUSE)
         raise Overloaded(f"other writers have kept {self._document!r} for {_LONGEST_WAIT:.0f} s", 5)
+
+    def _claim(self, expected: str | Absent) -> bool:
+        """`_try`, and where the answer is lost a look at who has the lease."""
+        began = time.monotonic()
+        for attempt in range(_CLAIMS):
+            try:
+                return self._try(expected)
+            except (StoreDenied, StoreFull):
+                raise
+            except StoreError:
+                stored = self._store.get(self._key)
+                if stored is not None and self._is_ours(stored.data):
+                    self._version, self._ends = stored.version, began + _TERM
+                    return True
+                if (ABSENT if stored is None else stored.version) != expected:
+                    return False
+                if attempt + 1 == _CLAIMS:
+                    raise
+        return False
 
     def _try(self, expected: str | Absent) -> bool:
         began = time.monotonic()
         try:
-            self._version = self._store.put(self._key, self._text(), if_version=expected)
+            self._version = self._store.put(self._key, self._text(holder=self._holder), if_version=expected)
         except VersionConflict:
             return False
         self._ends = began + _TERM
         return True
 
-    def _text(self) -> bytes:
+    def _text(self, **members: Any) -> bytes:
         """Another text at each renewal: on most object stores the version is a digest of the content."""
-        return dump_json({"holder": self._holder, "renewed": time.time_ns(), "for": self._document})
+        return distinct(dump_json({**members, "renewed": time.time_ns(), "for": self._document}))
 
     def _renew_until(self, ended: Event) -> None:
         """One renewal that fails is no loss: there is time for others."""
@@ -138,11 +187,14 @@ class Lease(Turn):
         document = parse_object(data)
         return document is not None and document.get("holder") == self._holder
 
-    def _release(self) -> None:
-        try:
-            self._store.delete(self._key, if_version=self._version)
-        except (VersionConflict, StoreError):
-            return  # taken over, or it will run out by itself
+    def _release(self, *, sure: bool = True) -> None:
+        """``sure``: no request of this holder is on its way any more, as far as answers tell."""
+        with suppress(VersionConflict, StoreError):  # taken over, or it will run out by itself
+            if sure and self._store.capabilities.conditional_delete:
+                self._store.delete(self._key, if_version=self._version)
+                return
+            unsure = {} if sure else {"unsure": True}
+            self._store.put(self._key, self._text(holder=None, **unsure), if_version=self._version)
 
     def _fence(self) -> None:
         """Make the publication of the holder we took over from fail.
@@ -154,9 +206,8 @@ class Lease(Turn):
             document = None if stored is None else parse_object(stored.data)
             if stored is None or document is None:
                 return  # there is nothing that could be published
-            own = document.get(OWN_MEMBER)
-            document[OWN_MEMBER] = {**(own if isinstance(own, dict) else {}), "fence": self._holder}
-            with suppress(VersionConflict):
-                self._store.put(self._document, dump_json(document), if_version=stored.version)
+            with suppress(VersionConflict, InDoubt):
+                text = distinct(dump_json(fenced(document, self._holder)))
+                self._store.put(self._document, text, if_version=stored.version)
                 return
         raise WriteConflict(self._document, f"other writers changed it {_MOST_TRIES} times")

@@ -7,6 +7,7 @@ a client keys are just keys: if it puts the document back, it has its chunks bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from hyperslab.arrays.catalog import data_id
 from hyperslab.arrays.extent import LARGEST
@@ -16,6 +17,7 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import NodeExists
+from hyperslab.storage.base import Entry, remover
 from hyperslab.storage.keys import prefixes
 
 
@@ -31,17 +33,29 @@ def clear_orphans(
     if not mount.store.capabilities.listable:
         return
     array = _new(mount, prefix, metadata)
-    left = list(_left(array))
+    left = dict(_left(array))
     if not left:
         return
     _unlink(mount, {folder for coords in left for folder in _folders(array, coords)})
-    writer = ChunkWriter(array, reader.cache, reader.versions)
+    listed = {coords: seen.version for coords, seen in left.items()} if remover(mount.store) is not None else None
+    writer = ChunkWriter(array, reader.cache, reader.versions, listed)
 
     def remove(coords: Coords) -> None:
         check()
-        writer.delete(coords)
+        if left[coords].removed:  # programs that read the store take it for a chunk
+            writer.set_to_fill(coords)
+        else:
+            writer.delete(coords)
 
-    reader.pool(array.mount).each(left, len(left), remove)
+    reader.pool(array.mount).each(list(left), len(left), remove)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A key below a new array. ``removed``: it counts as absent."""
+
+    version: str
+    removed: bool
 
 
 def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
@@ -55,16 +69,21 @@ def _new(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode
     return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, "", "", data_id(metadata), {})
 
 
-def _left(array: ArrayNode) -> Iterator[Coords]:
+def _left(array: ArrayNode) -> Iterator[tuple[Coords, _Seen]]:
     """The chunks that lie below, those outside the shape too: they would show when the array grows."""
     everywhere = every_chunk(array.metadata)
-    for entry in array.mount.store.list_prefix(array.prefix):
+    for entry, removed in _listed(array.mount, array.prefix):
         key = entry.key[len(array.prefix) :]
-        if key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", "zarr.json"):
+        if not removed and key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", "zarr.json"):
             raise NodeExists(array.path, "group", "children", "none", entry.key, [entry.key])
         coords = everywhere.parse_key(key)
         if coords is not None:
-            yield coords
+            yield coords, _Seen(entry.version, removed)
+
+
+def _listed(mount: MountedStore, prefix: str) -> Iterator[tuple[Entry, bool]]:
+    known = remover(mount.store)
+    return known.list_all(prefix) if known is not None else ((e, False) for e in mount.store.list_prefix(prefix))
 
 
 def every_chunk(metadata: ArrayMetadata) -> ChunkGrid:

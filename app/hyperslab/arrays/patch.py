@@ -8,6 +8,7 @@ from typing import Any
 
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.attributes import attributes_text, merge_patch
+from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.metadata import parse_attributes
@@ -35,7 +36,7 @@ def put_attributes(mount: MountedStore, prefix: str, plan: AttributesPlan, versi
     holds the node lock."""
     key = prefix + ".zattrs"
     try:
-        version = mount.store.put(key, plan.text, if_version=plan.version)
+        version = put_document(mount, key, plan.text, plan.version)
     except VersionConflict:
         return False
     versions.note(mount, key, version)

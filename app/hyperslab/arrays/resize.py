@@ -10,7 +10,8 @@ from typing import Any
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.clear import check_clearable, clear_outside
+from hyperslab.arrays.clear import check_clearable, clear_outside, fill_doubt
+from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.nodes import ArrayNode
@@ -92,6 +93,7 @@ class Resizer:
         check_clearable(self._reader, replace(array, metadata=metadata), larger(before, left))
         if any(n > b for n, b in zip(now, before, strict=True)):
             self.clear_beyond(array, turn)
+            fill_doubt(self._reader, array, now, turn.check)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
         if publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))) is None:
@@ -136,7 +138,7 @@ def put_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> s
     not."""
     key = array.prefix + array.mount.metadata_key
     try:
-        version = array.mount.store.put(key, metadata.to_bytes(), if_version=stored_version(array))
+        version = put_document(array.mount, key, metadata.to_bytes(), stored_version(array))
     except VersionConflict:
         return None
     reader.versions.note(array.mount, key, version)

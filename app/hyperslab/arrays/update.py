@@ -17,7 +17,7 @@ from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
-from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict
+from hyperslab.storage.base import ABSENT, Absent, Stored, VersionConflict, remover
 
 _MOST_TRIES = 64
 _LONGEST_PAUSE = 0.25
@@ -32,6 +32,9 @@ class ChunkWriter:
 
     ``expected`` holds the versions that a precondition was checked against: then a chunk is changed on top of exactly
     that version or not at all. ``written`` holds the versions that chunks have got (None: removed, or not stored).
+    ``fences``: what is written must stand in the way of requests of others that come late. So chunks of fill values are
+    stored, too, and what has the bytes of what was there before, which a version may be a digest of, is stored in
+    others.
     """
 
     def __init__(
@@ -40,6 +43,8 @@ class ChunkWriter:
         cache: ChunkCache,
         versions: VersionBook,
         expected: Mapping[Coords, str | None] | None = None,
+        *,
+        fences: bool = False,
     ) -> None:
         self.array = array
         self._metadata = array.metadata
@@ -47,6 +52,7 @@ class ChunkWriter:
         self._cache = cache
         self._versions = versions
         self._expected = expected
+        self._fences = fences
         self.written: dict[Coords, str | None] = {}
 
     def replace(self, coords: Coords, change: Change, *, fills: bool = False) -> None:
@@ -90,14 +96,24 @@ class ChunkWriter:
         self.written[coords] = version
         return version
 
+    def set_to_fill(self, coords: Coords) -> None:
+        """Store a chunk that holds nothing else; reads nothing first."""
+        self.replace(coords, lambda _: None)
+
     def delete(self, coords: Coords) -> bool:
         """Remove a chunk: it reads as fill again. False where it was not there."""
         key = self.array.chunk_key(coords)
         condition = self._condition(coords)
-        if condition is ABSENT:
-            return False
-        assert not isinstance(condition, Absent)
+        remover_ = remover(self._store)
         with _conflicts(), self._store.lock(key):
+            if remover_ is not None and condition is None:
+                (version,) = self._store.versions(self.array.prefix, [key])
+                condition = ABSENT if version is None else version
+            if isinstance(condition, Absent):
+                return False
+            if remover_ is not None and not remover_.leaves_nothing():  # an array is for other programs, too
+                self._put(key, fresh_chunk(self._metadata), condition, keep=False)
+                return True
             removed = self._store.delete(key, if_version=condition)
             self._forget(key, None)
         return removed
@@ -131,10 +147,13 @@ class ChunkWriter:
         # int4 and bool have several spellings of one value, and a fill value is spelt in one way
         chunk = self._metadata.dtype.clean(chunk)
         sparse = self._metadata.fill_reads_alike and not self.array.mount.stores_fill
-        if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
+        if sparse and not self._fences and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
             return None
         data, readable = self._metadata.codec.encode_readably(chunk, key)
         version = self._store.put(key, data, if_version=condition)
+        if self._fences and version == condition:
+            other = self._metadata.encode_otherwise(chunk, data, key)
+            version = version if other is None else self._store.put(key, other, if_version=version)
         self._forget(key, version)
         if keep:
             readable.setflags(write=False)

@@ -28,6 +28,7 @@ from hyperslab.errors import (
     Cancelled,
     HyperslabError,
     NodeNotFound,
+    PartlyConflicting,
     PartlyWritten,
     StoreError,
     WriteConflict,
@@ -356,7 +357,8 @@ def _with_progress(
     failed = [array.chunk_key(coords) for coords in every if coords not in done][:_MOST_KEYS_NAMED]
     if isinstance(error, StoreError):
         return type(error)(error.store, error.key, error.reason, stored, failed)
-    return PartlyWritten(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
+    kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
+    return kind(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
 
 
 def _check_seen(array: ArrayNode, selection: Selection, seen: Selection | None) -> None:

@@ -37,7 +37,7 @@ from hyperslab.errors import (
     WriteConflict,
     WrongKind,
 )
-from hyperslab.storage.base import ABSENT, VersionConflict
+from hyperslab.storage.base import ABSENT, VersionConflict, WritersSafe
 from hyperslab.storage.keys import as_prefix, prefixes
 
 _GROUP, _ATTRIBUTES, _CONSOLIDATED = ".zgroup", ".zattrs", ".zmetadata"
@@ -145,7 +145,9 @@ class KeyWriter:
             if check is not None:
                 check(before)
             try:
-                removed = mount.store.delete(key, if_version=before.version if check and before else None)
+                shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+                exact = before is not None and (shared or check is not None)
+                removed = mount.store.delete(key, if_version=before.version if before and exact else None)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
             self._changed(mount, prefix, key)

@@ -288,6 +288,21 @@ WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
 }
 """Parameters that have to be narrower for new arrays: existing data can be read whatever its level was."""
 
+_LEVELS: Final = tuple([{"level": level} for level in (1, 3, 5, 7, 9)])
+
+OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
+    "blosc": tuple(
+        [{"shuffle": s, "clevel": level, "blocksize": b} for s in range(3) for level in (1, 9) for b in (0, 256)]
+    ),
+    "zlib": _LEVELS,
+    "gzip": _LEVELS,
+    "bz2": _LEVELS,
+    "zstd": (*_LEVELS, {"checksum": True}, {"checksum": False}),
+    "lz4": tuple([{"acceleration": a} for a in (1, 10, 100, 1000)]),
+    "lzma": tuple([{"preset": p, "filters": None} for p in range(1, 7)]),
+}
+"""Parameters that every decoder reads from the data, so that one chunk may be stored in several ways."""
+
 _OPTIONAL: Final = frozenset({"zfpy", "pcodec"})
 """Codecs whose library the extra ``codecs`` brings; numcodecs registers them only where it is there."""
 

@@ -7,7 +7,9 @@ data is read as long as its meaning is beyond doubt.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
 from hyperslab.engine.codecs_chain import Inflates
+from hyperslab.engine.codecs_config import OTHER_SPELLINGS
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid
@@ -32,7 +35,7 @@ from hyperslab.engine.members import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.errors import BadMetadata, CodecRefused, shown
+from hyperslab.errors import BadMetadata, CodecRefused, NotRepresentable, shown
 
 __all__ = [
     "MAX_CONSOLIDATED_BYTES",
@@ -136,6 +139,18 @@ class ArrayMetadata:
         possible."""
         document = {**self.document, "shape": list(shape)}
         return self.from_document(document, ".zarray", default_separator=self.dimension_separator)
+
+    def encode_otherwise(self, chunk: np.ndarray, data: bytes, key: str) -> bytes | None:
+        """Other bytes than ``data`` that decode to the same chunk; None where the compressor knows none."""
+        variants = list(OTHER_SPELLINGS.get(self.compressor["id"], ())) if self.compressor is not None else []
+        random.shuffle(variants)
+        for variant in variants:
+            document = {**self.document, "compressor": {**(self.compressor or {}), **variant}}
+            with suppress(NotRepresentable):
+                other = self.from_document(document, key).codec.encode(chunk)
+                if other != data:
+                    return other
+        return None
 
     @property
     def rank(self) -> int:

@@ -81,8 +81,8 @@ class Capabilities:
     """What a store can do; shown by ``/readyz`` and relied on by `arrays`.
 
     ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
-    ``conditional_delete``: a delete with a condition is as safe as ``writers_safe`` says. Not so on object stores that
-    many replicas write to: there the check comes first and the delete follows.
+    ``conditional_delete``: what is deleted on condition is absent for every program. Not so on object stores that many
+    replicas write to: see `Remover`.
     ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
     run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
     """
@@ -189,8 +189,8 @@ class Store(Protocol):
         ...
 
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        """Remove a key; False where it was not there. Where `Capabilities.conditional_put` is a promise only for
-        puts, the condition is checked first and the delete follows."""
+        """Remove a key; False where it was not there. With ``if_version`` only in that version, else `VersionConflict`;
+        where `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
         ...
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
@@ -224,6 +224,29 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Remover(Protocol):
+    """What a store says besides that may have to put something where it removes on condition: a value that its other
+    methods take for absent, and that programs which read the store by themselves cannot."""
+
+    def leaves_nothing(self) -> bool:
+        """Whether it never has to. The first question may take a few requests."""
+        ...
+
+    def occupy(self, keys: Sequence[str]) -> None:
+        """Put such a value under each key that is absent."""
+        ...
+
+    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
+        """As `Store.list_prefix`, with the keys that count as absent (True)."""
+        ...
+
+
+def remover(store: Store) -> Remover | None:
+    """The store, where it is one."""
+    return store if isinstance(store, Remover) else None
 
 
 class Taken(NamedTuple):

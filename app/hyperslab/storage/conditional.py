@@ -13,7 +13,7 @@ from uuid import uuid4
 import obstore
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import StoreError
+from hyperslab.errors import InDoubt, StoreError
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.object_client import Client, Connection
@@ -37,7 +37,7 @@ MARK: Final = "hyperslabwrite"
 _LONGEST_PAUSE: Final = 2.0
 _MOST_OVERWRITES: Final = 20
 _CHANGED: Final = b"2"
-_NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
+NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
 
 
 def version_of(connection: Connection, meta: ObjectMeta | PutResult) -> str:
@@ -54,10 +54,6 @@ def put_mode(connection: Connection, if_version: str | Absent) -> Any:
     if if_version is ABSENT:
         return "create"
     return {"version" if connection.kind == "gs" else "e_tag": if_version}
-
-
-class InDoubt(Exception):
-    """An answer was lost, and another writer came before we could look: was ours stored in between? Nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +78,10 @@ class ConditionalPuts:
     def put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
         """Store and return the new version.
 
-        Raises `VersionConflict` only where this put was certainly not applied, and `errors.StoreError` where nobody
-        can say (it may have been, and was overwritten since) or where it failed.
+        Raises `VersionConflict` only where this put was certainly not applied, `errors.InDoubt` where nobody can say
+        (it may have been, and was overwritten since) and another `errors.StoreError` where it failed.
         """
-        try:
-            return self._put(key, path, data, if_version)
-        except InDoubt as doubt:
-            reason = "an answer was lost and another writer came: whether this write was stored is not known"
-            raise StoreError(self.store, key, reason) from doubt
+        return self._put(key, path, data, if_version)
 
     def overwrite(self, key: str, path: str, data: memoryview) -> str:
         """Store whatever is there, and return the new version: a put on top of the version that is found.
@@ -102,7 +94,7 @@ class ConditionalPuts:
             try:
                 return self._put(key, path, data, ABSENT if found is None else found.version)
             except (VersionConflict, InDoubt):
-                _pause(attempt)
+                pause(attempt)
         raise StoreError(self.store, key, f"other writers came first {_MOST_OVERWRITES} times")
 
     def _put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
@@ -118,7 +110,7 @@ class ConditionalPuts:
                 in_doubt = in_doubt or (retryable and not was_surely_not_applied(error))
                 if last or not retryable:
                     return self._give_up(key, path, token if in_doubt else None, error)
-                _pause(attempt)
+                pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _try(self, path: str, data: memoryview, mode: Any, token: str) -> str:
@@ -131,7 +123,8 @@ class ConditionalPuts:
         if found is not None and found.token == token:
             return found.version
         if doubt is not None:
-            raise InDoubt from doubt
+            reason = "an answer was lost and another writer came: whether this write was stored is not known"
+            raise InDoubt(self.store, key, reason) from doubt
         raise VersionConflict(key, None if found is None else found.version)
 
     def _give_up(self, key: str, path: str, token: str | None, error: Exception) -> str:
@@ -163,7 +156,7 @@ def honours_conditions(connection: Connection, store: str) -> bool:
     try:
         version = version_of(connection, obstore.put(client, path, b"1", use_multipart=False))
         try:
-            wrong = "1" if connection.kind == "gs" else _NO_SUCH_VERSION
+            wrong = "1" if connection.kind == "gs" else NO_SUCH_VERSION
             return (
                 _is_refused(client, path, put_mode(connection, ABSENT))
                 and _is_refused(client, path, put_mode(connection, wrong))
@@ -178,7 +171,7 @@ def honours_conditions(connection: Connection, store: str) -> bool:
         raise translate(store, f"{HIDDEN}/", error) from error
 
 
-def _pause(attempt: int) -> None:
+def pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
 
 

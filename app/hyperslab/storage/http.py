@@ -55,6 +55,23 @@ _FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: 
 _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
 
 
+class Deletes:
+    """DELETEs of signed URLs, on the condition of a version; none is repeated."""
+
+    def __init__(self, timeout: float) -> None:
+        self._http = urllib3.PoolManager(num_pools=2, maxsize=64, timeout=timeout, retries=False)
+
+    def ask(self, url: str, version: str) -> int | None:
+        """The status of the answer; None where there is none."""
+        try:
+            return self._http.request("DELETE", url, headers={"If-Match": version}, redirect=False).status
+        except HTTPError:
+            return None
+
+    def close(self) -> None:
+        self._http.clear()
+
+
 class HttpStore(Store):
     """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
 

@@ -24,6 +24,7 @@ _CLASSES: Final[Mapping[Kind, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az"
 
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
+_UNSIGNED: Final = {"anonymous", "skip_signature", "allow_invalid_certificates", "proxy_url", "root_certificate"}
 _PASSED_ON: Final[Mapping[Kind, Set[str]]] = {
     "s3": {
         "access_key_id",
@@ -104,6 +105,8 @@ class Connection:
     listable: bool
     in_order: bool
     """Whether listings come sorted and can begin anywhere."""
+    signs: bool
+    """Whether URLs can be signed, and asked without obstore."""
 
 
 def connect(config: StoreConfig, width: int) -> Connection:
@@ -121,6 +124,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
         conditional_put=_conditional_put(options),
         listable=flag(options, "listable", True),
         in_order=kind == "s3" and not express,
+        signs=kind == "s3" and not _UNSIGNED & options.keys(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 
 from hyperslab.errors import ReadOnly, StoreError
 from hyperslab.storage.base import (
+    ABSENT,
     MOST_BYTES,
     Absent,
     Capabilities,
@@ -38,6 +39,7 @@ from hyperslab.storage.object_requests import Requests
 from hyperslab.storage.object_versions import PAGE, Page, VersionFinder
 from hyperslab.storage.parallel import SideBySide
 from hyperslab.storage.ranges import Span, cut, merge
+from hyperslab.storage.removals import REMOVED, Removals
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta
@@ -70,6 +72,7 @@ class ObjectStore:
         self._client = self._connection.patient
         self._conditional = self._connection.conditional_put
         self._puts = ConditionalPuts(self._connection, config.name, config.retries)
+        self._removals = Removals(self._connection, config.name, self._puts, config.timeout)
         self._requests = Requests(self._connection, config.name, self._width)
         self._fan = SideBySide(self._width, config.name)
         self._locks = KeyedLocks()
@@ -99,10 +102,13 @@ class ObjectStore:
         )
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        def read() -> Stored:
+        def read() -> Stored | None:
             result = obstore.get(self._client, self._path(key))
             check_size(key, result.meta["size"], most)
-            return Stored(memoryview(result.bytes()), version_of(self._connection, result.meta))
+            data = memoryview(result.bytes())
+            if bytes(data[: len(REMOVED) + 1]) == REMOVED:
+                return None
+            return Stored(data, version_of(self._connection, result.meta))
 
         return self._requests.ask(key, read)
 
@@ -133,7 +139,7 @@ class ObjectStore:
         few = _FEW if self._connection.in_order and self._connection.listable else len(keys)
         finder = VersionFinder(lambda after: self._pages(prefix, after), self._version, self._fan.map, few=few)
         found = finder.find(keys)
-        return [found.get(key) for key in keys]
+        return [found.get(key) or None for key in keys]
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
@@ -141,7 +147,7 @@ class ObjectStore:
         if self._detect():
             if if_version is None:
                 return self._requests.call(key, lambda: self._puts.overwrite(key, path, body))
-            return self._requests.call(key, lambda: self._puts.put(key, path, body, if_version))
+            return self._requests.call(key, lambda: self._put_on_condition(key, path, body, if_version))
         with self._commits.hold(key, shared=if_version is None):
             self._compare(key, if_version)
             put = self._requests.call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
@@ -149,15 +155,38 @@ class ObjectStore:
 
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         self._require_writable()
+        conditional = if_version is not None and self._detect()
         with self._commits.hold(key):
             current = self._version(key)
             check_version(key, current, if_version)
-            if current is not None:
+            if current is not None and conditional:
+                self._remove(key, current)
+            elif current is not None:
                 self._requests.call(key, lambda: obstore.delete(self._client, self._path(key)))
         return current is not None
 
+    def leaves_nothing(self) -> bool:
+        return not self._detect() or self._removals.leaves_nothing()
+
+    def occupy(self, keys: Sequence[str]) -> None:
+        def put(key: str) -> None:
+            with suppress(VersionConflict):
+                self._requests.call(key, lambda: self._puts.put(key, self._path(key), memoryview(REMOVED), ABSENT))
+
+        for _ in self._fan.map(put, keys):
+            pass
+
+    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
+        for page in self._listed(prefix):
+            for meta in page:
+                key = self._key(meta["path"])
+                if not has_hidden_segment(key):
+                    yield self._entry(key, meta), self._removals.is_removed(meta["path"], meta)
+
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
+        if check is not None and self._detect():
+            return self._remove_each(prefix, check, keep)
         count = 0
         for page in self._listed(prefix):
             keys = [self._key(meta["path"]) for meta in page]
@@ -175,7 +204,8 @@ class ObjectStore:
     def list_dir(self, prefix: str) -> Listing:
         below = self._path(prefix).rstrip("/")
         listed = self._requests.call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
-        entries = (self._entry(self._key(meta["path"]), meta) for meta in listed["objects"] if meta["path"] != below)
+        objects = [m for m in listed["objects"] if m["path"] != below and not self._removals.is_removed(m["path"], m)]
+        entries = (self._entry(self._key(meta["path"]), meta) for meta in objects)
         names = (path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
         return Listing(
             tuple(sorted((e for e in entries if not has_hidden_segment(e.key)), key=lambda entry: entry.key)),
@@ -183,11 +213,7 @@ class ObjectStore:
         )
 
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        for page in self._listed(prefix):
-            for meta in page:
-                key = self._key(meta["path"])
-                if not has_hidden_segment(key):
-                    yield self._entry(key, meta)
+        return (entry for entry, removed in self.list_all(prefix) if not removed)
 
     def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - keys are all there is
         return False
@@ -207,6 +233,7 @@ class ObjectStore:
 
     def close(self) -> None:
         self._fan.close()
+        self._removals.close()
 
     def _path(self, key: str) -> str:
         return self._connection.base + key
@@ -218,7 +245,35 @@ class ObjectStore:
         return Entry(key, meta["size"], version_of(self._connection, meta), meta["last_modified"].timestamp())
 
     def _head(self, key: str) -> ObjectMeta | None:
-        return self._requests.ask(key, lambda: obstore.head(self._client, self._path(key)))
+        def look() -> ObjectMeta | None:
+            meta = obstore.head(self._client, self._path(key))
+            return None if self._removals.is_removed(self._path(key), meta) else meta
+
+        return self._requests.ask(key, look)
+
+    def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
+        try:
+            return self._puts.put(key, path, body, if_version)
+        except VersionConflict as conflict:
+            if if_version is not ABSENT or conflict.current is None or self._version(key) is not None:
+                raise
+            return self._puts.put(key, path, body, conflict.current)  # on top of what counts as absent
+
+    def _remove(self, key: str, version: str) -> None:
+        self._requests.call(key, lambda: self._removals.remove(key, self._path(key), version))
+
+    def _remove_each(self, prefix: str, check: Check, keep: Keep | None) -> int:
+        """Each key in the version that is listed; what others have stored since stays."""
+
+        def remove(entry: Entry) -> bool:
+            check()
+            with suppress(VersionConflict):
+                self._remove(entry.key, entry.version)
+                return True
+            return False
+
+        entries = [entry for entry in self.list_prefix(prefix) if keep is None or not keep(entry.key)]
+        return sum(self._fan.map(remove, entries))
 
     def _version(self, key: str) -> str | None:
         meta = self._head(key)
@@ -229,12 +284,14 @@ class ObjectStore:
         if wanted is not None:
             check_version(key, self._version(key), wanted)
 
-    def _part(self, key: str, start: int, stop: int) -> Part:
+    def _part(self, key: str, start: int, stop: int) -> Part | None:
         """One request, but for values that end before ``start`` and servers that know no ranges."""
         path = self._path(key)
         for _ in range(_MOST_TRIES):
             try:
                 result = obstore.get(self._client, path, options={"range": (start, stop)})
+                if self._removals.is_removed(path, result.meta):
+                    return None
                 return Part(self._entry(key, result.meta), start, memoryview(result.bytes()))
             except BaseError as error:
                 if means_whole_values_only(error):
@@ -243,7 +300,10 @@ class ObjectStore:
                     return Part(self._entry(key, result.meta), 0, memoryview(result.bytes()))
                 if status_of(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     raise
-            entry = self._entry(key, obstore.head(self._client, path))
+            meta = obstore.head(self._client, path)
+            if self._removals.is_removed(path, meta):
+                return None
+            entry = self._entry(key, meta)
             if entry.size <= start:  # else somebody has written more of it since
                 return Part(entry, start, b"")
         raise StoreError(self.name, key, "it changed again and again while it was read")
@@ -269,14 +329,18 @@ class ObjectStore:
     def _span(self, request: tuple[int, int], key: str, version: str | None) -> Span | None:
         """The bytes of one range request; raises `VersionConflict` where they are of another version."""
 
-        def read() -> Span:
+        def read() -> Span | None:
             try:
                 result = obstore.get(self._client, self._path(key), options={"range": request})
             except BaseError as error:
                 if status_of(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     raise
-                found = version_of(self._connection, obstore.head(self._client, self._path(key)))
-                return Span(request[0], memoryview(b""), found)
+                meta = obstore.head(self._client, self._path(key))
+                found = version_of(self._connection, meta)
+                removed = self._removals.is_removed(self._path(key), meta)
+                return None if removed else Span(request[0], memoryview(b""), found)
+            if self._removals.is_removed(self._path(key), result.meta):
+                return None
             return Span(request[0], memoryview(result.bytes()), version_of(self._connection, result.meta))
 
         span = self._requests.ask(key, read)
@@ -295,7 +359,11 @@ class ObjectStore:
 
     def _pages(self, prefix: str, after: str) -> Iterator[Page]:
         for page in self._listed(prefix, after):
-            yield [(self._key(meta["path"]), version_of(self._connection, meta)) for meta in page]
+            yield [(self._key(meta["path"]), self._listed_version(meta)) for meta in page]
+
+    def _listed_version(self, meta: ObjectMeta) -> str:
+        """Empty for what counts as absent: a page says by its last key how far it reaches."""
+        return "" if self._removals.is_removed(meta["path"], meta) else version_of(self._connection, meta)
 
     def _detect(self) -> bool:
         """Whether puts with a condition are honoured; asked once."""

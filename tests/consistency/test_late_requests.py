@@ -1,0 +1,159 @@
+"""A replica is cut off with a request on its way; another takes its lease over; then the request takes effect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.arrays import lease
+from tests.consistency.test_replicas_race import JSON, SLICE, A, Replica, in_background, start
+from tests.faults import Before, DropHeaders, LoseAnswer
+from tests.s3 import S3Server
+
+DEFINITION = {"chunks": [4], "dtype": "<i4"}
+APPEND = "/v1/append/data/a"
+
+
+@pytest.fixture
+def pair(
+    s3_server: S3Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Replica]]:
+    """Two replicas over one bucket, whose leases run out soon; the parameter False is for an endpoint that ignores
+    conditions on a DELETE."""
+    monkeypatch.setattr(lease, "_TERM", 0.5)
+    conditions = getattr(request, "param", True)
+    bucket = s3_server.new_bucket()
+    with ExitStack() as stack:
+        replicas = [start(stack, bucket, s3_server.url) for _ in range(2)]
+        for replica in replicas if not conditions else []:
+            replica.proxy.inject(DropHeaders(("if-match",)), method="DELETE", path=".hyperslab", times=math.inf)
+        yield replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request of a client."""
+
+    method: str
+    url: str
+    request: dict[str, Any]
+
+    def __call__(self, replica: Replica) -> httpx.Response:
+        return replica.client.request(self.method, self.url, **self.request)
+
+
+def append(value: int, count: int) -> Ask:
+    return Ask("POST", APPEND, {"content": np.full(count, value, "<i4").tobytes()})
+
+
+def resize(size: int) -> Ask:
+    return Ask("PATCH", A, {"json": {"shape": [size]}})
+
+
+def put(value: int, select: str = "") -> Ask:
+    return Ask("PUT", SLICE, {"content": str(value), "headers": JSON, "params": {"select": select}})
+
+
+def create(size: int, **members: Any) -> Ask:
+    return Ask("PUT", A, {"json": {**DEFINITION, "shape": [size], **members}})
+
+
+DELETE = Ask("DELETE", A, {})
+
+CASES: dict[str, tuple[int, Ask, str, list[Ask], list[int]]] = {
+    "rows of an append, fill values appended": (4, append(7, 4), "a/1", [append(0, 4)], [5] * 4 + [0] * 4),
+    "rows of an append at the edge, fill values appended": (2, append(7, 2), "a/0", [append(0, 2)], [5, 5, 0, 0]),
+    "rows of an append, the array grown": (4, append(7, 4), "a/1", [resize(8)], [5] * 4 + [0] * 4),
+    "rows of an append at the edge, the array grown": (2, append(7, 2), "a/0", [resize(4)], [5, 5, 0, 0]),
+    "rows of an append, grown and appended to": (4, append(7, 8), "a/1", [resize(6), append(0, 2)], [5] * 4 + [0] * 4),
+    "rows of an append, the array made anew": (4, append(7, 4), "a/1", [DELETE, create(8)], [0] * 8),
+    "the end of an append": (4, append(7, 4), "a/.zarray", [append(1, 4)], [5] * 4 + [1] * 4),
+    "the fill values of a shrink": (8, resize(4), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),
+    "the cut of a shrink": (8, resize(6), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),
+    "the shape that grows": (4, resize(8), "a/.zarray", [append(1, 4)], [5] * 4 + [1] * 4),
+    "the document of a delete": (8, DELETE, "a/.zarray", [DELETE, create(8), put(9)], [9] * 8),
+    "a chunk of a delete": (8, DELETE, "a/1", [create(8), put(9)], [9] * 8),
+    "a chunk of a replacement": (
+        8, Ask("PUT", A + "?mode=replace", create(8).request), "a/1", [create(8), put(9)], [9] * 8,
+    ),
+}  # fmt: skip
+
+
+REMOVING = [case for case in CASES if "a delete" in case or "made anew" in case]
+
+
+@pytest.mark.parametrize(
+    ("case", "pair"), [*((c, True) for c in CASES), *((c, False) for c in REMOVING)], indirect=["pair"]
+)
+def test_a_request_that_comes_late_undoes_nothing(pair: list[Replica], case: str) -> None:
+    """Nothing that was acknowledged meanwhile, in any order."""
+    size, late, path, meanwhile, expected = CASES[case]
+    first, second = pair
+    create(size)(first).raise_for_status()
+    put(5)(first).raise_for_status()
+    holds = [first.hold(method, path) for method in ("PUT", "DELETE")]
+    answers: list[httpx.Response] = []
+    cut_off = in_background(answers, first, late.method, late.url, **late.request)
+    while not any(came.wait(0.02) for came, _ in holds):
+        assert cut_off.is_alive(), answers[0].text
+    first.lose_lease()
+    for ask in meanwhile:
+        ask(second).raise_for_status()
+    assert read(second, len(expected)) == expected
+
+    first.proxy.heal()
+    for _, go_on in holds:
+        go_on.set()
+    cut_off.join()
+
+    assert read(second, len(expected)) == expected
+    assert read(first, len(expected)) == expected
+
+
+def read(replica: Replica, count: int) -> list[int]:
+    """The first values; what the request that was late has added behind them, in its turn, is not of interest."""
+    answer = replica.client.get(SLICE, params={"select": f":{count}"})
+    assert answer.status_code == 200, answer.text
+    return np.frombuffer(answer.content, "<i4").tolist()  # type: ignore[no-any-return]
+
+
+def test_a_release_that_is_repeated_leaves_the_lease_of_the_next_holder(pair: list[Replica]) -> None:
+    """The answer to the first one is lost, and the next holder is there before the second."""
+    first, second = pair
+    create(0)(first).raise_for_status()
+    held, go_on = second.hold("PUT", "a/.zarray")
+    answers: list[httpx.Response] = []
+    others = []
+
+    def next_one() -> None:
+        others.append(in_background(answers, second, "POST", APPEND, content=append(7, 4).request["content"]))
+        assert held.wait(20)
+
+    append(1, 4)(first).raise_for_status()
+    lose_release(first, next_one)
+    append(2, 4)(first).raise_for_status()
+    late = in_background(answers, first, "POST", APPEND, content=append(9, 4).request["content"])
+    late.join(0.5)
+    assert late.is_alive(), "the second has the lease"
+    go_on.set()
+    for thread in (late, *others):
+        thread.join()
+
+    assert sorted(read(first, 16)) == [1] * 4 + [2] * 4 + [7] * 4 + [9] * 4
+    for answer in answers:
+        assert answer.status_code == 201
+
+
+def lose_release(replica: Replica, action: Callable[[], None]) -> None:
+    """The first PUT of the lease is its claim, the second its release."""
+
+    replica.proxy.inject(Before(lambda: None), method="PUT", path="/lease/")
+    replica.proxy.inject(LoseAnswer(), method="PUT", path="/lease/")
+    replica.proxy.inject(Before(action), method="PUT", path="/lease/")
