@@ -29,7 +29,7 @@ from hyperslab.arrays.survey import survey
 from hyperslab.asgi import mount_stores
 from hyperslab.cli import Refused, default_name, parse_stores, run
 from hyperslab.demo import demo_folder
-from hyperslab.settings import load
+from hyperslab.settings import StoreSettings, load
 from hyperslab.welcome import welcome
 from tests.demos import demo_parent
 
@@ -113,6 +113,21 @@ def test_a_shell_completes_commands_and_options() -> None:
 )
 def test_a_store_is_named_after_the_end_of_its_url(url: str, name: str) -> None:
     assert default_name(url) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "url"),
+    [
+        ("/data/scan.zarr/|zarr2:", "scan", "/data/scan.zarr"),
+        ("s3://lab/c.zarr|zarr2:a/b", "b", "s3://lab/c.zarr/a/b"),
+        ("x=file:///data/|zarr2:/a/", "x", "file:///data/a"),
+    ],
+)
+def test_a_store_may_be_spelt_as_in_tensorstore(text: str, name: str, url: str) -> None:
+    assert parse_stores([text], writable=False) == {name: {"url": url}}
+    assert StoreSettings(url=text.removeprefix("x=")).url == url
+    with pytest.raises(Refused, match="zarr2"):
+        parse_stores([text.replace("zarr2", "zarr3")], writable=False)
 
 
 def test_a_folder_is_named_after_itself_wherever_the_command_runs(

@@ -40,6 +40,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from hyperslab.storage.config import public_url
+from hyperslab.wire import without_driver
 
 PREFIX: Final = "HYPERSLAB_"
 DELIMITER: Final = "__"
@@ -83,7 +84,9 @@ class StoreSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     url: str = Field(
-        min_length=1, description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens."
+        min_length=1,
+        description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; "
+        "`|zarr2:path` may follow, as in TensorStore.",
     )
     writable: bool = Field(default=False, description="Whether clients may write.")
     recheck: Literal["always", "never"] | NonNegativeFloat = Field(
@@ -124,6 +127,11 @@ class StoreSettings(BaseModel):
         description="Options for the library that opens the store, such as `endpoint`, `region`, `access_key_id`, "
         "`secret_access_key`; see below.",
     )
+
+    @field_validator("url")
+    @classmethod
+    def _url_names_no_driver(cls, url: str) -> str:
+        return without_driver(url)
 
     @field_validator("options", mode="before")
     @classmethod

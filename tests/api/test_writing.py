@@ -157,6 +157,45 @@ def test_what_is_opened_has_all_that_is_asked_for(
         assert problem(answer, 409, "node-exists")["member"] == member
 
 
+@pytest.mark.parametrize(
+    ("named", "stored"),
+    [
+        ("uint16", "<u2"),
+        ("int8", "|i1"),
+        ("bool", "|b1"),
+        ("complex64", "<c8"),
+        ("datetime64[ns]", "<M8[ns]"),
+        ([["x", "float32"], ["y", "uint8", [2]]], [["x", "<f4"], ["y", "|u1", [2]]]),
+    ],
+)
+def test_a_dtype_may_be_named(client: httpx.Client, named: Any, stored: Any) -> None:
+    definition = {"shape": [4], "dtype": named}
+
+    made = client.put(A, json=definition)
+
+    assert (made.status_code, made.json()["dtype"]) == (201, stored)
+    assert client.put(A, json=definition, params={"mode": "open"}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["float128", "int7", "uint", "float", "u2", "uint16 ", "datetime64", "string"])
+def test_a_dtype_of_no_known_name_is_refused(client: httpx.Client, name: str) -> None:
+    assert problem(client.put(A, json={"shape": [4], "dtype": name}), 422, "bad-definition")["member"] == "dtype"
+
+
+def test_a_nan_in_attributes_stays_as_it_was_written(client: httpx.Client, tmp_path: Path) -> None:
+    make(client)
+    stored = tmp_path / "a" / ".zattrs"
+    stored.write_text('{"missing": NaN, "range": [0, Infinity], "word": "NaN"}')
+    shown = client.get(A).json()["attributes"]
+    assert shown == {"missing": "NaN", "range": [0, "Infinity"], "word": "NaN"}
+
+    problem(client.patch(A, content=b'{"attributes": {"x": NaN}}', headers=JSON), 400, "bad-body")
+    problem(client.patch(A, content=b'{"attributes": {"x": [-Infinity]}}', headers=JSON), 400, "bad-body")
+    assert client.patch(A, json={"attributes": {**shown, "runs": 1}}).status_code == 200
+
+    assert stored.read_text() == '{"missing":NaN,"range":[0,Infinity],"word":"NaN","runs":1}'
+
+
 def test_a_group_is_opened_with_the_attributes_that_it_has(client: httpx.Client) -> None:
     client.put("/v1/metadata/data/g", json={"attributes": {"run": 1, "by": "me"}})
 

@@ -27,6 +27,9 @@ from hyperslab.errors import BadParameter
         ("http://h/zarr/", "http://h", ""),
         ("http://h", "http://h", ""),
         ("http://h/", "http://h", ""),
+        ("http://h/zarr/demo/|zarr2:", "http://h", "demo"),
+        ("http://h/zarr/demo/|zarr2:brain/0", "http://h", "demo/brain/0"),
+        ("http://h/zarr/|zarr2:/demo/a%20b/", "http://h", "demo/a b"),
     ],
 )
 def test_any_url_of_a_node_is_its_address(url: str, base: str, path: str) -> None:
@@ -35,7 +38,15 @@ def test_any_url_of_a_node_is_its_address(url: str, base: str, path: str) -> Non
 
 @pytest.mark.parametrize(
     "url",
-    ["demo/brain", "s3://bucket/demo", "http://h/demo/brain", "http:///v1/metadata/x", "", "http://[::1/v1/metadata/x"],
+    [
+        "demo/brain",
+        "s3://bucket/demo",
+        "http://h/demo/brain",
+        "http:///v1/metadata/x",
+        "",
+        "http://[::1/v1/metadata/x",
+        "http://h/zarr/x|zarr3:",
+    ],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(BadParameter, match="url="):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hyperslab.engine.dtypes import named_dtype
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_copy, spell_floats
-from hyperslab.errors import BadDefinition, shown
+from hyperslab.errors import BadBody, BadDefinition, shown
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,8 +19,9 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
         elif isinstance(value, Mapping):
             inner = merged.get(name)
             merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
-        else:
+        elif (spelled := spell_floats(merged.get(name))) != value or spelled == merged.get(name):
             merged[name] = value
+        # else: a bare NaN, sent back as the text that it was shown as, stays what it was
     return merged
 
 
@@ -35,12 +37,13 @@ def attributes_text(attributes: Mapping[str, Any]) -> bytes:
 
 
 def sent_attributes(attributes: Any) -> Mapping[str, Any]:
-    """Attributes as they were sent, and as strict JSON can hold them; raises `BadDefinition` where they are no
-    object."""
+    """Attributes as they were sent; raises `BadDefinition` where they are no object, and `BadBody` for a bare NaN or
+    infinity: what is sent is JSON."""
     if not isinstance(attributes, Mapping):
         raise BadDefinition("attributes", f"expected an object, found {shown(attributes)}")
-    spelled: dict[str, Any] = spell_floats(dict(attributes))
-    return spelled
+    if spell_floats(attributes) != attributes:
+        raise BadBody('JSON has no NaN and no infinities: in attributes, write them as text, such as "NaN"')
+    return attributes
 
 
 def attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
@@ -53,11 +56,12 @@ def attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -
 
 
 def split_definition(definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the members that make the ``.zarray``."""
+    """Attributes, and the members that make the ``.zarray``; its dtype may be given by name."""
     stated = definition.get("attributes")
     attributes = {} if stated is None else sent_attributes(stated)
     others = ("attributes", "kind", "dimension_names")
-    return dict(attributes), {name: value for name, value in definition.items() if name not in others}
+    members = {name: value for name, value in definition.items() if name not in others}
+    return dict(attributes), {name: named_dtype(v) if name == "dtype" else v for name, v in members.items()}
 
 
 def with_dimension_names(attributes: dict[str, Any], names: Any, rank: int) -> dict[str, Any]:

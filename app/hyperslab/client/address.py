@@ -80,7 +80,7 @@ def with_query(url: str, name: str, given: str | None) -> str | None:
 
 def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url)
+        return urlsplit(wire.without_driver(url))
     except ValueError as error:
         raise BadParameter(name="url", value=url, expected=f"an http or https URL ({error})") from error
 

@@ -44,6 +44,10 @@ NARROW_INTEGERS: Final = {"int2": 2, "int4": 4}
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
 _TYPE_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", re.ASCII)
 _UNIT = re.compile(r"\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]", re.ASCII)
+_NAMED_KINDS = {"int": "i", "uint": "u", "float": "f", "complex": "c", "datetime": "M", "timedelta": "m"}
+_NAMED = re.compile(
+    rf"bool|object|(?P<kind>{'|'.join(_NAMED_KINDS)})(?P<bits>[0-9]{{1,3}})(?P<unit>\[\w+\])?", re.ASCII
+)
 _SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "m": (8,), "M": (8,)}
 _CHARACTER_BYTES = {"S": 1, "V": 1, "U": 4}
 
@@ -110,6 +114,26 @@ def parse_dtype(value: Any) -> DataType:
         numpy, fields = _structured_dtype(value)
         return DataType(value, numpy, fields)
     raise ValueError("expected a type string such as '<i4', or a list of fields")
+
+
+def named_dtype(value: Any) -> Any:
+    """The dtype of a request as a ``.zarray`` spells it: numpy's names (``uint16``, ``datetime64[ns]``) may stand for
+    type strings, alone and for fields. Everything else stays as it is."""
+    if isinstance(value, list):
+        return [[n, named_dtype(base), *rest] for n, base, *rest in value] if _are_fields(value) else value
+    found = _NAMED.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    if value in ("bool", "object"):
+        return {"bool": "|b1", "object": "|O"}[value]
+    kind = _NAMED_KINDS[found["kind"]]
+    size = int(found["bits"]) // 8
+    known = size in _SIZES[kind] and int(found["bits"]) % 8 == 0
+    return f"{'|' if size == 1 else '<'}{kind}{size}{found['unit'] or ''}" if known else value
+
+
+def _are_fields(value: list[Any]) -> bool:
+    return all(isinstance(field, list) and len(field) in (2, 3) for field in value)
 
 
 def canonical_json(value: Any) -> Any:

@@ -13,7 +13,7 @@ from hyperslab.engine import compressors
 from hyperslab.engine.array_request import NULL_MEANS_NONE, ArrayRequest, asked_chunks
 from hyperslab.engine.chunk_layout import ChunkLayout, parse_aspect_ratio, parse_chunk_layout, parse_elements
 from hyperslab.engine.chunk_shape import DEFAULT_ELEMENTS, choose_chunks
-from hyperslab.engine.dtypes import DataType, canonical_json, parse_dtype
+from hyperslab.engine.dtypes import DataType, canonical_json, named_dtype, parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, parse_new_item
 from hyperslab.engine.members import (
     parse_compressor,
@@ -80,6 +80,7 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise BadDefinition(name, f"is no member of a .zarray; known are {', '.join(known)}")
     document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
+    document |= {"dtype": named_dtype(document["dtype"])} if "dtype" in document else {}
     if any(name not in document for name in REQUIRED):
         shaping = ("shape", "dtype", "chunks", "filters")
         document = new_document({name: document[name] for name in shaping if name in document}) | document

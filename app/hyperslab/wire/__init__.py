@@ -35,7 +35,7 @@ from hyperslab.wire.headers import (
     RAW,
     SERVER_TIMING,
 )
-from hyperslab.wire.names import LONGEST_KEY
+from hyperslab.wire.names import LONGEST_KEY, without_driver
 from hyperslab.wire.objects import Packer, pack_objects, unpack_objects
 from hyperslab.wire.selections import SelectionItem, format_selection, parse_selection
 
@@ -72,4 +72,5 @@ __all__ = [
     "parse_dtype",
     "parse_selection",
     "unpack_objects",
+    "without_driver",
 ]
