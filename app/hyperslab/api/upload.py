@@ -114,12 +114,13 @@ _LEAST_JSON: Final = 64 << 10
 
 @asynccontextmanager
 async def received_body(
-    context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None
+    context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None, beside: int = 0
 ) -> AsyncIterator[memoryview]:
     """The whole body of a write, held under the budget of bytes in flight as it arrives; raises as `read_body`.
 
     JSON is counted as what it is parsed to. ``unsaid``: the media type that a body without Content-Type may have;
-    ``most``: the bytes that it may have, by default what the operator allows. What can be refused without the body
+    ``most``: the bytes that it may have, by default what the operator allows; ``beside``: the bytes that what is done
+    with it takes. What can be refused without the body
     should have been before.
     """
     said = media_type(request)
@@ -128,8 +129,8 @@ async def received_body(
     limit = longest if said in _JSON else limit
     async with context.admission.share() as share:
         body = await read_body(request, limit, context.options.idle_seconds, share)
-        if (said or unsaid) in _JSON:
-            await share.grow(_JSON_GROWTH * min(len(body), longest))
+        growth = _JSON_GROWTH if (said or unsaid) in _JSON else 1
+        await share.grow(growth * min(len(body), longest if growth > 1 else limit) + beside)
         yield body
 
 

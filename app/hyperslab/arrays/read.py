@@ -263,6 +263,11 @@ class Reader:
         beside = _SLABS_BESIDE * self.slab_bytes if plan.nbytes > slab_bytes else 0
         return slabs + beside + self.working_memory(plan)
 
+    def chunk_memory(self, array: ArrayNode) -> int:
+        """Bytes that changing one chunk takes; those no larger than a slab are not counted."""
+        memory = array.metadata.codec.memory
+        return 2 * memory if memory > 2 * self.slab_bytes else 0
+
     def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too.
 

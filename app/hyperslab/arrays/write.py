@@ -39,6 +39,8 @@ from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import SelectionItem
 
 _MOST_KEYS_NAMED = 1000
+_ALONE = 256 << 20
+"""Chunks that take more bytes than this are written one after the other."""
 _MOST_CHUNKS = 1 << 16
 """Up to here a plan knows the version of every chunk; what a write keeps of each until its end adds up, too."""
 
@@ -85,6 +87,12 @@ class Writer:
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
         self._reader = reader
+
+    def memory(self, array: ArrayNode, chunks: int) -> int:
+        """Bytes that writing so many chunks takes beside their values: of those in hand at once, what is stored, the
+        changed copy, and what lies between the codecs."""
+        each = self._reader.chunk_memory(array)
+        return each * (1 + (0 if each > _ALONE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
 
     def write(
         self,
@@ -340,8 +348,15 @@ def write_chunks(
         work(chunk[1])
         written.append(chunk[0])
 
+    each = reader.chunk_memory(array)
     try:
-        reader.pool(array.mount).each(chunks, len(chunks), one, cancel)
+        if each > _ALONE:
+            for chunk in chunks:
+                one(chunk)
+                if cancel is not None:
+                    cancel.check()
+        else:
+            reader.pool(array.mount).each(chunks, len(chunks), one, cancel, nbytes=each)
     except HyperslabError as error:
         if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise

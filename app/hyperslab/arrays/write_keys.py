@@ -59,6 +59,12 @@ class KeyWriter:
         self._writer = writer
         self._resizer = resizer
 
+    def memory(self, path: str) -> int:
+        """Bytes that `put` takes beside its data, where that is a chunk."""
+        mount, key = self._locate(path)
+        found = None if key.rpartition("/")[2] in self._documents(mount) else self._chunk(mount, key)
+        return 0 if found is None else self._writer.memory(found[0], 1)
+
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
         """Store ``data`` under a key, exactly as it is; in a ``.zmetadata`` what is out of date is put right.
 

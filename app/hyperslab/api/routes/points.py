@@ -187,7 +187,8 @@ async def scatter(context: Context, request: Request) -> Answer:
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
     check_form(request, _KINDS)
-    async with received_body(context, request, unsaid=JSON) as body:
+    beside = context.service.writer.memory(array, context.options.max_points)
+    async with received_body(context, request, unsaid=JSON, beside=beside) as body:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
         name = None if field is None else field.name
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)

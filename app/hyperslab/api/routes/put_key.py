@@ -43,7 +43,8 @@ async def put_key(context: Context, request: Request) -> Answer:
     """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
     check_writable(context.service.catalog.locate(request.tail)[0])
     check = key_check(request)
-    async with received_body(context, request) as body:
+    beside = await context.threads.run(context.service.key_writer.memory, request.tail)
+    async with received_body(context, request, beside=beside) as body:
         put = await context.writes.run(_node(request), context.service.key_writer.put, request.tail, bytes(body), check)
     etag = ((b"etag", strong_etag(put.version).encode("latin-1")),)
     return Answer(201 if put.created else 204, etag)

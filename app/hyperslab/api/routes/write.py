@@ -29,11 +29,13 @@ from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.indexing import normalise, touched
 from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
 from hyperslab.wire import ARRAY_CHUNKS, IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
 _LONGEST_KEY = 256
+_MOST_APPENDED: Final = 1 << 16
+"""Chunks that an append may touch: how many it does shows when its body is there."""
 _BODY: Final = {RAW: openapi.BINARY, NPY: openapi.BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: openapi.BINARY}
 _CHUNK_FORMAT: Final = openapi.query("format", "`stored` for an encoded chunk.", {"type": "string", "enum": ["stored"]})
 _AXIS: Final = (
@@ -87,8 +89,8 @@ async def put_chunk(context: Context, request: Request) -> Answer:
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
         check_writable(array.mount)
         check = chunk_check(request, coords)
-        async with received_body(context, request) as body:
-            writer = context.service.writer
+        writer = context.service.writer
+        async with received_body(context, request, beside=writer.memory(array, 1)) as body:
             version = await context.writes.run(array.path, writer.write_stored, array.path, coords, bytes(body), check)
         return Answer(204, ((b"etag", strong_etag(version).encode("latin-1")),))
     bounds = array.metadata.grid.bounds(coords)
@@ -119,7 +121,8 @@ async def append(context: Context, request: Request) -> Answer:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
     check_form(request)
     key = _idempotency_key(request)
-    async with received_body(context, request) as body:
+    beside = context.service.writer.memory(array, _MOST_APPENDED)
+    async with received_body(context, request, beside=beside) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
         appended = await context.writes.run(
             array.path,
@@ -148,7 +151,8 @@ async def _put(
         wanted = target(array, selection.shape, field)
         check_form(request)
         check_headers(request, wanted)
-        async with received_body(context, request) as body:
+        beside = context.service.writer.memory(array, touched(selection, array.metadata.grid))
+        async with received_body(context, request, beside=beside) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name)
             made_for = array.metadata.dtype

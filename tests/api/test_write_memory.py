@@ -1,0 +1,70 @@
+"""Writes count what decoding and encoding take before they begin."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.storage import StoreConfig
+from hyperslab.storage.base import Absent
+from hyperslab.storage.local import LocalStore
+from tests.server import served
+
+CHUNK = 1 << 20
+JSON = {"Content-Type": "application/json"}
+
+
+class HeldStore(LocalStore):
+    """A folder in which chunks are not stored before they may be."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(StoreConfig("data", str(root), writable=True, durability="rename"), str(root))
+        self.arrived, self.may_go = threading.Event(), threading.Event()
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        if not key.rpartition("/")[2].startswith("."):
+            self.arrived.set()
+            assert self.may_go.wait(30)
+        return super().put(key, data, if_version=if_version)
+
+
+WRITES: dict[str, Callable[[httpx.Client, int], httpx.Response]] = {
+    "a cell": lambda http, i: http.put(f"/v1/slice/data/a?select={i * CHUNK}", content="1", headers=JSON),
+    "a chunk as it is stored": lambda http, i: http.put(f"/v1/chunk/data/a/{i}?format=stored", content=bytes(CHUNK)),
+    "a key": lambda http, i: http.put(f"/zarr/data/a/{i}", content=bytes(CHUNK)),
+    "a point": lambda http, i: http.post(
+        "/v1/points/data/a?values=1", json={"coordinates": [[i * CHUNK]], "values": [1]}, headers=JSON
+    ),
+    "an append": lambda http, _: http.post("/v1/append/data/a", content="[1]", headers=JSON),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_write_of_a_large_chunk_holds_what_it_takes(
+    tmp_path: Path, write: Callable[[httpx.Client, int], httpx.Response]
+) -> None:
+    store = HeldStore(tmp_path)
+    service = build([MountedStore("data", store, writable=True)], bytes_in_flight=CHUNK, slab_bytes=CHUNK // 8)
+    app = create_app(service, ApiOptions(queue_seconds=0.1))
+    with served(app) as url, httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(1) as pool:
+        http.put(
+            "/v1/metadata/data/a", json={"shape": [8 * CHUNK], "chunks": [CHUNK], "dtype": "|u1", "compressor": None}
+        )
+        first = pool.submit(write, http, 0)
+        assert store.arrived.wait(30)
+        assert service.in_flight.held >= 4 * CHUNK
+        assert write(http, 1).json()["code"] == "overloaded"
+        store.may_go.set()
+
+        assert first.result().is_success
+        assert write(http, 1).is_success
+        assert service.in_flight.held == 0
