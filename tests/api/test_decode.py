@@ -151,6 +151,18 @@ def test_a_fill_value_of_zero_hides_nothing_where_nobody_has_chosen_it(tmp_path:
     assert values == {"plain": [0, 1, 2], "named": ["NaN", 1.0, 2.0], "x": [0, 1, 2]}
 
 
+def test_dates_beyond_nanoseconds_are_refused_with_the_dtype_that_holds_them(tmp_path: Path) -> None:
+    days = {"units": "days since 0001-01-01", "calendar": "proleptic_gregorian"}
+    write_array(tmp_path, "t", np.array([0, 730_119], "<i4"), (2,), attributes=days, fill_value=None)
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as client:
+        refused = client.get("/v1/slice/data/t?decode=cf")
+        told = client.get("/v1/slice/data/t?decode=cf&dtype=<M8[us]&format=json")
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "not-representable")
+    assert "<M8[us]" in refused.json()["detail"]
+    assert [text[:10] for text in told.json()] == ["0001-01-01", "2000-01-01"]
+
+
 def test_points_chunks_and_plans_are_decoded_too(client: httpx.Client, opened: xarray.Dataset) -> None:
     values = opened["t"].values
     answer = client.post(

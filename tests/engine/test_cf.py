@@ -193,6 +193,7 @@ def test_what_xarray_leaves_alone_follows_the_conventions(
         {"flag_values": "0b, 1b", "flag_meanings": "a b"},
         {"flag_values": [0, 1], "flag_meanings": "a"},
         {"flag_masks": [0.5], "flag_meanings": "a"},
+        {"flag_masks": [1], "flag_values": [0.5], "flag_meanings": "a"},
         {"_Unsigned": "maybe"},
     ],
 )

@@ -45,6 +45,8 @@ def cf_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write(folder, "months", np.arange(9), ["months"], units="months since 2000-01-01", calendar="standard")
     write(folder, "by_month", np.zeros((9, 8, 8), "<f4"), ["months", "y", "x"], units="m")
     write(folder, "ms", np.arange(48) * 3_600_000, ["ms"], units="milliseconds since 2000-1-1")
+    bits = {"flag_masks": [1, 2, 4], "flag_meanings": "night land ice"}
+    write(folder, "bits", np.full((64, 96), 5, "|u1"), ["y", "x"], **bits)
     flags = {"flag_values": [0, 1, 2], "flag_meanings": "clear cloudy ice"}
     write(folder, "clouds", np.full((64, 96), 2, "|u1"), ["y", "x"], **flags)
     write(folder, "broken", PACKED, ["y", "x"], units="K", scale_factor="0.01")
@@ -140,6 +142,8 @@ def test_times_are_dates_in_tables_and_plots(cf: Viewer) -> None:
 def test_flags_have_their_meaning(cf: Viewer) -> None:
     cf.open_image("/view/cf/clouds")
     assert under(cf, 600, 400) == "2 ice"
+    cf.open_image("/view/cf/bits")
+    assert under(cf, 600, 400) == "5 night, ice"
     cf.open("/view/cf/clouds?view=values")
     expect(cf.page.locator("tbody td").first).to_have_text("2 ice")
     cf.check_clean()

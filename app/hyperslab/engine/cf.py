@@ -246,7 +246,7 @@ def _numbers(
         return np.dtype("<i8" if times else "<f4" if stored.itemsize <= 2 else "<f8")
     if quiet and not hides:
         return stored.newbyteorder("<")
-    whole = offset is None and isinstance(scale, int) and stored.kind in "iu" and not hides
+    whole = offset is None and isinstance(scale, int) and abs(scale) < 2**53 and stored.kind in "iu" and not hides
     return np.dtype("<i8" if whole else "<f8")  # numbers in JSON are doubles or integers
 
 
@@ -341,7 +341,8 @@ class _Attributes:
         values, masks = ([_parsed(value) for value in self._list(name)] for name in ("flag_values", "flag_masks"))
         counts = {len(meanings), *(len(self._list(name)) for name in names)}
         is_good = len(counts) == 1 and all(isinstance(meaning, str) for meaning in meanings)
-        if not is_good or None in values or any(not isinstance(mask, int) for mask in masks):
+        whole = all(isinstance(value, int) for value in (masks and values) + masks)  # bits of integers
+        if not is_good or None in values or not whole:
             self._wrong(names[0], "a number for each of flag_meanings")
             return
         for i, meaning in enumerate(meanings[:_MOST_FLAGS]):

@@ -7,6 +7,7 @@ import { formatValue } from "./format.js";
  * @typedef {object} Meaning what is said beside a value
  * @property {string} [unit]
  * @property {{meaning: string, value: number, mask: number|null}[]} [flags]
+ * @property {boolean} [dates] values are ISO text of dates
  */
 
 /** Is there a choice between decoded and stored values? @param {any} document node document */
@@ -38,6 +39,7 @@ export function unitOf(document, field = "", decode = "") {
 export const meaningOf = (document, field, decode) => ({
   unit: unitOf(document, field, decode),
   flags: document.decoded?.flags ?? [],
+  dates: /^.M8/.test(shownDtype(document, field, decode)) || Boolean(decode && document.decoded.calendar),
 });
 
 /** ISO text as people write dates: no midnight, no empty seconds and fractions. */
@@ -49,11 +51,9 @@ export const dateText = (iso) =>
     .replace(/(T\d\d:\d\d):00$/, "$1")
     .replace("T", " ");
 
-const DATE = /^[+-]?\d{4,}-\d\d-\d\dT[\d:.]+$/;
-
 /** A value with what it means. @param {any} value @param {Meaning} meaning */
-export function say(value, { unit = "", flags = [] }) {
-  if (typeof value === "string" && DATE.test(value)) return dateText(value);
+export function say(value, { unit = "", flags = [], dates = false }) {
+  if (dates && typeof value === "string") return dateText(value);
   const text = formatValue(value);
   if (/^Na[NT]$/.test(text)) return text;
   return `${text} ${wordsOf(flags, value) || unit}`.trim();
@@ -61,8 +61,9 @@ export function say(value, { unit = "", flags = [] }) {
 
 /** The meanings of a flag, or of all bits that are set. */
 function wordsOf(flags, value) {
-  const said = flags.filter(({ value: wanted, mask }) =>
-    mask === null ? Number(value) === wanted : (BigInt(Math.trunc(Number(value)) || 0) & BigInt(mask)) === BigInt(wanted),
-  );
-  return said.map(({ meaning }) => meaning).join(", ");
+  if (typeof value !== "bigint" && !Number.isFinite(value)) return "";
+  const bits = BigInt(typeof value === "bigint" ? value : Math.trunc(value));
+  const holds = ({ value: wanted, mask }) =>
+    mask === null ? Number(value) === wanted : (bits & BigInt(mask)) === BigInt(wanted);
+  return flags.filter(holds).map(({ meaning }) => meaning).join(", ");
 }

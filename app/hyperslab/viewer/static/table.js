@@ -18,8 +18,8 @@ const COLUMNS = 24;
  */
 export function createTable(node, store, positions, decode, onproblem) {
   const layout = layoutOf(node);
-  const { flags } = meaningOf(node, "", decode);
-  const told = (value) => say(value, { flags }); // units stand in the heads
+  const meaning = { ...meaningOf(node, "", decode), unit: "" }; // units stand in the heads
+  const told = (value) => say(value, meaning);
   const table = h("table", {});
   const pager = h("div", { class: "pager" });
   const scroll = h(
