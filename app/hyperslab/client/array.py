@@ -102,19 +102,22 @@ class RemoteArray(RemoteNode):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Items along each axis; behind the array's own axes come those of a field's subarray."""
         return self._document.shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
+        """The shape of a whole chunk, in items, with as many axes as `shape`."""
         return self._document.chunks
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Of the values as they are read: of the opened field, and decoded where ``decode`` says so."""
         return self._document.dtype
 
     @property
     def ndim(self) -> int:
+        """How many axes there are: the length of `shape`."""
         return len(self.shape)
 
     @property
@@ -129,7 +132,8 @@ class RemoteArray(RemoteNode):
 
     @property
     def fill_value(self) -> Any:
-        """What was never written reads as; None where the array does not say (then it is zero)."""
+        """What was never written reads as: a scalar of the dtype, or an array for a field with a subarray; None where
+        the array does not say (then it is zero)."""
         return self._document.fill_value
 
     @property
@@ -139,20 +143,28 @@ class RemoteArray(RemoteNode):
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
+        """A name for each axis of the array, None for one that has none; None where there are no names at all."""
         return self._document.dimension_names
 
     def with_field(self, name: str) -> RemoteArray:
-        """The same array with one field of its structured dtype opened."""
+        """The same array with one field of its structured dtype opened; raises `FieldUnknown`. Nothing is asked."""
         document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag, decode=self._decode)
         return RemoteArray.from_parts(self._session, self._address, document, progress=self._progress)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
+        """The values that numpy's indexing with this key gives, as `get` reads them."""
         return self.get(key)
 
     def get(self, selection: Any = ..., *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
-        """``self[selection]``; into ``out`` where that is given, which has to have its shape and dtype."""
+        """``self[selection]``: an array of the shape that numpy gives it, or a scalar; into ``out``, which has to have
+        its shape and dtype, where that is given.
+
+        ``progress`` is told bytes. Raises `IndexError` for a key that the array does not have, `ValueError` for an
+        ``out`` that does not fit, `ArrayChanged` where the array was resized or replaced meanwhile (the next try sees
+        it as it is now), `Unreachable`, and what the server raised.
+        """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
             return self.with_field(fields).get(key, out=out, progress=progress)
@@ -164,32 +176,38 @@ class RemoteArray(RemoteNode):
 
     @property
     def oindex(self) -> Indexer:
-        """Orthogonal indexing: each axis by itself, ``a.oindex[[1, 5], :, mask]``."""
+        """Orthogonal indexing: each axis by itself, ``a.oindex[[1, 5], :, mask]``; integers drop their axis. Reads and
+        writes, and raises as `get` and `set`."""
         return Indexer(lambda key: select_orthogonal(key, self.shape), self._read, self._write)
 
     @property
     def vindex(self) -> Indexer:
-        """Points: index arrays vary together, ``a.vindex[rows, columns]``; their axes come first in the result."""
+        """Points: index arrays vary together, ``a.vindex[rows, columns]``; the result has their shape, then the axes
+        that slices leave. Reads and writes, and raises as `get` and `set`."""
         return Indexer(lambda key: select_vectorised(key, self.shape), self._read, self._write)
 
     @property
     def blocks(self) -> Indexer:
-        """Whole chunks by their place in the grid: ``a.blocks[0, 2:4]``."""
+        """Whole chunks by their place in the grid: ``a.blocks[0, 2:4]``; those at the end may be smaller. Reads and
+        writes, and raises as `get` and `set`."""
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        """All values, for ``numpy.asarray``; raises `ValueError` where no copy is allowed, and as `get`."""
         if copy is False:
             raise ValueError("the values of a remote array cannot be had without a copy")
         values: AnyArray = self.get(...)
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __len__(self) -> int:
+        """Items along the first axis; raises `TypeError` where there is none."""
         if not self.shape:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Items along the first axis, fetched by rows of chunks."""
+        """Items along the first axis, fetched by rows of chunks; raises as `get`, and `TypeError` where there is no
+        axis."""
         rows = max(1, _ITERATED // max(1, self.nbytes // max(1, len(self))))
         if rows > self.chunks[0]:
             rows -= rows % self.chunks[0]
@@ -220,13 +238,17 @@ class RemoteArray(RemoteNode):
     # --- writing -------------------------------------------------------------------------------------------------
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        """Write values where numpy's indexing with this key would, as `set` does."""
         self.set(key, value)
 
     def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
         """``self[selection] = value``: broadcast as numpy does, cut on chunk edges, sent over several connections.
 
-        Raises `TypeError` or `OverflowError` for values that would become others on the way, before anything is sent,
-        and `ArrayChanged` where the array has another shape or dtype by now.
+        ``progress`` is told bytes. Raises, before anything is sent, `IndexError` for a key that the array does not
+        have, `ValueError` for values whose shape does not fit, and `TypeError` or `OverflowError` for those that would
+        become others on the way; `ArrayChanged` where the array has another shape or dtype by now, `ReadOnly` and
+        `WriteForbidden`, `PartlyWritten` and its like where some chunks are stored, `Unreachable`, and what else the
+        server raised.
         """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
@@ -252,7 +274,10 @@ class RemoteArray(RemoteNode):
         return until_undisturbed(attempt)
 
     def get_tagged(self, selection: Any = ...) -> tuple[Any, str]:
-        """``self[selection]``, and the tag by which `set_tagged` tells whether it was written since."""
+        """``self[selection]``, and the tag by which `set_tagged` tells whether it was written since.
+
+        ``selection`` is made of integers, slices and lists; raises `IndexError` for others, and as `get`.
+        """
         array, box = self._box(selection)
         tag = read_tag(array._source, box)  # before the values: at worst it is older than they are
         return array._read(box), tag
@@ -277,9 +302,10 @@ class RemoteArray(RemoteNode):
     ) -> None:
         """Give the array another shape; None keeps the length of an axis, an integer alone is for an array of one axis.
 
-        All fields have the same shape. New cells read as fill, cells that are cut off are gone for good. Raises
-        `BadDefinition` where an axis would shrink though ``expand_only``, or grow though ``shrink_only``, and
-        `TypeError` for lengths that are no integers.
+        Lengths are items. All fields have the same shape. New cells read as fill, cells that are cut off are gone for
+        good. Raises `BadDefinition` where an axis would shrink though ``expand_only``, or grow though ``shrink_only``,
+        `TypeError` for lengths that are no integers, `ValueError` for another shape of a field's subarray, and what the
+        server raised, such as `ReadOnly`.
         """
         lengths = read_lengths(shape)
         inner = self._document.item_shape
@@ -290,10 +316,12 @@ class RemoteArray(RemoteNode):
         self._patch({"shape": lengths}, expand_only=expand_only, shrink_only=shrink_only)
 
     def append(self, data: Any, axis: int = 0) -> int:
-        """Store ``data`` behind the end of ``axis`` and return where it begins: the server picks that.
+        """Store ``data`` behind the end of ``axis`` and return where it begins, as an index: the server picks that.
 
+        ``data`` has as many axes as the array, and its lengths along all of them but ``axis``.
         Each request has a key, so that a repeated one stores nothing twice. Data beyond the server's limit for one
         request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
+        Raises `TypeError`, `OverflowError` or `ValueError` for data that do not fit, and what the server raised.
         """
         self._check_stored()
         offset, shape = append_values(self._source, self._held(as_values(data, self.dtype)), axis)

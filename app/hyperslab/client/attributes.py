@@ -14,7 +14,8 @@ class Attributes(MutableMapping[str, Any]):
 
     A change is a merge patch (RFC 7396): members that others set meanwhile are kept. Such a patch cannot store None:
     where a value is None, or holds a mapping with one, `ValueError` is raised. Scalars and arrays of numpy become
-    numbers and lists.
+    numbers and lists; `TypeError` is raised for what has no form in JSON. Writing raises what the server raised,
+    such as `ReadOnly`, and `Unreachable`; reading asks nothing.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Attributes(MutableMapping[str, Any]):
         return repr(dict(self._read()))
 
     def update(self, *args: Any, **members: Any) -> None:
-        """Set several members by one request."""
+        """Set several members by one request; raises as all changes do."""
         patch = self._patch(dict(*args, **members))
         if patch:
             self._write(patch)
@@ -63,7 +64,7 @@ class Attributes(MutableMapping[str, Any]):
         self._change(lambda: self._patch(function(deepcopy(self.asdict()))))
 
     def clear(self) -> None:
-        """Remove all members by one request."""
+        """Remove all members by one request; raises as all changes do."""
         if self._read():
             self._write(dict.fromkeys(self._read()))
 

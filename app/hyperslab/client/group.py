@@ -92,7 +92,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         raise NoSuchNode(name, *similar) from missing
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The node at a path below this group; ``default`` where there is none."""
+        """The node at a path below this group; ``default`` where there is none. Raises what else the server raised."""
         try:
             return self._open(name)
         except KeyError:
@@ -127,17 +127,20 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             raise KeyError(name) from error
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the direct children, fetched page by page."""
+        """Names of the direct children, fetched page by page; raises what the server raised, and `Unreachable`."""
         return (name for name, _ in self.children())
 
     def __len__(self) -> int:
+        """How many direct children there are: all pages are fetched; raises as iteration does."""
         return sum(1 for _ in self.children())
 
     def __contains__(self, name: object) -> bool:
+        """Whether there is a node at a path below this group; raises what the server raised otherwise."""
         return isinstance(name, str) and self.get(name) is not None
 
     def children(self) -> Iterator[tuple[str, Kind]]:
-        """Names and kinds of the direct children, fetched page by page."""
+        """Names and kinds of the direct children, fetched page by page; raises what the server raised, and
+        `Unreachable`."""
         cursor: str | None = None
         while True:
             url = self._address.url("metadata", limit=str(_PAGE), cursor=cursor)
@@ -148,11 +151,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
                 return
 
     def arrays(self) -> Iterator[tuple[str, RemoteArray]]:
-        """The arrays among the direct children, with their names."""
+        """The arrays among the direct children, with their names: one request for each; raises as `open_array`."""
         return ((name, self.open_array(name)) for name, kind in self.children() if kind == "array")
 
     def groups(self) -> Iterator[tuple[str, RemoteGroup]]:
-        """The groups among the direct children, with their names."""
+        """The groups among the direct children, with their names: one request for each; raises as `open_group`."""
         return ((name, self.open_group(name)) for name, kind in self.children() if kind == "group")
 
     def open_array(self, name: str) -> RemoteArray:
@@ -170,7 +173,8 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         raise WrongKind(path=node.path, kind="array", wanted="group")
 
     def tree(self, level: int | None = None) -> Tree:
-        """All nodes below, ``level`` deep, for people: it prints as a tree."""
+        """All nodes below, ``level`` deep (None: all), for people: it prints as a tree. One request for each node;
+        raises what the server raised, but for broken nodes, which are told in the tree."""
         return Tree.of(self, level)
 
     # --- changing it ---------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ class Indexer:
     write: Callable[[Selection, Any], None]
 
     def __getitem__(self, key: Any) -> Any:
+        """The values; raises as `RemoteArray.get`."""
         return self.read(self.select(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        """Write values, which are broadcast; raises as `RemoteArray.set`."""
         self.write(self.select(key), value)

@@ -59,7 +59,7 @@ class RemoteNode(ABC):
 
     @property
     def attrs(self) -> Attributes:
-        """A mapping that writes what is set."""
+        """The attributes: a mapping that writes what is set, and raises what the server raised, such as `ReadOnly`."""
         return Attributes(
             lambda: self.info.get("attributes") or {},
             lambda patch: self._patch({"attributes": patch}),
@@ -67,7 +67,8 @@ class RemoteNode(ABC):
         )
 
     def refresh(self) -> Self:
-        """Read the node document anew: others may have resized an array or set attributes."""
+        """Read the node document anew: others may have resized an array or set attributes. Returns itself; raises
+        `NodeNotFound`, `WrongKind` where an array became a group or the reverse, and `Unreachable`."""
         self._adopt(*read_document(self._session, self._address, decode=self._decode))
         return self
 
