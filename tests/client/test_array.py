@@ -166,7 +166,7 @@ def test_a_field_is_opened_by_the_url_too(oracle: Oracle) -> None:
 
     assert RemoteArray(f"{url}?field=x&format=raw").field == "x"
     assert RemoteArray(f"{url}?field=x", field="x").field == "x"
-    with pytest.raises(errors.BadParameter, match=r"\['x', 'y'\]"):
+    with pytest.raises(errors.BadParameter, match=r'\["x", "y"\]'):
         RemoteArray(f"{url}?field=x", field="y")
 
 
