@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -101,7 +102,9 @@ def channel_axis(axes: Sequence[Axis], plane: tuple[int, int]) -> int | None:
 
 
 def default_index(axis: Axis, wanted: int | None = None) -> int:
-    """Where an axis outside the plane begins: where its metadata wants, the middle of space, else at 0."""
+    """Where an axis outside the plane begins: where its metadata wants, the middle of space and of an axis without a
+    name, else at 0."""
     if wanted is not None and wanted < axis.size:
         return wanted
-    return axis.size // 2 if axis.type == "space" else 0
+    unnamed = axis.type is None and re.fullmatch(r"d\d+", axis.name) is not None
+    return axis.size // 2 if axis.type == "space" or unnamed else 0

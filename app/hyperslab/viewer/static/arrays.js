@@ -18,6 +18,13 @@ export const hasObjects = ({ dtype }, field = "") =>
 
 const isObject = ([, type]) => (Array.isArray(type) ? type.some(isObject) : /^[<>|]?O$/.test(type));
 
+/** The same plane as a table, which shows one channel: the first that is drawn. */
+export function tableInfo(info) {
+  const { channel_axis: axis, selection, channels } = info;
+  const drawn = channels.find(({ active }) => active)?.index ?? 0;
+  return { ...info, channel_axis: null, selection: axis ? { ...selection, [axis]: drawn } : selection };
+}
+
 /** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
 export function plainInfo(document, decode = "") {
   const shape = document.shape ?? [];

@@ -183,6 +183,12 @@ export function createImageView(store, events) {
     };
   }
 
+  function corner() {
+    if (picture.shown === null) return null;
+    const { x, y } = picture.visible();
+    return { row: y[0], column: x[0] };
+  }
+
   function links() {
     const { state, info } = context;
     const box = picture.visible();
@@ -232,6 +238,7 @@ export function createImageView(store, events) {
     element,
     update,
     sight,
+    corner,
     links,
     panels,
     hide,

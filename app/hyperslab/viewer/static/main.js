@@ -1,7 +1,7 @@
 /** The page: from the address to a node, from the node to a view, and from every change back to the address. */
 
 import { get, metadata, Problem, tileInfo } from "./api.js";
-import { numericFields, plainInfo } from "./arrays.js";
+import { numericFields, plainInfo, tableInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { decodeOf, isPacked, meaningOf } from "./decoded.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
@@ -26,7 +26,7 @@ const strip = createStrip();
 const tree = createTree(document.getElementById("tree"), open);
 const header = createHeader(document.getElementById("header"), {
   onopen: open,
-  onview: (view) => store.update({ view }, "view"),
+  onview: openView,
   ondecode: (decode) => store.update({ decode, channels: null }, "decode"),
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onhelp: help.toggle,
@@ -82,12 +82,17 @@ async function prepare(state) {
   const field = state.field || (fields[0] ?? "");
   const ready = { node: mine, available, view, fields, state: { ...state, field } };
   const decode = decodeOf(mine.document, state, view);
-  if (view !== "image") {
-    if (mine.plain?.decode !== decode) mine.plain = plainInfo(mine.document, decode);
-    return { ...ready, info: mine.plain };
+  if (view === "image") {
+    await prepareInfo(mine, state, field, decode);
+    return { ...ready, info: mine.info };
   }
-  await prepareInfo(mine, state, field, decode);
-  return { ...ready, info: mine.info };
+  if (view === "values" && available.includes("image")) {
+    const drawn = state.field || (numericFields(mine.document)[0] ?? "");
+    const there = await prepareInfo(mine, state, drawn, decode).then(() => true, () => false); // what cannot be drawn has values
+    if (there) return { ...ready, info: mine.table };
+  }
+  if (mine.plain?.decode !== decode) mine.plain = plainInfo(mine.document, decode);
+  return { ...ready, info: mine.plain };
 }
 
 /** What the tile routes know; it depends on the plane, the height of its cells, the field and the decoding. */
@@ -102,6 +107,7 @@ async function prepareInfo(mine, { plane, aspect }, field, decode) {
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
   mine.info = { ...info, field, decode, meaning: meaningOf(mine.document, field, decode) };
+  mine.table = tableInfo(mine.info);
   mine.infoKey = key;
 }
 
@@ -219,7 +225,13 @@ const sizeOf = ({ width, height, axes }) => JSON.stringify([width, height, axes.
 function nextView() {
   const available = node?.document ? viewsOf(node.document) : [];
   const next = available[(available.indexOf(current?.view) + 1) % available.length];
-  if (available.length > 1) store.update({ view: next }, "view");
+  if (available.length > 1) openView(next);
+}
+
+/** A table begins where the visible part of the picture begins. */
+function openView(view) {
+  const corner = view === "values" && current?.shown.corner?.();
+  store.update({ view, ...corner }, "view");
 }
 
 /** What a key does depends on the view. @param {keyof import("./keys.js").Actions} name */

@@ -13,11 +13,11 @@ const COLUMNS = 24;
  * @param {any} node node document
  * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
  * @param {() => Record<string, number>} positions of the other axes, by name
- * @param {"cf"|""} decode
+ * @param {{decode: "cf"|"", plane: string[]}} info `plane`: rows and columns
  * @param {(problem: Error) => void} onproblem
  */
-export function createTable(node, store, positions, decode, onproblem) {
-  const layout = layoutOf(node);
+export function createTable(node, store, positions, { decode, plane }, onproblem) {
+  const layout = layoutOf(node, plane);
   const meaning = { ...meaningOf(node, "", decode), unit: "" }; // units stand in the heads
   const told = (value) => say(value, meaning);
   const table = h("table", {});
@@ -76,21 +76,26 @@ export function createTable(node, store, positions, decode, onproblem) {
   return { element, update, select: () => selection(layout, windowOf(layout, store.get()), positions()), turnPage };
 }
 
-function layoutOf(node) {
+function layoutOf(node, plane) {
   const rank = node.shape.length;
   const structured = Array.isArray(node.dtype);
   const flat = rank <= 1 || (structured && rank === 1);
   const names = node.dimension_names ?? node.shape.map(() => null);
   const name = (axis) => names[axis] ?? `d${axis}`;
+  const all = node.shape.map((_, axis) => name(axis));
+  const [down, across] = plane.map((wanted) => all.indexOf(wanted));
+  const known = down >= 0 && across >= 0 && down !== across; // else the last two
+  const rowAxis = rank === 0 ? -1 : flat ? 0 : known ? down : rank - 2;
+  const columnAxis = flat ? -1 : known ? across : rank - 1;
   return {
     rank,
     structured,
-    names: node.shape.map((_, axis) => name(axis)),
-    rowAxis: rank === 0 ? -1 : flat ? 0 : rank - 2,
-    columnAxis: flat ? -1 : rank - 1,
-    rows: rank === 0 ? 1 : node.shape[flat ? 0 : rank - 2],
-    columns: flat ? 1 : node.shape[rank - 1],
-    rowName: rank === 0 ? "" : name(flat ? 0 : rank - 2),
+    names: all,
+    rowAxis,
+    columnAxis,
+    rows: rank === 0 ? 1 : node.shape[rowAxis],
+    columns: flat ? 1 : node.shape[columnAxis],
+    rowName: rank === 0 ? "" : all[rowAxis],
     fields: structured ? node.dtype.map(([field]) => field) : [],
   };
 }
@@ -111,10 +116,14 @@ function selection(layout, window, at) {
     .join(",");
 }
 
+/** Rows first, in whatever order the axes of the array are. */
+const turned = (answer, { rowAxis, columnAxis }) =>
+  rowAxis < columnAxis ? answer : answer[0].map((_, row) => answer.map((column) => column[row]));
+
 /** Titles and cells of what came back. */
 function grid(answer, layout, window, field) {
   if (layout.columnAxis >= 0) {
-    return { titles: Array.from({ length: window.columns }, (_, i) => String(window.column + i)), rows: answer };
+    return { titles: Array.from({ length: window.columns }, (_, i) => String(window.column + i)), rows: turned(answer, layout) };
   }
   if (layout.structured && !field) {
     const record = (item) => (Array.isArray(item) ? item : layout.fields.map((name) => item[name]));

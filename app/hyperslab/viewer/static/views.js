@@ -20,6 +20,7 @@ import { heldToken } from "./token.js";
  * @property {() => {title: string, href: string}[]} [links]
  * @property {import("./inspector.js").Panel[]} [panels]
  * @property {Partial<import("./keys.js").Actions>} actions what the keys do
+ * @property {() => {row: number, column: number}|null} [corner] first visible row and column
  * @property {() => void} [named] coordinates of the axes have become known
  * @property {() => void} [themed] the colours of the page have changed
  * @property {() => void} [close]
@@ -54,6 +55,7 @@ export function createViews(context) {
       texts: () => (imageView.ready() ? sightOf(info, imageView.sight) : null),
       links: imageView.links,
       panels: imageView.panels(info),
+      corner: imageView.corner,
       named: imageView.named,
       themed: channels.redraw,
       close: imageView.hide,
@@ -93,7 +95,7 @@ export function createViews(context) {
   function values(document, info) {
     if (document.shape.includes(0)) return empty(document);
     const { store, onproblem } = context;
-    const table = createTable(document, store, () => positionsOf(store.get(), info), info.decode, onproblem);
+    const table = createTable(document, store, () => positionsOf(store.get(), info), info, onproblem);
     const dock = createDock(store, { settled: () => Promise.resolve() });
     return {
       elements: [table.element, dock.element],
