@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser, Route, expect
 
-from tests.chromium import Tab
+from tests.chromium import PHONE, Tab, open_tab
 from tests.server import running_server
 from tests.tiles.support import write_array, write_attributes
-from tests.viewer.support import Viewer
+from tests.viewer.support import Viewer, pixels
 
 CUBE = np.arange(9 * 200 * 300).reshape(9, 200, 300)
 
@@ -22,6 +23,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_attributes(folder, {})
     write_array(folder / "unnamed", CUBE)
     write_array(folder / "waves", (np.arange(1, 41)[:, None] * np.exp(1j * np.linspace(0, 3, 60))).astype("c8"))
+    write_array(folder / "classes", (np.indices((60, 80)).sum(0) // 20).astype("i4"))
+    write_array(folder / "columns", np.arange(400000).reshape(100000, 4), chunks=(10000, 4))
+    write_array(folder / "dated", np.full((3, 40, 60), 7), attributes={"_ARRAY_DIMENSIONS": ["time", "y", "x"]})
+    write_array(folder / "time", np.arange(3), attributes={"units": "days since 2001-02-03"})
     with running_server({"data": folder}) as server:
         yield server.url
 
@@ -62,3 +67,83 @@ def test_values_are_those_of_the_picture(views: Viewer, query: str, place: tuple
     rows, columns = (int(n) for n in plane.groups()) if plane else (1, 2)
     assert [int(row), int(column)] == [found[rows], found[columns]]
     views.check_clean()
+
+
+def test_the_link_saves_what_is_visible(views: Viewer) -> None:
+    views.open_image("/view/data/unnamed?d0=2&rescale=72000,240000&box=150,100,40")
+
+    link = views.page.get_by_role("link", name="Picture as PNG").get_attribute("href")
+    assert link is not None
+    saved = pixels(views.page.request.get(link).body()).astype(int)
+
+    assert 40 <= saved.shape[1] <= 42
+    assert abs(saved[saved.shape[0] // 2, saved.shape[1] // 2, 0] - (CUBE[2, 100, 150] - 72000) * 255 / 168000) < 3
+    views.check_clean()
+
+
+def test_complex_values_are_drawn_by_the_part_that_is_chosen(views: Viewer) -> None:
+    views.open_image("/view/data/waves")
+    shown = [views.picture().astype(int)]
+
+    for name, query in (("Real", "real"), ("Imaginary", "imag"), ("Phase", "phase"), ("Magnitude", "")):
+        views.page.get_by_role("button", name=name, exact=True).click()
+        views.wait_for_query(rf"\?component={query}$" if query else "$")
+        views.settle()
+        expect(views.page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+        shown.append(views.picture().astype(int))
+
+    assert np.abs(shown[0] - shown[-1]).max() < 3
+    assert all(np.abs(a - b).mean() > 5 for i, a in enumerate(shown[:4]) for b in shown[:i])
+    views.check_clean()
+
+
+def test_integers_are_shown_as_labels(views: Viewer) -> None:
+    views.open_image("/view/data/classes")
+    views.page.get_by_role("button", name="As labels").click()
+    views.wait_for_query(r"\?labels=1$")
+    views.settle()
+
+    colours = {tuple(pixel) for pixel in views.picture()[400, 40:600:10].tolist()}
+    assert len(colours) >= 4
+    assert any(max(colour) - min(colour) > 60 for colour in colours)
+    views.check_clean()
+
+
+def test_a_few_columns_of_many_values_open_as_a_table(views: Viewer) -> None:
+    views.open("/view/data/columns")
+
+    assert first_cell(views) == ("0", "0", "0")
+    expect(views.page.get_by_role("button", name="Image", exact=True)).to_be_visible()
+    views.check_clean()
+
+
+def test_a_tap_reads_the_value(browser: Browser, url: str) -> None:
+    with open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as tab:
+        phone = Viewer(tab, url)
+        phone.open_image("/view/data/dated")
+        phone.page.touchscreen.tap(200, 400)
+
+        probe = phone.page.get_by_test_id("probe")
+        expect(probe).to_contain_text("time 0 (2001-02-03)")
+        expect(probe.locator('.probe-what[aria-busy="false"]')).to_have_text("7")
+        phone.tab.keep("tap")
+        phone.check_clean()
+
+
+def test_the_page_comes_back_when_the_service_does(views: Viewer) -> None:
+    away = True
+
+    def answer(route: Route) -> None:
+        if away:
+            route.abort("connectionrefused")
+        else:
+            route.continue_()
+
+    views.open_image("/view/data/unnamed")
+    views.page.route(re.compile("/(v1|healthz)"), answer)
+    views.page.get_by_role("treeitem", name="waves").get_by_role("link").click()
+    expect(views.page.get_by_role("heading", name="The service cannot be reached")).to_be_visible()
+    away = False
+
+    views.settle()
+    expect(views.page).to_have_title("waves · Hyperslab")

@@ -88,7 +88,7 @@ class ArrayNode:
         choice."""
         names, metadata = self.dimension_names, self.metadata
         dtype, fill = metadata.dtype.numpy, metadata.fill_value
-        if names is None and fill is not None and not fill.any():
+        if names is None and fill is not None and fill.dtype.kind != "V" and not fill.any():
             fill = None
         coordinate = names is not None and names == (self.path.rpartition("/")[2],)
         named = bool(names) or "units" in self.attributes

@@ -70,6 +70,7 @@ function questionAbout(info, index) {
   const query = new URLSearchParams();
   if (info.channel_axis) query.set("c", String(index));
   if (info.field) query.set("field", info.field);
+  if (info.component) query.set("component", info.component);
   if (info.decode) query.set("decode", info.decode);
   return query;
 }

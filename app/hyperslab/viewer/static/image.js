@@ -291,6 +291,15 @@ export class Picture {
     return { x, y };
   }
 
+  /** Visible whole pixels of the picture: left, top, width and height. */
+  region() {
+    const { width, height } = this.wanted;
+    const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(false));
+    const [left, top] = [clamp(Math.floor(rect.x), 0, width - 1), clamp(Math.floor(rect.y), 0, height - 1)];
+    const [right, bottom] = [Math.ceil(rect.x + rect.width - SLACK), Math.ceil(rect.y + rect.height - SLACK)];
+    return [left, top, clamp(right, left + 1, width) - left, clamp(bottom, top + 1, height) - top];
+  }
+
   /** @param {[number, number, number]} box in cells */
   goTo([column, row, cells]) {
     const { viewport } = this.viewer;

@@ -3,6 +3,7 @@
 import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
 import { createColormaps } from "./colormaps.js";
+import { createComponent } from "./component.js";
 import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
@@ -10,12 +11,14 @@ import { createLabels } from "./labels.js";
 import { createOrientation } from "./orientation.js";
 import { createOverlay } from "./overlay.js";
 import { createPlanes } from "./planes.js";
-import { createProbe } from "./probe.js";
+import { createProbe, imageAt } from "./probe.js";
 import { createScaleBar } from "./scalebar.js";
 import { neuroglancerLink } from "./snippets.js";
 import { activeIndices, flipOf, planeOf, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
 import { heldToken } from "./token.js";
+
+const LARGEST = 2048; // pixels along the longer side of a picture that is saved
 
 const SHOW_EVERY = 60; // ms between frames asked for while a slider moves
 
@@ -46,6 +49,7 @@ export function createImageView(store, events) {
   const dock = createDock(store, picture);
   const planes = createPlanes(store);
   const orientation = createOrientation(store);
+  const component = createComponent(store);
   const channels = createChannels(store, quiet);
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
@@ -77,7 +81,7 @@ export function createImageView(store, events) {
     const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
     const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
     const query = tileQuery(state, context.info);
-    const gaps = context.info.kind !== "labels" && !context.info.images; // there, what is not drawn is no gap
+    const gaps = context.info.kind !== "labels" && !state.labels && !context.info.images; // there, what is not drawn is no gap
     const blank = activeIndices(state, context.info).length === 0;
     return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
   }
@@ -117,6 +121,13 @@ export function createImageView(store, events) {
     requestAnimationFrame(() => (nothing.hidden = !picture.wanted?.gaps || !picture.showsNothing())),
   );
 
+  /** An image of a plate or a well opens with a click. */
+  picture.viewer.addHandler("canvas-click", ({ quick, originalEvent }) => {
+    const place = quick && context.info?.images && picture.pixelAt(originalEvent.clientX, originalEvent.clientY);
+    const image = place && imageAt(place, context.info);
+    if (image) events.onopen(image.path);
+  });
+
   let own = null; // the last box that came from the picture itself
 
   const remember = debounce(200, () => {
@@ -145,6 +156,7 @@ export function createImageView(store, events) {
     canvas.setAttribute("aria-label", `Picture of ${info.path}`);
     planes.update(state, info);
     orientation.update(state, info);
+    component.update(state, info);
     dock.update(state, info);
     const drawsLabels = info.kind === "labels";
     if (!drawsLabels) channels.update(state, info);
@@ -166,7 +178,9 @@ export function createImageView(store, events) {
 
   const point = throttle(30, (event) => probe.show(picture.pixelAt(event.clientX, event.clientY)));
   canvas.addEventListener("pointermove", point);
-  canvas.addEventListener("pointerleave", () => {
+  canvas.addEventListener("pointerup", (event) => event.pointerType !== "mouse" && point(event)); // a tap
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "mouse") return; // a finger has left: what it has pointed at is read now
     point.cancel();
     probe.show(null);
   });
@@ -194,10 +208,8 @@ export function createImageView(store, events) {
     const box = picture.visible();
     const centre = { x: (box.x[0] + box.x[1]) >> 1, y: (box.y[0] + box.y[1]) >> 1 };
     const query = tileQuery(state, info);
-    const png = {
-      title: "Picture as PNG",
-      href: absolute(url("tile", info.path, `/thumbnail.png?size=1024${query && `&${query}`}`)),
-    };
+    const part = `/${picture.region().join()}/!${LARGEST},${LARGEST}/0/default.png`;
+    const png = { title: "Picture as PNG", href: absolute(url("tile", `iiif/${info.path}`, `${part}${query && `?${query}`}`)) };
     if (heldToken()) return [{ ...png, external: false, onclick: save(png.href, `${info.name}.png`) }];
     return [{ title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) }, png];
   }
@@ -212,7 +224,7 @@ export function createImageView(store, events) {
     if (info.kind === "labels") return [{ title: "Display", body: [orientation.element] }];
     const display = {
       title: info.channel_axis ? "Channels" : "Display",
-      body: [channels.element, colormaps.element, orientation.element],
+      body: [channels.element, colormaps.element, component.element, orientation.element],
       action: channels.reset,
     };
     return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];

@@ -4,6 +4,7 @@ import { get, metadata, Problem, tileInfo } from "./api.js";
 import { numericFields, plainInfo, tableInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { decodeOf, isPacked, meaningOf } from "./decoded.js";
+import { ROOT } from "./dom.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
 import { createHelp, listen } from "./keys.js";
@@ -16,6 +17,8 @@ import { throttle } from "./timing.js";
 import { createViews } from "./views.js";
 
 const SLOW = 250; // ms before a wait is shown
+const AWAY_EVERY = 1500; // ms between questions to a service that is away
+
 const EXPLAIN_EVERY = 1000; // ms: where one tile fails, many do, and for the same reason
 
 const store = createStore();
@@ -36,7 +39,10 @@ const views = createViews({
   store,
   open,
   onsight: showSight,
-  onproblem: (problem) => strip.show(problem.message),
+  onproblem: (problem) => {
+    strip.show(problem.message);
+    if (problem.status === 0) void recover();
+  },
   ontile: (address) => explainSoon(address, question),
 });
 
@@ -96,17 +102,18 @@ async function prepare(state) {
 }
 
 /** What the tile routes know; it depends on the plane, the height of its cells, the field and the decoding. */
-async function prepareInfo(mine, { plane, aspect }, field, decode) {
+async function prepareInfo(mine, { plane, aspect, component }, field, decode) {
   const asked = {
     ...(plane && { axes: planeText(plane) }),
     aspect: String(aspect ?? "auto"),
     ...(field && { field }),
     ...(decode && { decode }),
+    ...(component && { component }),
   };
   const key = new URLSearchParams(asked).toString();
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
-  mine.info = { ...info, field, decode, meaning: meaningOf(mine.document, field, decode) };
+  mine.info = { ...info, field, decode, component, meaning: meaningOf(mine.document, field, decode) };
   mine.table = tableInfo(mine.info);
   mine.infoKey = key;
 }
@@ -178,8 +185,22 @@ function showSight() {
   if (texts) inspector.snippets.update(texts, current.shown.links?.());
 }
 
+let awaiting = false;
+
+/** Where the service does not answer: wait until it does, and load the page again, for its address has all that is shown. */
+async function recover() {
+  if (awaiting) return;
+  awaiting = true;
+  const isThere = () => fetch(`${ROOT}/healthz`, { cache: "no-store" }).then(({ ok }) => ok, () => false);
+  const wasAway = !(await isThere()); // else it is no more than this question that gets no answer
+  while (wasAway && !(await isThere())) await new Promise((resolve) => setTimeout(resolve, AWAY_EVERY));
+  awaiting = false;
+  if (wasAway) location.reload();
+}
+
 function fail(state, error) {
   const known = error instanceof Problem;
+  if (known && error.status === 0) void recover();
   if (!known) console.error(error);
   const unknown = { title: "The page failed", detail: String(error?.message ?? error), status: 0, code: "page" };
   const available = node?.document ? viewsOf(node.document) : [];
@@ -206,6 +227,7 @@ async function explainTile(address, asked) {
   } catch (problem) {
     if (asked !== question) return;
     strip.show(problem.message);
+    if (problem.status === 0) return void recover();
     await showWhatChanged(asked);
   }
 }

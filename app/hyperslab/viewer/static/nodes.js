@@ -52,6 +52,14 @@ export const isPictureGroup = (document) => isPyramid(document) || Boolean(ome(d
 
 const isNumeric = (dtype) => typeof dtype === "string" && !/^[<>|]?[OSUV]/.test(dtype);
 
+const [NARROW, MANY, COUNTLESS] = [8, 1000, 1e9];
+
+/** Are these a few columns, or rows, of very many values? As a picture they would be a line of one pixel. */
+function isTable(shape) {
+  const [short, long] = [Math.min(...shape), Math.max(...shape)];
+  return shape.length === 2 && short <= NARROW && long >= MANY * short && long <= COUNTLESS;
+}
+
 /** The ways to look at a node, the best first. @returns {("image"|"plot"|"values"|"browse")[]} */
 export function viewsOf(document) {
   if (document.kind === "group") return isPictureGroup(document) ? ["image", "browse"] : ["browse"];
@@ -60,7 +68,7 @@ export function viewsOf(document) {
   if (empty || rank === 0) return ["values"];
   const numeric = isNumeric(document.dtype);
   if (rank === 1) return numeric ? ["plot", "values"] : Array.isArray(document.dtype) ? ["values", "plot"] : ["values"];
-  if (numeric) return ["image", "values"];
+  if (numeric) return isTable(document.shape) ? ["values", "image"] : ["image", "values"];
   return Array.isArray(document.dtype) ? ["values", "image"] : ["values"];
 }
 

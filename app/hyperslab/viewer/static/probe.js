@@ -51,9 +51,7 @@ export function createProbe(context) {
 
   /** In a mosaic: the image that is there, and the place in it. */
   function showPlace({ x, y }, info) {
-    const image = info.images.find(
-      (one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height,
-    );
+    const image = imageAt({ x, y }, info);
     where.textContent = image ? `y ${y - image.y}  x ${x - image.x}` : "";
     what.replaceChildren(image ? image.path.slice(info.path.length + 1) : "no image here");
     what.setAttribute("aria-busy", "false");
@@ -61,6 +59,10 @@ export function createProbe(context) {
 
   return { element, show, refresh: () => void show(last), forget: () => blocks.clear() };
 }
+
+/** The image of a mosaic at a place. */
+export const imageAt = ({ x, y }, info) =>
+  info.images.find((one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height);
 
 function coordinates({ x, y }, state, info) {
   const [vertical, horizontal] = planeOf(state, info);

@@ -24,6 +24,8 @@ import { encodePath } from "./api.js";
  * @property {""|"none"} decode "none": values as they are stored; "" as their attributes mean them
  * @property {Record<string, number>} at positions on the other axes; those left out are the node's own
  * @property {ChannelState[]|null} channels null is what the node says
+ * @property {""|"real"|"imag"|"phase"} component of complex values, "" is their magnitude
+ * @property {boolean} labels each value is a thing of its own colour
  * @property {string} colormap "" is none
  * @property {number} gamma
  * @property {string} overlay path of the label image over the picture, "" is none
@@ -45,6 +47,8 @@ export const DEFAULTS = Object.freeze({
   decode: "",
   at: Object.freeze({}),
   channels: null,
+  component: "",
+  labels: false,
   colormap: "",
   gamma: 1,
   overlay: "",
@@ -122,6 +126,8 @@ export function parse(address) {
     decode: query.get("decode") === "none" ? "none" : "",
     at: positions(query),
     channels: channels(query),
+    component: ["real", "imag", "phase"].includes(query.get("component")) ? query.get("component") : "",
+    labels: query.get("labels") === "1",
     colormap: query.get("colormap_name") ?? "",
     gamma: positive(query.get("gamma"), 1),
     overlay: query.get("overlay") ?? "",
@@ -202,6 +208,8 @@ export function format(state) {
   put("decode", state.decode);
   appendPositions(query, state.at);
   appendChannels(query, state.channels ?? []);
+  put("component", state.component);
+  put("labels", state.labels, "1");
   if (state.colormap) query.append("colormap_name", state.colormap);
   put("gamma", state.gamma);
   put("overlay", state.overlay);

@@ -103,6 +103,8 @@ export function tileQuery(state, info) {
   if (state.field) query.append("field", state.field);
   if (info.decode) query.append("decode", info.decode);
   if (state.channels) appendChannels(query, state, info);
+  if (state.component) query.append("component", state.component);
+  if (state.labels) query.append("labels", "1");
   if (state.colormap) query.append("colormap_name", state.colormap);
   if (state.gamma !== 1) query.append("gamma", String(state.gamma));
   return query.toString();

@@ -46,6 +46,7 @@ export function createViews(context) {
     imageView ??= createImageView(context.store, {
       onsight: context.onsight,
       onfail: context.ontile,
+      onopen: context.open,
       onproblem: context.onproblem,
     });
     const { element, dock, planes, channels, overlay, picture, home } = imageView;
