@@ -45,6 +45,7 @@ def api_options(settings: Settings) -> ApiOptions:
     """What the HTTP layer is told."""
     return ApiOptions(
         cors_origins=tuple(settings.cors_origins),
+        allowed_hosts=tuple(settings.allowed_hosts),
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
         write_tokens=tuple(token.get_secret_value() for token in settings.write_tokens),
         max_read_bytes=settings.max_response_bytes,

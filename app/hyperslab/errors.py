@@ -39,7 +39,9 @@
     ├── Unauthorized               who are you?
     ├── Forbidden
     │   ├── ReadOnly                 this store takes no writes
-    │   └── WriteForbidden           this token may not write
+    │   ├── WriteForbidden           this token may not write
+    │   ├── ForeignOrigin            a web page of another origin wants to change something
+    │   └── ForeignHost              a name that may be a stranger's
     ├── BrokenData                 what the store holds is not Zarr v2
     │   ├── BadMetadata              a document with a wrong member
     │   ├── CodecRefused             a codec that is unknown or not allowed
@@ -583,6 +585,33 @@ class WriteForbidden(Forbidden):
 
     code: ClassVar[str] = "write-forbidden"
     title: ClassVar[str] = "This token may not write"
+
+
+@dataclass(eq=False)
+class ForeignOrigin(Forbidden):
+    code: ClassVar[str] = "foreign-origin"
+    title: ClassVar[str] = "A page of another origin may not change anything"
+    origin: str
+    host: str
+
+    def __str__(self) -> str:
+        return (
+            f"the request comes from a page of {self.origin}, not of {self.host}: pages of other origins may change "
+            "something only if the setting cors_origins names them"
+        )
+
+
+@dataclass(eq=False)
+class ForeignHost(Forbidden):
+    code: ClassVar[str] = "foreign-host"
+    title: ClassVar[str] = "Not a name of this service"
+    host: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.host!r} is no name under which this service takes changes: use localhost or an address, or name it "
+            "in the setting allowed_hosts"
+        )
 
 
 @dataclass(eq=False)

@@ -74,6 +74,9 @@ _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[!-.0-~]+")
 """As browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)."""
 
 
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
 class BadSettings(Exception):
     """The settings cannot be used: one sentence for each thing that is wrong."""
 
@@ -236,7 +239,15 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
     )
     cors_origins: list[str] = Field(
-        default=["*"], description="Web origins whose pages may read answers (CORS); `*` allows all."
+        default=["*"],
+        description="Web origins whose pages may read answers (CORS); `*` allows all. Pages of those that are named "
+        "may also change something, if the other rules let them.",
+    )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Names by which clients reach the service, such as that of a proxy in front of it. What changes "
+        "something without a token has to come under one of them, or under an address, `localhost` or a name without "
+        "dots; `*` allows all. With none, the default, that holds only for connections over the loopback interface.",
     )
     read_tokens: list[SecretStr] = Field(
         default_factory=list, description="Bearer tokens, one of which every request must carry; none: all may read."
@@ -363,6 +374,14 @@ class Settings(BaseSettings):
         if not _ROOT_PATH.fullmatch(path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_are_names(cls, hosts: list[str]) -> list[str]:
+        for host in hosts:
+            if host != "*" and not _HOST.fullmatch(host):
+                raise ValueError(f"{host!r} is no name such as 'arrays.example.org': without scheme, port and path")
+        return hosts
 
     @field_validator("cors_origins")
     @classmethod

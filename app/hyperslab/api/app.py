@@ -28,6 +28,7 @@ from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.openapi import Members
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.pages import PageCheck
 from hyperslab.api.refusal import STATE, Refusal
 from hyperslab.api.replay import Replay, ResponseCache
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
@@ -85,6 +86,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
     far = [mount.name for mount in mounts if mount.is_far]
     metrics, threads = Metrics(service), Threads(options.request_threads, far)
+    tokens = bool(options.read_tokens or options.write_tokens)
     responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
     metrics.watch("answer", responses.stats)
     return Context(
@@ -96,6 +98,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
         metrics,
         KeyReader(service.catalog),
         responses,
+        PageCheck(options.cors_origins, options.allowed_hosts, tokens=tokens),
     )
 
 

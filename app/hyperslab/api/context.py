@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from hyperslab.api.admission import Admission
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.pages import PageCheck
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.threads import Threads
 from hyperslab.api.write_threads import WriteThreads
@@ -33,6 +34,7 @@ class Context:
     metrics: Metrics
     keys: KeyReader
     responses: ResponseCache
+    pages: PageCheck
 
     async def open_node(self, path: str) -> ArrayNode | GroupNode:
         """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""

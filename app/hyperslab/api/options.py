@@ -14,11 +14,12 @@ class ApiOptions:
 
     ``request_threads`` is how many requests may block on stores at once, and how many more that write;
     ``queue_seconds`` how long one waits for its share of the memory, or a write for a thread, before it is told to come
-    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens: see `auth`; ``metrics_folder``:
-    see `board`.
+    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens: see `auth`; ``allowed_hosts``:
+    see `pages`; ``metrics_folder``: see `board`.
     """
 
     cors_origins: tuple[str, ...] = ("*",)
+    allowed_hosts: tuple[str, ...] = ()
     docs: bool = True
     read_tokens: tuple[str, ...] = ()
     write_tokens: tuple[str, ...] = ()

@@ -34,6 +34,11 @@ _BY_CODES: Final[Mapping[tuple[str, ...], str]] = {
     ("unauthorized", "forbidden", "write-forbidden"): (
         "send `Authorization: Bearer …` with a token that the operator gave for this; the viewer page asks for it"
     ),
+    ("foreign-origin",): ("a web page of another origin wants to change something: name its origin in `cors_origins`"),
+    ("foreign-host",): (
+        "the name in the URL is none that the service knows: use `localhost`, an address or a name without dots, or add "
+        "it to `allowed_hosts`"
+    ),
     ("read-only",): ("the store is not `writable` in the settings, or cannot be (archives, web servers)"),
     ("node-not-found", "not-found"): (
         "look at the group above: `GET /v1/metadata/{group}`. A path starts with the store's name"

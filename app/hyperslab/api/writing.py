@@ -71,6 +71,7 @@ def written_answer(etag: str, chunks: int) -> Answer:
 def _endpoint(context: Context, operation: Operation) -> Callable[[StarletteRequest], Awaitable[Response]]:
     async def endpoint(request: StarletteRequest) -> Response:
         request.scope[ROUTE] = operation.name
+        context.pages.check(request.scope)
         ours = request_at(operation.prefix, request)
         return Delivered(await operation.handler(context, ours), ours)
 

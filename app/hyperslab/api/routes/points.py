@@ -183,6 +183,7 @@ async def scatter(context: Context, request: Request) -> Answer:
     coordinates). Of points named twice the last one stays."""
     request.query.only(("field", "values", "casting"))
     check_may_write(request.scope)
+    context.pages.check(request.scope)
     array = await context.open_array(request.tail)
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
