@@ -415,3 +415,19 @@ def test_consolidated_metadata_that_is_wrong_names_the_member(document: Any, mem
 
 def _without_filters(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "filters"}
+
+
+def test_values_are_counted_before_any_is_made() -> None:
+    hostile = b'{"zarr_consolidated_format":1,"metadata":{"x/.zattrs":{"a":[' + b"[]," * (5 << 20) + b"[]]}}}"
+
+    with pytest.raises(BadMetadata, match="more than 8388608 values"):
+        parse_consolidated(hostile, ".zmetadata")
+
+
+@pytest.mark.parametrize("text", ["[[[", "{{{", '\\"[[[', "\\\\"])
+def test_brackets_in_texts_are_no_nesting(text: str) -> None:
+    document = {"a": [text * 100] * 100, "b": [[[1]]]}
+
+    assert parse_attributes(json.dumps(document).encode(), ".zattrs") == document
+    with pytest.raises(BadMetadata, match="levels deep"):
+        parse_attributes(b'{"a":' + json.dumps(text).encode() + b',"b":' + b"[" * 300 + b"]" * 300 + b"}", ".zattrs")

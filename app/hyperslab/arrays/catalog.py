@@ -11,14 +11,24 @@ from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
-from hyperslab.cache import VersionedCache
-from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
+from hyperslab.cache import Vanished, VersionedCache
+from hyperslab.engine.jsontext import dump_copy, parse_json
+from hyperslab.engine.metadata import (
+    MAX_CONSOLIDATED_BYTES,
+    ArrayMetadata,
+    parse_attributes,
+    parse_consolidated,
+    parse_group,
+)
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoredTooLarge, StoreError, WrongKind
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 _NODE_CACHE_BYTES = 64 << 20
 _NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
+
+_GATHERED_BYTES = 2 * MAX_CONSOLIDATED_BYTES
+_TEXT_OVERHEAD = 150
 
 Node = ArrayNode | GroupNode
 
@@ -30,6 +40,7 @@ class Catalog:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
         self.versions = versions or VersionBook()
         self._nodes: VersionedCache[Node] = VersionedCache(_NODE_CACHE_BYTES)
+        self._gathered: VersionedCache[Mapping[str, bytes] | BadMetadata] = VersionedCache(_GATHERED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store that a path lies in, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -136,23 +147,49 @@ class Catalog:
             found |= {root + key: document for key, document in documents.items()}
         return found
 
-    def _consolidated(self, mount: MountedStore, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The documents of each ``.zmetadata`` at a path and above, by key, with its prefix, from the root down.
+    def _consolidated(self, mount: MountedStore, path: str) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+        """The documents of each ``.zmetadata`` at a path and above, as text by key, with its prefix, from the root down.
 
         A far store is asked for all of them at once; of one that is near, and of one whose versions are remembered,
         each is read when the caller comes to it.
         """
         roots = prefixes(path)
         keys = [root + ".zmetadata" for root in roots]
-        stored: Iterable[Stored | None]
+        stored: Sequence[Stored | None] = [None] * len(keys)
         if mount.recheck == "always" and mount.is_far:
             stored = mount.store.get_each(keys)
+            versions = _versions_of(stored)
         else:
-            versions = dict(zip(keys, self.versions.versions(mount, "", keys), strict=True))
-            stored = (None if versions[key] is None else mount.store.get(key) for key in keys)
-        for root, key, document in zip(roots, keys, stored, strict=True):
-            if document is not None:
-                yield root, parse_consolidated(document.data, key)
+            versions = self.versions.versions(mount, "", keys)
+        for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
+            if version is not None and (documents := self._gathered_at(mount, key, version, found)) is not None:
+                yield root, documents
+
+    def _gathered_at(
+        self, mount: MountedStore, key: str, version: str, stored: Stored | None
+    ) -> Mapping[str, bytes] | None:
+        """The documents of a ``.zmetadata``, each as text, parsed once for each version of it; raises `BadMetadata`."""
+
+        def load() -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
+            found = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if stored is None else stored
+            if found is None:
+                raise Vanished
+            try:
+                documents = {
+                    name: dump_copy(document) for name, document in parse_consolidated(found.data, key).items()
+                }
+            except BadMetadata as error:
+                return error, found.version, _NODE_OVERHEAD
+            nbytes = sum(len(name) + len(text) + _TEXT_OVERHEAD for name, text in documents.items())
+            return documents, found.version, nbytes
+
+        try:
+            known = self._gathered.load((mount.name, key), version, load).value
+        except Vanished:
+            return None
+        if isinstance(known, BadMetadata):
+            raise BadMetadata(known.key, known.member, known.reason)
+        return known
 
     def _stores(self, limit: int, cursor: str | None) -> Children:
         kinds = {}
@@ -320,9 +357,10 @@ def _assumed_documents(mount: MountedStore) -> dict[str, Any]:
     return found
 
 
-def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, Any], inner: str) -> Node | None:
-    attributes = documents.get(inner + ".zattrs", {})
-    array, group = documents.get(inner + ".zarray"), documents.get(inner + ".zgroup")
+def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:
+    found = [documents.get(inner + name) for name in (".zarray", ".zattrs", ".zgroup")]
+    array, attributes, group = [None if text is None else parse_json(text, limit=len(text)) for text in found]
+    attributes = attributes or {}
     text = repr((array, attributes, group)).encode()
     version = "consolidated-" + hashlib.blake2b(text, digest_size=8).hexdigest()
     if array is not None:

@@ -16,9 +16,15 @@ MAX_DOCUMENT_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 200
 """The deepest nesting of lists and objects; beyond, recursion over a document would not be safe."""
 
+MAX_VALUES: Final = 8 << 20
+"""The most values that a document consists of, of which a byte can spell one: in memory each takes 64 bytes or so."""
+
+_PIECE: Final = 1 << 20
+_STEPS: Final = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]] = 1
+_STEPS[[ord("]"), ord("}")]] = -1
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(rb"[0-9]{19}")
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # linear in time, closed or not
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BLANKS = 64
 _AS_BLANKS = str.maketrans("01", " \t")
@@ -40,6 +46,13 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
         except ValueError:  # perhaps only a bare NaN
             return _parse_leniently(raw)
     return _parse_leniently(raw)
+
+
+def check_values(data: bytes | memoryview) -> None:
+    """Raise `ValueError` for a document of more than `MAX_VALUES`; commas in its texts count, too."""
+    raw = bytes(data)
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
+        raise ValueError(f"JSON of more than {MAX_VALUES} values")
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
@@ -111,7 +124,12 @@ def _dump(value: Any, *, allow_nan: bool = False) -> bytes:
 def _check_depth(raw: bytes) -> None:
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
-    brackets = np.frombuffer(_STRING.sub(b"", raw), np.uint8)
-    steps = np.isin(brackets, [ord("["), ord("{")]).astype(np.int32) - np.isin(brackets, [ord("]"), ord("}")])
-    if int(np.cumsum(steps).max(initial=0)) > MAX_DEPTH:
-        raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
+    text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # each quote begins or ends a string
+    quotes = depth = 0
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        counts = quotes + np.cumsum(piece == ord('"'), dtype=np.int64)
+        depths = depth + np.cumsum(_STEPS[piece] * (counts % 2 == 0), dtype=np.int64)
+        if depths.max() > MAX_DEPTH:
+            raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
+        quotes, depth = int(counts[-1]), int(depths[-1])

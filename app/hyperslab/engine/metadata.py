@@ -21,7 +21,7 @@ from hyperslab.engine.codecs_config import OTHER_SPELLINGS
 from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json, parse_json, parse_object
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_json, parse_json, parse_object
 from hyperslab.engine.members import (
     CodecConfig,
     Order,
@@ -265,6 +265,7 @@ def _chain(filters: tuple[CodecConfig, ...] | None, compressor: CodecConfig | No
 
 def _parse_object(data: bytes | memoryview, key: str, *, limit: int) -> dict[str, Any]:
     try:
+        check_values(data)
         value = parse_json(data, limit=limit)
     except ValueError as error:
         raise BadMetadata(key, None, str(error)) from None
