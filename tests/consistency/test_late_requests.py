@@ -14,7 +14,7 @@ import pytest
 
 from hyperslab.arrays import lease
 from tests.consistency.test_replicas_race import JSON, SLICE, A, Replica, in_background, start
-from tests.faults import Before, DropHeaders, LoseAnswer
+from tests.faults import Before, DropHeaders, LoseAnswer, Status
 from tests.s3 import S3Server
 
 DEFINITION = {"chunks": [4], "dtype": "<i4"}
@@ -22,12 +22,8 @@ APPEND = "/v1/append/data/a"
 
 
 @pytest.fixture
-def pair(
-    s3_server: S3Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Replica]]:
-    """Two replicas over one bucket, whose leases run out soon; the parameter False is for an endpoint that ignores
-    conditions on a DELETE."""
-    monkeypatch.setattr(lease, "_TERM", 0.5)
+def pair(s3_server: S3Server, request: pytest.FixtureRequest) -> Iterator[list[Replica]]:
+    """Two replicas over one bucket; the parameter False is for an endpoint that ignores conditions on a DELETE."""
     conditions = getattr(request, "param", True)
     bucket = s3_server.new_bucket()
     with ExitStack() as stack:
@@ -92,12 +88,15 @@ REMOVING = [case for case in CASES if "a delete" in case or "made anew" in case]
 @pytest.mark.parametrize(
     ("case", "pair"), [*((c, True) for c in CASES), *((c, False) for c in REMOVING)], indirect=["pair"]
 )
-def test_a_request_that_comes_late_undoes_nothing(pair: list[Replica], case: str) -> None:
-    """Nothing that was acknowledged meanwhile, in any order."""
+def test_a_request_that_comes_late_undoes_nothing(
+    pair: list[Replica], case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that was acknowledged meanwhile."""
     size, late, path, meanwhile, expected = CASES[case]
     first, second = pair
     create(size)(first).raise_for_status()
     put(5)(first).raise_for_status()
+    monkeypatch.setattr(lease, "_TERM", 2.0)
     holds = [first.hold(method, path) for method in ("PUT", "DELETE")]
     answers: list[httpx.Response] = []
     cut_off = in_background(answers, first, late.method, late.url, **late.request)
@@ -157,3 +156,48 @@ def lose_release(replica: Replica, action: Callable[[], None]) -> None:
     replica.proxy.inject(Before(lambda: None), method="PUT", path="/lease/")
     replica.proxy.inject(LoseAnswer(), method="PUT", path="/lease/")
     replica.proxy.inject(Before(action), method="PUT", path="/lease/")
+
+
+def test_a_lost_answer_about_a_lease_is_no_failure(pair: list[Replica]) -> None:
+    """Another replica has had the lease in between, so nobody can say whether the put was stored."""
+    first, second = pair
+    create(0)(first).raise_for_status()
+    second.proxy.inject(Status(500), method="PUT", path="/lease/")
+    second.proxy.inject(Before(lambda: append(1, 4)(first).raise_for_status()), method="PUT", path="/lease/")
+
+    append(2, 4)(second).raise_for_status()
+
+    assert read(first, 8) == [1] * 4 + [2] * 4
+
+
+def test_a_lost_answer_about_consolidated_metadata_is_no_failure(pair: list[Replica]) -> None:
+    first, second = pair
+    create(8)(first).raise_for_status()
+    known = {"a/.zarray": first.client.get("/zarr/data/a/.zarray").json()}
+    document = {"zarr_consolidated_format": 1, "metadata": known}
+    first.client.put("/zarr/data/.zmetadata", json=document).raise_for_status()
+
+    def come_between() -> None:
+        first.client.patch(A, json={"attributes": {"first": 1}}).raise_for_status()
+
+    second.proxy.inject(LoseAnswer(), method="PUT", path="/.zmetadata")
+    second.proxy.inject(Before(come_between), method="PUT", path="/.zmetadata")
+
+    second.client.patch(A, json={"attributes": {"second": 2}}).raise_for_status()
+
+    found = first.client.get("/zarr/data/.zmetadata").json()["metadata"]["a/.zattrs"]
+    assert found == {"first": 1, "second": 2}
+
+
+def test_another_writer_in_the_middle_of_a_conditional_write_is_a_conflict(pair: list[Replica]) -> None:
+    first, second = pair
+    create(8)(first).raise_for_status()
+    put(5)(first).raise_for_status()
+    etag = second.client.get(SLICE).headers["etag"]
+    second.proxy.inject(Before(lambda: put(9, "4:")(first).raise_for_status()), method="PUT", path="/a/1")
+
+    refused = second.client.put(SLICE, content="7", headers={**JSON, "If-Match": etag})
+
+    assert refused.status_code == 409
+    assert refused.json()["code"] in ("partly-conflicting", "write-conflict")
+    assert read(first, 8)[4:] == [9] * 4

@@ -94,12 +94,12 @@ _BY_CODES: Final[Mapping[tuple[str, ...], str]] = {
     ),
     ("store-denied",): ("the service's own credentials are refused by the store"),
     ("partly-conflicting",): (
-        "Another writer changed a chunk after the condition was checked: `written` are stored, `failed` are not. Read "
-        "again, decide, and write again."
+        "another writer changed a chunk after the condition was checked: `written` are stored, `failed` are not. Read "
+        "again, decide, and write again"
     ),
     ("write-in-doubt",): (
-        "The store's answer was lost and another writer came. Read, and write again if it is not there; repeat an append "
-        "with its `Idempotency-Key`."
+        "the store's answer was lost and another writer came: read, and write again if it is not there; repeat an "
+        "append with its `Idempotency-Key`"
     ),
     ("store-full", "partly-written"): (
         "some chunks may be stored: `written` and `failed` list them. Make room, then repeat the request"
