@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from tests.chromium import PHONE, Tab, open_tab
 from tests.server import running_server
-from tests.tiles.support import write_array, write_attributes
+from tests.tiles.support import write_array, write_attributes, write_image
 from tests.viewer.support import Viewer, pixels
 
 CUBE = np.arange(9 * 200 * 300).reshape(9, 200, 300)
@@ -23,6 +23,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_attributes(folder, {})
     write_array(folder / "unnamed", CUBE)
     write_array(folder / "waves", (np.arange(1, 41)[:, None] * np.exp(1j * np.linspace(0, 3, 60))).astype("c8"))
+    bright = np.zeros((2, 40, 60), "u1")
+    bright[0, :, :20] = bright[1, :, 40:] = 255
+    write_image(folder / "pair", [bright], "cyx")
     write_array(folder / "classes", (np.indices((60, 80)).sum(0) // 20).astype("i4"))
     write_array(folder / "columns", np.arange(400000).reshape(100000, 4), chunks=(10000, 4))
     write_array(folder / "dated", np.full((3, 40, 60), 7), attributes={"_ARRAY_DIMENSIONS": ["time", "y", "x"]})
@@ -106,6 +109,19 @@ def test_integers_are_shown_as_labels(views: Viewer) -> None:
     colours = {tuple(pixel) for pixel in views.picture()[400, 40:600:10].tolist()}
     assert len(colours) >= 4
     assert any(max(colour) - min(colour) > 60 for colour in colours)
+    views.check_clean()
+
+
+def test_channels_that_nobody_has_described_are_all_shown(views: Viewer) -> None:
+    views.open_image("/view/data/pair")
+    expect(views.page.get_by_role("button", name="Hide Channel 1")).to_be_visible()
+
+    left, right = (views.picture()[350, x].tolist() for x in (100, 600))
+    assert max(left) > 200
+    assert max(right) > 200
+    assert left != right
+    _, values = views.values_under(400, 400)
+    assert len(values) >= 2
     views.check_clean()
 
 

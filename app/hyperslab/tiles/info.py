@@ -64,6 +64,7 @@ def info_document(
             axis.name: index for axis, index in zip(picture.axes, frame.indices, strict=True) if index is not None
         },
         "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
+        "omero": picture.omero is not None,
         "channels": channels,
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],

@@ -22,6 +22,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  *   steps are size and unit of a cell along rows and columns
  * @property {number} minzoom @property {number} maxzoom
  * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
+ * @property {boolean} omero whether the metadata describes the channels
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
  * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
  * @property {{path: string, x: number, y: number, width: number, height: number}[]|null} [images] of a mosaic
@@ -65,6 +66,12 @@ export function planesOf(info) {
 export const planeLabel = ([vertical, horizontal]) =>
   vertical.length === 1 && horizontal.length === 1 ? horizontal + vertical : `${horizontal} × ${vertical}`;
 
+const MOST_COMPOSITED = 6;
+
+/** Are a few channels that nobody has described laid over each other, each in a colour of its own? Photographs are already. */
+const isComposited = ({ channel_axis: axis, omero, channels }) =>
+  axis && !omero && channels.length <= MOST_COMPOSITED && channels.filter(({ active }) => active).length < 2;
+
 /** The channels as the node describes them; one without a colour where it has no channel axis. @returns {ChannelState[]} */
 export function defaultChannels(info) {
   const [low, high] = info.rescale_auto ?? [0, 1];
@@ -73,7 +80,7 @@ export function defaultChannels(info) {
     : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
   return list.map(({ index, active, color, window, inverted }) => ({
     index,
-    active,
+    active: active || Boolean(isComposited(info)),
     color: info.channel_axis ? color : "",
     window: [window.start, window.end],
     inverted: Boolean(inverted),
@@ -102,7 +109,7 @@ export function tileQuery(state, info) {
   appendOrientation(query, state, info);
   if (state.field) query.append("field", state.field);
   if (info.decode) query.append("decode", info.decode);
-  if (state.channels) appendChannels(query, state, info);
+  if (state.channels || (isComposited(info) && !state.colormap && !state.labels)) appendChannels(query, state, info);
   if (state.component) query.append("component", state.component);
   if (state.labels) query.append("labels", "1");
   if (state.colormap) query.append("colormap_name", state.colormap);
