@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hyperslab.storage.base import Store
 
 Form = Literal["npy", "raw", "csv", "json"]
+_SURVEY_SECONDS: Final = 5.0
 _TEXT_BROWSERS: Final = {"elinks", "links", "lynx", "w3m", "www-browser"}
 
 app = typer.Typer(
@@ -154,7 +155,8 @@ def check(config: Config = None) -> int:
         _check(mount.store)
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
-    return 0
+    unread = _unread(settings)
+    return _fail("; ".join(unread), 1) if unread else 0
 
 
 @app.command()
@@ -295,6 +297,21 @@ def _check(store: Store) -> None:
         sought = f"looked for a folder of Zarr arrays at {folder}"
         raise NoFolder(f"store {store.name!r}: {sought}, and nothing is there{hint}")
     store.check()
+
+
+def _unread(settings: Settings) -> list[str]:
+    """A sentence for each store that holds nodes of a format that is not read."""
+    from hyperslab.arrays.catalog import Catalog
+    from hyperslab.arrays.survey import V3, survey
+    from hyperslab.asgi import mount_stores
+
+    catalog = Catalog(mount_stores(settings))
+    lines = [
+        (name, line)
+        for name, mount in catalog.mounts.items()
+        for line in survey(catalog, mount, seconds=_SURVEY_SECONDS).lines()
+    ]
+    return [f"store {name!r}: {line}" for name, line in lines if V3 in line]
 
 
 def _answer(settings: Settings, path: str) -> int:

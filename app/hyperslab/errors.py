@@ -46,7 +46,8 @@
     │   ├── BadMetadata              a document with a wrong member
     │   ├── CodecRefused             a codec that is unknown or not allowed
     │   ├── ChunkCorrupt             a chunk that does not decode to its size
-    │   └── StoredTooLarge           a document or chunk that is larger than it can have to be
+    │   ├── StoredTooLarge           a document or chunk that is larger than it can have to be
+    │   └── UnsupportedFormat        a node of a format that is not read, such as Zarr v3
     ├── StoreError                 the store could not answer (never "absent")
     │   ├── StoreTimeout
     │   ├── StoreFull
@@ -678,6 +679,19 @@ class StoredTooLarge(BrokenData):
 
     def __str__(self) -> str:
         return f"{self.key!r} has {self.size} bytes, the limit is {self.limit}"
+
+
+@dataclass(eq=False)
+class UnsupportedFormat(BrokenData):
+    """A node that is sound, but of another format than Zarr v2; ``key`` is its document."""
+
+    code: ClassVar[str] = "unsupported-format"
+    title: ClassVar[str] = "A node of a format that is not read yet"
+    path: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.path!r} is of Zarr v3 ({self.key}): only Zarr v2 is read, as zarr_format=2 writes it"
 
 
 @dataclass(eq=False)

@@ -159,11 +159,11 @@ def test_an_array_does_not_take_the_place_of_what_it_would_hide(data: Served, ke
 
 CREATIONS: list[tuple[str, Any]] = [
     (EXP, DEFINITION),
+    (f"{EXP}?mode=open", DEFINITION),
     (EXP, {"kind": "group"}),
     (f"{EXP}?mode=open", {"kind": "group"}),
     (f"{EXP}?mode=replace", DEFINITION),
     (f"{EXP}/below/it", DEFINITION),
-    ("/v1/metadata/data", DEFINITION),
     ("/zarr/data/exp/.zgroup", {"zarr_format": 2}),
     ("/zarr/data/exp/.zarray", {**DEFINITION, "zarr_format": 2, "order": "C", "fill_value": 0, "filters": None}),
     ("/zarr/data/exp/.zmetadata", {"zarr_consolidated_format": 1, "metadata": {}}),
@@ -178,6 +178,7 @@ def test_nothing_is_made_where_a_node_of_v3_lies(data: Served) -> None:
 
         assert problem(refused) == (409, "node-exists")
         assert refused.json()["keys"] == ["exp/zarr.json"]
+    assert problem(data.http.put("/v1/metadata/data", json=DEFINITION)) == (409, "node-exists")
     assert data.keys() == ["exp/zarr.json"]
 
 

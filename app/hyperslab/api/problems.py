@@ -34,6 +34,7 @@ STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
         errors.UnsupportedMediaType: 415,
         errors.RangeNotSatisfiable: 416,
         errors.Impossible: 422,
+        errors.UnsupportedFormat: 422,
         errors.HeadTooLarge: 431,
         errors.CodingUnknown: 501,
         errors.Cancelled: 499,

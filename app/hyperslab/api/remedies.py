@@ -84,6 +84,10 @@ _BY_CODES: Final[Mapping[tuple[str, ...], str]] = {
     ),
     ("wrong-kind",): ("a group where an array is needed, or the reverse"),
     ("impossible",): ("understood, and impossible here: `detail` says why"),
+    ("unsupported-format",): (
+        "the node is of Zarr v3, which is not read yet: write it with `zarr_format=2` (zarr-python, xarray), or as "
+        "OME-Zarr 0.4"
+    ),
     ("bad-metadata", "codec-refused", "chunk-corrupt", "stored-too-large", "broken-data"): (
         "the store holds something broken: `key` names it. A codec that runs code (`pickle`) is always refused; "
         "`zfpy` and `pcodec` need the extra `codecs`. In a writable store you can delete a broken node, or put "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, ChildKind, Children, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -20,7 +21,16 @@ from hyperslab.engine.metadata import (
     parse_consolidated,
     parse_group,
 )
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoredTooLarge, StoreError, WrongKind
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    NodeNotFound,
+    StoredTooLarge,
+    StoreError,
+    UnsupportedFormat,
+    WrongKind,
+)
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
@@ -78,6 +88,8 @@ class Catalog:
             keys = _document_keys(mount, prefix)
             versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
+            if isinstance(error, UnsupportedFormat):
+                documents[error.key] = self.versions.versions(mount, prefix, [error.key])[0] or ""
             if not documents.keys() - {prefix + ".zattrs"} and not _is_at_fault(prefix + ".zattrs", error):
                 raise
             return BrokenNode(mount.path(prefix), mount, prefix, error, documents)
@@ -136,19 +148,36 @@ class Catalog:
         prefixes are looked into."""
         if group.mount is None:
             return self._stores(limit, cursor)
-        known = self._consolidated_at(group.mount, group.prefix) | _assumed_documents(group.mount)
+        problems: list[str] = []
+        known = self._consolidated_at(group.mount, group.prefix, problems) | _assumed_documents(group.mount)
         found = listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each)
-        return replace(found, nodes=tuple([_as_assumed(group, child) for child in found.nodes]))
+        nodes = tuple([_as_assumed(group, child) for child in found.nodes])
+        return replace(found, nodes=nodes, problems=tuple(problems))
 
-    def _consolidated_at(self, mount: MountedStore, prefix: str) -> dict[str, Any]:
+    def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
+        """The first ``count`` children, however long it takes to find them."""
+        found: list[ChildInfo] = []
+        cursor: str | None = None
+        while len(found) < count:
+            page = self.children(group, limit=count - len(found), cursor=cursor)
+            found += page.nodes
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
+
+    def _consolidated_at(self, mount: MountedStore, prefix: str, problems: list[str]) -> dict[str, Any]:
         """What the ``.zmetadata`` of a group and of all groups above it know, by key in the store."""
         found: dict[str, Any] = {}
-        for root, documents in self._consolidated(mount, prefix):
+        for root, documents in self._consolidated(mount, prefix, problems):
             found |= {root + key: document for key, document in documents.items()}
         return found
 
-    def _consolidated(self, mount: MountedStore, path: str) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """The documents of each ``.zmetadata`` at a path and above, as text by key, with its prefix, from the root down.
+    def _consolidated(
+        self, mount: MountedStore, path: str, problems: list[str]
+    ) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+        """The documents of each ``.zmetadata`` at a path and above, as text by key, with its prefix, from the root
+        down. One that is broken adds to ``problems``, and is an error where nothing else says what the store holds.
 
         A far store is asked for all of them at once; of one that is near, and of one whose versions are remembered,
         each is read when the caller comes to it.
@@ -162,7 +191,14 @@ class Catalog:
         else:
             versions = self.versions.versions(mount, "", keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
-            if version is not None and (documents := self._gathered_at(mount, key, version, found)) is not None:
+            try:
+                documents = None if version is None else self._gathered_at(mount, key, version, found)
+            except BadMetadata as error:
+                if not mount.store.capabilities.listable:
+                    raise
+                problems.append(f"{error}; the documents of the nodes themselves are read instead")
+                continue
+            if documents is not None:
                 yield root, documents
 
     def _gathered_at(
@@ -192,10 +228,12 @@ class Catalog:
         return known
 
     def _stores(self, limit: int, cursor: str | None) -> Children:
-        kinds = {}
+        kinds: dict[str, ChildKind] = {}
         for name in self.mounts:
             try:
                 kinds[name] = _kind(self.open_node(name))
+            except UnsupportedFormat:
+                kinds[name] = "unsupported"
             except (NodeNotFound, StoreError, BrokenData, BadPath):
                 # a store that cannot list and has no documents at its root, or one that is down: the others are not
                 kinds[name] = "group"
@@ -278,19 +316,24 @@ class Catalog:
             return node
         if any(path.startswith(prefix) for path in mount.assume_metadata):
             return _implicit_group(mount, prefix, has_attributes=has_attributes)
+        if mount.store.stat(prefix + listing.V3) is not None:
+            raise UnsupportedFormat(mount.path(prefix), prefix + listing.V3)
         if mount.store.capabilities.listable and self._is_implicit_group(mount, rest, prefix):
             return _implicit_group(mount, prefix, has_attributes=has_attributes)
         raise NodeNotFound(mount.path(prefix))
 
     def _is_implicit_group(self, mount: MountedStore, rest: str, prefix: str) -> bool:
-        """The root of a store is a group even while it is empty: that is where the first node will be created."""
+        """The root of a store is a group even while it is empty: that is where the first node will be created. So is a
+        folder that there is no time to search to its end: its listing goes on."""
         if not rest:
             return True
-        return not self._inside_array(mount, rest) and listing.is_implicit_group(mount, prefix)
+        if self._inside_array(mount, rest):
+            return False
+        return listing.search(mount, prefix, time.monotonic() + listing.SEARCH_SECONDS) is not None
 
     def _open_consolidated(self, mount: MountedStore, rest: str, prefix: str) -> Node | None:
         """Data with only ``.zmetadata`` and chunks (CONFORMANCE 190), at the root of the store or any ancestor."""
-        for root, documents in self._consolidated(mount, rest):
+        for root, documents in self._consolidated(mount, rest, []):
             node = _from_consolidated(mount, prefix, documents, prefix[len(root) :])
             if node is not None:
                 return node

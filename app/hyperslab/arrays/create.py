@@ -16,9 +16,10 @@ from hyperslab.arrays.attributes import (
     with_dimension_names,
 )
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.delete import V3, Kept, refuse_hidden, refuse_others, refuse_v3, remove
+from hyperslab.arrays.delete import Kept, refuse_hidden, refuse_others, refuse_v3, remove
 from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.lease import Turn, alone
+from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.orphans import check_free, clear_orphans
 from hyperslab.arrays.patch import plan_attributes, put_attributes
@@ -32,6 +33,7 @@ from hyperslab.errors import (
     BadPath,
     NodeExists,
     NodeNotFound,
+    UnsupportedFormat,
     WriteConflict,
     WrongKind,
 )
@@ -134,6 +136,8 @@ class Creator:
             if check is not None:
                 check(node)
             check_not_assumed(mount, prefix)
+            if isinstance(node, BrokenNode) and isinstance(node.error, UnsupportedFormat) and not foreign:
+                raise node.error
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
@@ -170,6 +174,8 @@ class Creator:
         kept = Kept()
         _check_names(mount, rest)
         _check_readable(array_document, attributes)
+        if not foreign:
+            refuse_v3(mount, prefix, beside=False)
         self._check_ancestors(mount, rest)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
             node = self._documented(path) if mode == "replace" else self._existing(path)
@@ -201,7 +207,8 @@ class Creator:
             return Made(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
 
     def _exists(self, path: str) -> bool:
-        self._locate(path)
+        mount, rest = self._locate(path)
+        refuse_v3(mount, as_prefix(rest), beside=False)
         return self._existing(path) is not None
 
     def _open(self, path: str, fits: Callable[[Node], None], check: NodeCheck | None) -> Made:
@@ -282,7 +289,7 @@ class Creator:
         return node if isinstance(node, GroupNode) else None
 
     def _has_children(self, group: GroupNode) -> bool:
-        return bool(self._catalog.children(group, limit=1).nodes)
+        return bool(self._catalog.some_children(group, 1))
 
     def _existing(self, path: str) -> Node | None:
         """As `_documented`; raises what is wrong with one that is broken."""

@@ -8,20 +8,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hyperslab.arrays import consolidated, listing
+from hyperslab.arrays import consolidated
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.clear import bury_doubt
 from hyperslab.arrays.documents import remove_document
 from hyperslab.arrays.lease import Turn, alone
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.listing import V3
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
 from hyperslab.arrays.orphans import every_chunk
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge
 from hyperslab.storage.keys import as_prefix, prefixes
-
-V3 = "zarr.json"
-"""The document of a Zarr v3 node, of whatever kind."""
 
 _SHOWN = 5
 _MOST_NAMED = 100
@@ -47,7 +45,7 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     others = (entry.key for entry in mount.store.list_prefix(prefix) if not owns(entry.key))
     found = sorted(islice(others, _SHOWN))
     if not found and isinstance(node, GroupNode):  # what only a .zmetadata knows has no key
-        found = [prefix + child.name for child in catalog.children(node, limit=_SHOWN).nodes]
+        found = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
     if found:
         raise NodeExists(node.path, _kind(node), "children", "none", found[0], found)
 
@@ -206,7 +204,7 @@ def _consolidated_arrays(mount: MountedStore, root: str) -> list[str]:
     return [root + key.removesuffix(".zarray") for key in documents if key.rpartition("/")[2] == ".zarray"]
 
 
-def _kind(node: Node | BrokenNode | None) -> listing.Kind:
+def _kind(node: Node | BrokenNode | None) -> Kind:
     if isinstance(node, BrokenNode):
         return node.kind
     return "array" if isinstance(node, ArrayNode) else "group"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound
+from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
 from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -20,7 +22,6 @@ ATTRIBUTES: Final = ".zattrs"
 CONSOLIDATED: Final = ".zmetadata"
 DOCUMENTS: Final = (ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED)
 
-_V3_METADATA = "zarr.json"
 _PAGE = 1000
 
 
@@ -56,7 +57,10 @@ class Index:
 
 
 class KeyReader:
-    """Finds and reads keys; ``most_nodes`` bounds the hierarchies for which ``.zmetadata`` is made up."""
+    """Finds and reads keys; ``most_nodes`` and ``gather_seconds`` bound the hierarchies for which ``.zmetadata`` is
+    made up."""
+
+    gather_seconds = 30.0
 
     def __init__(self, catalog: Catalog, *, most_nodes: int = 10_000) -> None:
         self._catalog = catalog
@@ -70,7 +74,7 @@ class KeyReader:
         clients that find metadata of two formats choose the wrong one or neither.
         """
         parent, _, name = normalise_path(path).rpartition("/")
-        if name == _V3_METADATA:
+        if name == V3:
             raise KeyNotFound(path)
         stored = self._stored(parent, name, wanted)
         if stored is not None:
@@ -104,7 +108,7 @@ class KeyReader:
         attributes = [ATTRIBUTES] if node.attributes else []
         if isinstance(node, ArrayNode):
             return Index(node.path, (ARRAY, *attributes))
-        children = [f"{name}/" for name in self._child_names(node)]
+        children = [f"{name}/" for names in self._child_names(node) for name in names]
         return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
 
     def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
@@ -144,15 +148,17 @@ class KeyReader:
     def _open(self, path: str) -> Node | None:
         try:
             return self._catalog.open_node(path)
-        except NodeNotFound:
+        except (NodeNotFound, UnsupportedFormat):  # for those no documents of Zarr v2 are made up
             return None
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
-        """All documents at and below a group as they are now; None where there are too many to gather."""
+        """All documents at and below a group as they are now; None where there are too many, or too much beside them,
+        to gather."""
         prefix = as_prefix(group.path)
+        deadline = time.monotonic() + self.gather_seconds
         documents: dict[str, Any] = {}
-        for count, node in enumerate(self._walk(group)):
-            if count == self._most_nodes:
+        for count, node in enumerate(self._walk(group, deadline)):
+            if count == self._most_nodes or node is None:
                 return None
             inner = f"{node.path}/"[len(prefix) :] if node.path != group.path else ""
             is_array = isinstance(node, ArrayNode)
@@ -161,24 +167,30 @@ class KeyReader:
                 documents[inner + ATTRIBUTES] = node.attributes
         return dump_json({"zarr_consolidated_format": 1, "metadata": documents})
 
-    def _walk(self, group: GroupNode) -> Iterator[Node]:
-        """A group and all nodes below; one that is broken is left out, and says why when it is asked for itself."""
+    def _walk(self, group: GroupNode, deadline: float) -> Iterator[Node | None]:
+        """A group and all nodes below, and None where it gets too late; one that is broken is left out, and says why
+        when it is asked for itself."""
         yield group
-        for name in self._child_names(group):
-            try:
-                node = self._open(join(group.path, name))
-            except (BrokenData, BadPath):
-                continue
-            if isinstance(node, GroupNode):
-                yield from self._walk(node)
-            elif node is not None:
-                yield node
+        for names in self._child_names(group):
+            if time.monotonic() > deadline:
+                yield None
+                return
+            for name in names:
+                try:
+                    node = self._open(join(group.path, name))
+                except (BrokenData, BadPath):
+                    continue
+                if isinstance(node, GroupNode):
+                    yield from self._walk(node, deadline)
+                elif node is not None:
+                    yield node
 
-    def _child_names(self, group: GroupNode) -> Iterator[str]:
+    def _child_names(self, group: GroupNode) -> Iterator[list[str]]:
+        """Page by page."""
         cursor: str | None = None
         while True:
             page = self._catalog.children(group, limit=_PAGE, cursor=cursor)
-            yield from [child.name for child in page.nodes]
+            yield [child.name for child in page.nodes]
             cursor = page.next_cursor
             if cursor is None:
                 return

@@ -126,15 +126,22 @@ class BrokenNode:
         return "array" if self.prefix + self.mount.metadata_key in self.documents else "group"
 
 
+Kind = Literal["array", "group"]
+ChildKind = Literal["array", "group", "unsupported"]
+"""``unsupported`` is a node of another format, such as Zarr v3."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
     name: str
-    kind: Literal["array", "group"]
+    kind: ChildKind
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """A page of children in order of name; ``next_cursor`` is None on the last one."""
+    """A page of children in order of name; ``next_cursor`` is None on the last one, and an empty page may have one.
+    ``problems``: what could not be read of what says which children there are."""
 
     nodes: tuple[ChildInfo, ...]
     next_cursor: str | None
+    problems: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.errors import HyperslabError
 
-_V3 = "Zarr v3 (zarr.json), which cannot be read yet"
+V3 = "Zarr v3 (zarr.json), which cannot be read yet"
 _BROKEN = "broken metadata"
 _CLOSED = "folders that cannot be read"
 
@@ -58,7 +58,7 @@ def _look(catalog: Catalog, mount: MountedStore, prefix: str, found: Survey) -> 
     documents = (mount.metadata_key, "zarr.json", ".zgroup")
     has_array, has_v3, has_group = mount.store.versions(prefix, [prefix + name for name in documents])
     if has_v3 is not None and has_array is None and has_group is None:
-        found.skipped.setdefault(_V3, []).append(prefix.rstrip("/") or ".")
+        found.skipped.setdefault(V3, []).append(prefix.rstrip("/") or ".")
         return ()
     if has_array is not None or has_group is not None:
         try:

@@ -12,7 +12,7 @@ from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.delete import refuse_v3
 from hyperslab.arrays.lease import Turn, alone
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, Kind, MountedStore
 from hyperslab.arrays.orphans import check_free
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
@@ -183,18 +183,18 @@ class KeyWriter:
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
 
-    def _make_way(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], wanted: listing.Kind) -> None:
+    def _make_way(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], wanted: Kind) -> None:
         """Get ready for a first document. A path names an array or a group: one of one kind must not hide a node of the
         other. (Plain clients ask before they create, and delete what they replace.)"""
+        refuse_v3(mount, prefix)
         kind = self._kind_at(mount, prefix)
         if kind is not None and kind != wanted:
             raise NodeExists(mount.path(prefix), kind)
-        refuse_v3(mount, prefix)
         if kind is None and wanted == "array":
             metadata = ArrayMetadata.from_document(document, prefix + mount.metadata_key)
             check_free(mount, prefix, metadata)
 
-    def _kind_at(self, mount: MountedStore, prefix: str) -> listing.Kind | None:
+    def _kind_at(self, mount: MountedStore, prefix: str) -> Kind | None:
         """What kind of node is there, also one that cannot be read; None for a group that shows no child."""
         node: Node | BrokenNode | None = None
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hyperslab.client.description import dtype_text, size_text
-from hyperslab.errors import BrokenData
+from hyperslab.errors import BrokenData, UnsupportedFormat
 
 if TYPE_CHECKING:
     from hyperslab.client.group import RemoteGroup
@@ -50,7 +50,8 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
         try:
             yield Tree.of(group.open_group(name), below) if kind == "group" else Tree(_label(group, name))
         except BrokenData as error:
-            yield Tree(f"{name}, which is broken: {error}")
+            what = "not read" if isinstance(error, UnsupportedFormat) else "broken"
+            yield Tree(f"{name}, which is {what}: {error}")
         except KeyError:
             continue  # deleted since it was listed
 

@@ -216,8 +216,8 @@ class Pictures:
 
     def _candidates(self, group: GroupNode) -> Iterator[str]:
         yield from ome_zarr.broken_dataset_paths(group.attributes)
-        children = self.catalog.children(group, limit=_CHILDREN_TRIED)
-        yield from (child.name for child in children.nodes if child.kind == "array")
+        children = self.catalog.some_children(group, _CHILDREN_TRIED)
+        yield from (child.name for child in children if child.kind == "array")
 
     def _collection(self, group: GroupNode, field: str | None) -> Picture:
         """The first image that is there of a bioformats2raw collection."""

@@ -125,7 +125,7 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         "links": _links(group.path, root, _GROUP_LINKS),
     }
     ome = read_ome(group.attributes)
-    document["problems"] = [*group.problems, *ome.problems]
+    document["problems"] = [*listed.problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:
         document["multiscales"] = [_multiscale(ome.multiscale)]
     return document

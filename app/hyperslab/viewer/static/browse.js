@@ -32,7 +32,7 @@ function page(group, onopen, welcome = !group.path) {
   const count = group.children.length;
   return [
     h("div", { class: "browse-head" }, h("h1", {}, title), h("p", { class: "hint" }, introduction(group, count))),
-    count ? list.element : emptyState(group),
+    count || group.next_cursor ? list.element : emptyState(group),
     list.more,
   ];
 }
@@ -79,9 +79,14 @@ function createCards(group, onopen) {
   async function next(button) {
     button.disabled = true;
     try {
-      const following = await metadata(group.path, { cursor, limit: PAGE });
-      add(following.children);
-      cursor = following.next_cursor;
+      let added = 0;
+      while (cursor && !added) {
+        const following = await metadata(group.path, { cursor, limit: PAGE }); // empty where its time was up
+        add(following.children);
+        added = following.children.length;
+        cursor = following.next_cursor;
+      }
+      if (!element.children.length) element.replaceWith(emptyState(group));
     } catch (problem) {
       toast(problem.message);
     }
@@ -91,5 +96,6 @@ function createCards(group, onopen) {
 
   add(group.children);
   const button = h("button", { type: "button", class: "button", onclick: () => void next(button) }, "Show more");
+  if (cursor && !group.children.length) void next(button);
   return { element, more: cursor ? h("div", { class: "browse-more" }, button) : "" };
 }

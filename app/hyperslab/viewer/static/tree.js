@@ -34,7 +34,7 @@ export function createTree(host, onopen) {
       { class: "tree-chevron", onclick: (event) => (event.preventDefault(), event.stopPropagation(), toggle(path)) },
       icon("chevron"),
     );
-    const sign = icon(kind === "group" ? "group" : "array");
+    const sign = icon(kind === "unsupported" ? "warning" : kind === "group" ? "group" : "array");
     const about = h("span", { class: "tree-about" });
     const link = h(
       "a",
@@ -89,6 +89,11 @@ export function createTree(host, onopen) {
     list.append(waiting);
     try {
       const document = await metadata(path, { limit: PAGE, cursor });
+      if (!document.children.length && document.next_cursor) {
+        waiting.remove(); // the time of a page was up: the search goes on
+        await load(path, list, level, document.next_cursor);
+        return;
+      }
       const found = document.children.map(({ name, kind }) => treeItem(join(path, name), name, kind, level).element);
       waiting.replaceWith(...found, ...rest(path, list, level, document.next_cursor));
       if (!list.children.length) list.append(h("li", { class: "tree-note", role: "none" }, "empty"));

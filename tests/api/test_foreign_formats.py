@@ -1,0 +1,148 @@
+"""What is not Zarr v2 is named and not taken for something empty; however far down nodes lie, they are listed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from hyperslab import RemoteGroup, cli, errors
+from hyperslab.arrays import listing
+from hyperslab.arrays.keys import KeyReader
+from hyperslab.storage import StoreConfig
+from tests.api.test_broken_nodes import DEFINITION, Served, problem, serving
+
+PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
+ARRAY = json.dumps({**PLAIN, "compressor": None}).encode()
+GROUP = b'{"zarr_format": 2}'
+ROOT = "/v1/metadata/data"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    if request.param == "bucket":
+        config = request.getfixturevalue("s3_server").new_bucket().config(name="data", writable=True)
+    else:
+        config = StoreConfig(name="data", url=str(tmp_path / "data"), writable=True, durability="rename")
+    with serving(config) as found:
+        yield found
+
+
+def v3_group(folder: Path) -> None:
+    """As zarr-python writes by default: a group, and in it an array."""
+    group = zarr.create_group(str(folder), zarr_format=3)
+    group.create_array("a", data=np.ones(4))
+
+
+def copied(data: Served, folder: Path, prefix: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data.store.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
+
+
+def test_zarr_v3_is_named_and_not_an_empty_group(data: Served, tmp_path: Path) -> None:
+    v3_group(tmp_path / "v3")
+    copied(data, tmp_path / "v3", "exp/v3/")
+    data.store.put("exp/b/.zarray", ARRAY)
+
+    for path in ("exp/v3", "exp/v3/a"):
+        refused = data.http.get(f"{ROOT}/{path}")
+        assert problem(refused) == (422, "unsupported-format")
+        assert refused.json()["key"] == f"{path}/zarr.json"
+        assert problem(data.http.get(f"/v1/slice/data/{path}")) == (422, "unsupported-format")
+        for name in (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"):
+            assert data.http.get(f"/zarr/data/{path}/{name}").status_code == 404
+        for query in ("", "?recursive=true"):
+            assert problem(data.http.delete(f"{ROOT}/{path}{query}")) == (422, "unsupported-format")
+
+    kinds = [(child["name"], child["kind"]) for child in data.http.get(f"{ROOT}/exp").json()["children"]]
+    assert kinds == [("b", "array"), ("v3", "unsupported")]
+    made = data.http.get("/zarr/data/.zmetadata").json()["metadata"]
+    assert made.keys() == {".zgroup", "exp/.zgroup", "exp/b/.zarray"}
+    group = RemoteGroup(f"{data.http.base_url}{ROOT}")
+    assert "v3, which is not read: 'data/exp/v3' is of Zarr v3" in str(group.tree())
+    with pytest.raises(errors.UnsupportedFormat):
+        group["exp/v3"]
+    assert data.http.delete(f"{ROOT}/exp/v3?recursive=true&foreign=true").status_code == 204
+    assert sorted(data.keys()) == ["exp/b/.zarray"]
+
+
+def test_a_store_of_v3_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    v3_group(tmp_path / "data")
+    (tmp_path / "c.toml").write_text(f'[stores.data]\nurl = "{tmp_path / "data"}"\n')
+    with serving(StoreConfig(name="data", url=str(tmp_path / "data"), writable=True)) as data:
+        assert problem(data.http.get(ROOT)) == (422, "unsupported-format")
+        assert data.http.get("/v1/metadata").json()["children"] == [{"name": "data", "kind": "unsupported"}]
+        assert cli.run(["info", f"{data.http.base_url}{ROOT}"]) == 1
+    assert "'data' is of Zarr v3 (zarr.json)" in capsys.readouterr().err
+
+    assert cli.run(["check", "--config", str(tmp_path / "c.toml")]) == 1
+    assert "store 'data': skipped 1: Zarr v3 (zarr.json)" in capsys.readouterr().err
+
+
+def test_nodes_show_however_deep_or_far_behind_they_lie(data: Served) -> None:
+    for key in (*(f"lab/{n:02}/x" for n in range(20)), "lab/zz/a/b/c/d/e/f/.zarray", "other/x.tif"):
+        data.store.put(key, ARRAY)
+
+    assert data.http.get(ROOT).json()["children"] == [{"name": "lab", "kind": "group"}]
+    assert data.http.get(f"{ROOT}/lab").json()["children"] == [{"name": "zz", "kind": "group"}]
+    assert data.http.get(f"{ROOT}/lab/zz").status_code == 200
+    assert problem(data.http.get(f"{ROOT}/other")) == (404, "node-not-found")
+    assert "lab/zz/a/b/c/d/e/f/.zarray" in data.http.get("/zarr/data/.zmetadata").json()["metadata"]
+
+
+def test_a_page_that_time_cuts_short_says_where_to_go_on(data: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b", "d/x/y", "d/z", "f/g/h"):
+        for n in range(3):
+            data.store.put(f"{name}/{n}/file", b"")
+    for array in ("a", "d/z/1/deep", "e", "f/g/h/array"):
+        data.store.put(f"{array}/.zarray", ARRAY)
+    whole = data.http.get(ROOT).json()
+    monkeypatch.setattr(listing, "SEARCH_SECONDS", -1.0)
+
+    pages: list[Any] = []
+    cursor = None
+    while not pages or cursor is not None:
+        answer = data.http.get(ROOT, params={"limit": 2} | ({} if cursor is None else {"cursor": cursor}))
+        pages.append(answer.json()["children"])
+        cursor = answer.json()["next_cursor"]
+
+    assert [] in pages
+    assert [child for page in pages for child in page] == whole["children"]
+    assert [child["name"] for child in whole["children"]] == ["a", "d", "e", "f"]
+    assert list(RemoteGroup(f"{data.http.base_url}{ROOT}")) == ["a", "d", "e", "f"]
+    names = {name for name in data.http.get("/zarr/data/.zmetadata").json()["metadata"] if name.endswith(".zarray")}
+    assert names == {"a/.zarray", "d/z/1/deep/.zarray", "e/.zarray", "f/g/h/array/.zarray"}
+    for odd in ("d/../../..", "d//", "/", "d/x/y/zzz", "zzz/1"):
+        assert data.http.get(ROOT, params={"cursor": odd}).status_code == 200
+
+
+def test_metadata_that_cannot_be_gathered_in_time_is_not_made_up(data: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.store.put("a/.zarray", ARRAY)
+    assert data.http.get("/zarr/data/.zmetadata").status_code == 200
+    monkeypatch.setattr(KeyReader, "gather_seconds", -1.0)
+
+    assert problem(data.http.get("/zarr/data/.zmetadata")) == (404, "key-not-found")
+
+
+@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"metadata": 3}'])
+def test_live_documents_count_where_the_consolidated_one_is_broken(data: Served, broken: bytes) -> None:
+    data.http.put(f"{ROOT}/exp/g/a", json=DEFINITION).raise_for_status()
+    data.store.put("exp/.zmetadata", broken)
+
+    for path in ("exp", "exp/g"):
+        found = data.http.get(f"{ROOT}/{path}")
+        assert (found.status_code, len(found.json()["children"])) == (200, 1)
+        (told,) = found.json()["problems"]
+        assert "exp/.zmetadata" in told
+    assert data.http.get(ROOT).json()["problems"] == []
+    assert problem(data.http.get(f"{ROOT}/exp/none")) == (404, "node-not-found")
+    assert data.http.get("/zarr/data/exp/g/none/.zarray").status_code == 404
+    assert data.http.get("/v1/slice/data/exp/g/a?format=json").json() == [0, 0, 0, 0]
+    assert data.http.delete(f"{ROOT}/exp?recursive=true").status_code == 204
+    assert data.keys() == [".zgroup"]
