@@ -155,6 +155,8 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():  # as soon as the client has taken all
             self._let_go_after(self._patience)
             return
+        if self._is_deaf:  # the end was sent, and what was received behind it gets no answer
+            return
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
@@ -194,7 +196,9 @@ class Protocol(HttpToolsProtocol):
         self._refuse(NotHttp(f"{msg} It is read as RFC 9112 has it, with a target of less than 64 KiB."))
 
     def _refuse(self, error: HyperslabError) -> None:
-        """Answer what is no request, and nothing that follows."""
+        """Answer what is no request, and nothing that follows: not even what is wrong with that."""
+        if self._is_deaf:
+            return
         answering = self._is_answering and not self._gives_up_body()
         self._answered = self._is_deaf = True
         if answering:  # the answer under way ends as it should, and is the last one

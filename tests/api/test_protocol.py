@@ -291,3 +291,24 @@ def test_who_takes_none_of_its_small_answers_is_let_go(impatient: str) -> None:
                 received += len(piece)
 
     assert received < 64 << 20
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.1\r\n\r\n\x00 no request\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\nGET",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\nGET /heal\x00\r\n\r\n",
+        b"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nzz\r\nGET /heal\x00\r\n\r\n",
+    ],
+    ids=range(4),
+)
+def test_what_breaks_off_behind_an_answer_leaves_no_traceback(tmp_path: Path, sent: bytes) -> None:
+    with running_server({"data": tmp_path}) as server, connect(server.url) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+        log = server.log
+
+    assert "Traceback" not in log

@@ -36,8 +36,8 @@ _BY_CODES: Final[Mapping[tuple[str, ...], str]] = {
     ),
     ("foreign-origin",): ("a web page of another origin wants to change something: name its origin in `cors_origins`"),
     ("foreign-host",): (
-        "the name in the URL is none that the service knows: use `localhost`, an address or a name without dots, or add "
-        "it to `allowed_hosts`"
+        "the name in the URL is none that the service knows: use `localhost`, an address or a name without dots, or "
+        "add it to `allowed_hosts`"
     ),
     ("read-only",): ("the store is not `writable` in the settings, or cannot be (archives, web servers)"),
     ("node-not-found", "not-found"): (
