@@ -22,6 +22,7 @@ import tensorstore as ts
 import zarr
 from numpy.typing import NDArray
 
+from hyperslab import RemoteArray
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
@@ -235,6 +236,53 @@ def test_one_field_and_its_subarray_are_stored(client: httpx.Client) -> None:
     values = read(client)
     assert values["x"].tolist() == [0, 7, 7, 0, 0]
     np.testing.assert_array_equal(values["y"], np.arange(10.0).reshape(5, 2))
+
+
+@pytest.mark.parametrize(
+    ("select", "index"),
+    [
+        ("3,:,1", np.s_[3, :, 1]),
+        ("...,0", np.s_[..., 0]),
+        (":,::-1,2:0:-1", np.s_[:, ::-1, 2:0:-1]),
+        ("1:5:2,1", np.s_[1:5:2, 1]),
+        ("2", np.s_[2]),
+        ("0,0,0", np.s_[0, 0, 0]),
+        ("[5,0],:,[2,0]", (np.ix_([5, 0], [0, 1], [2, 0]))),
+        ("1,[1,0],-1", np.s_[1, [1, 0], -1]),
+    ],
+)
+def test_parts_of_a_subarray_are_read_and_written(client: httpx.Client, select: str, index: Any) -> None:
+    values = np.zeros(6, [("x", "<i4", (2, 3)), ("y", "<f8")])
+    values["x"] = np.arange(36).reshape(6, 2, 3)
+    client.put(A, json={"shape": [6], "chunks": [4], "dtype": [["x", "<i4", [2, 3]], ["y", "<f8"]]})
+    client.put(SLICE, content=npy(values), headers=NPY)
+    query = {"field": "x", "select": select}
+    expected = values["x"][index]
+
+    plan = client.get("/v1/plan/data/a", params=query).json()
+    read_back = client.get(SLICE, params={**query, "format": "npy"})
+    assert (plan["shape"], plan["nbytes"]) == ([*expected.shape], expected.nbytes)
+    np.testing.assert_array_equal(np.load(io.BytesIO(read_back.content)), expected)
+    raw = client.get(SLICE, params={**query, "format": "raw"}, headers={"Range": "bytes=4-"})
+    assert raw.content in (expected.astype("<i4").tobytes()[4:], raw.content if expected.nbytes == 4 else None)
+    assert plan["etag"] == client.head(SLICE, params={**query, "format": "raw"}).headers["etag"]
+
+    changed = np.asarray(-expected - 1, "<i4")
+    tag = {"If-Match": plan["etag"]}
+    written = client.put(SLICE, params=query, content=npy(changed), headers={**NPY, **tag})
+    assert written.status_code == 204, written.text
+    problem(client.put(SLICE, params=query, content=npy(changed), headers={**NPY, **tag}), 412, "precondition-failed")
+    values["x"][index] = changed
+    stored = client.get(SLICE, params={"format": "npy"})
+    np.testing.assert_array_equal(np.load(io.BytesIO(stored.content)), values)
+    remote = RemoteArray(f"{client.base_url}{A}", field="x")
+    basic = index if not isinstance(index[0] if isinstance(index, tuple) else 0, np.ndarray) else np.s_[2:4, 1, ::2]
+    np.testing.assert_array_equal(remote[basic], values["x"][basic])
+    remote[basic] = 7
+    values["x"][basic] = 7
+    np.testing.assert_array_equal(remote[...], values["x"])
+    assert client.get(SLICE, params={"field": "x", "select": "0,2,0"}).json()["code"] == "index-out-of-range"
+    assert client.get(SLICE, params={"field": "x", "select": "0,0,0,0"}).json()["code"] == "too-many-indices"
 
 
 def test_strings_times_and_complex_numbers_can_be_given_as_json(client: httpx.Client) -> None:

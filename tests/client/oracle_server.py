@@ -245,8 +245,7 @@ def _resize(stored: StoredArray, shape: tuple[int, ...]) -> None:
 
 def _get_slice(oracle: Oracle, call: Call) -> Answer:
     values = _opened(oracle.array(call.path).values, call)
-    rank = oracle.array(call.path).values.ndim
-    chosen = values[(*mesh(call.query.get("select", ""), values.shape[:rank]), ...)]
+    chosen = values[(*mesh(call.query.get("select", ""), values.shape), ...)]
     return _values(oracle, chosen, call)
 
 
@@ -283,8 +282,7 @@ def _ranged(body: bytes, headers: dict[str, str], call: Call) -> Answer:
 
 def _put_slice(oracle: Oracle, call: Call) -> Answer:
     values = _opened(oracle.array(call.path).values, call)
-    rank = oracle.array(call.path).values.ndim
-    index = mesh(call.query.get("select", ""), values.shape[:rank])
+    index = mesh(call.query.get("select", ""), values.shape)
     oracle.check_size(len(call.body))
     values[index] = _body(call, values.dtype)
     return Answer(204)

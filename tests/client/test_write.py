@@ -166,11 +166,11 @@ def test_whole_records_are_written_as_tuples(oracle: Oracle) -> None:
     assert np.array_equal(stored(oracle), records)
 
 
-def test_a_part_of_a_subarray_is_refused(oracle: Oracle) -> None:
+def test_a_part_of_a_subarray_at_points_is_refused(oracle: Oracle) -> None:
     array = make(oracle, np.zeros(4, [("y", "<f8", (2,))]), (2,))
 
     with pytest.raises(IndexError, match="subarrays"):
-        array["y", 1, 0] = 3.0
+        array["y", [0, 1], [0, 1]] = 3.0
     with pytest.raises(IndexError, match="one field"):
         array[["y"]] = 3.0
 

@@ -36,6 +36,7 @@ from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, touched
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
+from hyperslab.engine.subarray import split_selection
 from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
 from hyperslab.wire import format_dtype
 
@@ -112,7 +113,7 @@ class Wanted:
     def boxes(self, limit: int) -> list[str]:
         """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
         inner = self.field.shape if self.field is not None else ()
-        return boxes_that_fit(self.array, self.selection, self.out_dtype.itemsize * prod(inner), limit)
+        return boxes_that_fit(self.array, self.selection, self.out_dtype.itemsize * prod(inner), limit, self.field)
 
     def check(self, limit: int | None) -> None:
         """Refuse before anything is looked up: what has no such form, and what is more than ``limit`` bytes."""
@@ -131,12 +132,14 @@ def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
 
 
 def wanted(request: Request, array: ArrayNode, selection: Selection, *, negotiate: bool = True) -> Wanted:
-    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``."""
+    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. The selection may go on into
+    the subarray of the field."""
     query = request.query
     offered = media_types(array.metadata.dtype.numpy)
     form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
     resolve = resolve_field if query.text("dtype") is None else require_field  # records as a whole have no other dtype
     field = resolve(array, query.text("field"))
+    selection, field = split_selection(selection, array.metadata.rank, field)
     decoder = decoder_of(array, query.choice("decode", DECODINGS))
     source = stored_dtype(array, field) if decoder is None else decoder.dtype
     bins = _bins(request, selection)

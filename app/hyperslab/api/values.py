@@ -44,7 +44,8 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     codecs = array.metadata.codecs
     if field is None:
         return Target(array.metadata.dtype, shape, (), codecs)
-    return Target(parse_dtype(field.json), shape + field.shape, field.shape, codecs)
+    inner = field.shape if field.part is None else ()  # one value is for all cells of a part
+    return Target(parse_dtype(field.json), shape + field.shape, inner, codecs)
 
 
 def check_form(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:

@@ -21,6 +21,7 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
+from hyperslab.engine.subarray import values_of
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound
 from hyperslab.storage.base import Files, VersionConflict, file_store
 
@@ -103,8 +104,8 @@ class ChunkReader:
         self._metadata = metadata = array.metadata
         self._codec = metadata.codec
         self._partial = metadata.codec.partial
-        self._field = None if field is None else field.name
-        self._fill: NDArray = metadata.fill if field is None else metadata.fill[field.name]
+        self._field = field
+        self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
         self._cache, self._recent, self._scratch = memory.cache, memory.recent, memory.scratch
         self._caching = caching if metadata.chunk_nbytes <= memory.cache.limit else Caching.NEVER
         self._store = store = array.mount.store
@@ -307,7 +308,7 @@ class ChunkReader:
         return partial.decode_parts(fetched.head, fetched.parts, runs, key=key, memory=memory)
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
-        values = chunk if self._field is None else chunk[self._field]
+        values = chunk if self._field is None else values_of(self._field, chunk)
         if values.dtype == out.dtype:
             part.copy_out(values, out)
         else:

@@ -72,17 +72,21 @@ def check_chunk_count(
         return
     item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
     share = max(selection.size * item * most // count, 1)
-    boxes = boxes_that_fit(array, selection, item, share)
+    boxes = boxes_that_fit(array, selection, item, share, field)
     raise TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
 
 
-def boxes_that_fit(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> list[str]:
+def boxes_that_fit(
+    array: ArrayNode, selection: Selection, item_bytes: int, limit: int, field: Field | None = None
+) -> list[str]:
     """Selection texts that together make up ``selection``, each of at most ``limit`` bytes, cut on chunk edges.
 
     ``item_bytes`` is the size of one element of the answer, subarray dimensions included. At most 1000 of them are
-    listed.
+    listed. What is taken of the subarray of ``field`` is taken in all of them.
     """
-    return [text for text, _ in zip(_boxes(array, selection, item_bytes, limit), range(_MOST_BOXES), strict=False)]
+    inner = "" if field is None or field.part is None else selection_text(field.part)
+    found = zip(_boxes(array, selection, item_bytes, limit), range(_MOST_BOXES), strict=False)
+    return [",".join(filter(None, (text, inner))) for text, _ in found]
 
 
 def _boxes(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> Iterator[str]:

@@ -27,12 +27,14 @@ from hyperslab.engine.indexing import (
     Selection,
     SliceAxis,
     broadcast_points,
+    normalise,
     project,
     project_points,
     touched,
     touched_coords,
 )
 from hyperslab.errors import FieldRequired, FieldUnknown
+from hyperslab.wire import SelectionItem
 
 Projection = ChunkProjection | PointProjection
 
@@ -188,6 +190,11 @@ def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
     return dtype.field(name)
 
 
+def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> Selection:
+    """What ``items`` select of an array and, behind its axes, of the subarray of a field."""
+    return normalise(items, array.metadata.shape + (() if field is None else field.shape))
+
+
 def require_field(array: ArrayNode, name: str | None) -> Field | None:
     """As `resolve_field`, but a structured array of several fields needs a name (CONFORMANCE 166, 167)."""
     fields = array.metadata.dtype.fields
@@ -319,6 +326,8 @@ def _feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:
 def _identity(array: ArrayNode, selection: Selection, field: Field | None, dtype: np.dtype[Any] | None) -> str:
     axes = ",".join(_axis_text(axis) for axis in selection.axes)
     name = "" if field is None else field.name
+    if field is not None and field.part is not None:
+        name += f"[{','.join(_axis_text(axis) for axis in field.part.axes)}]"
     return f"{array.metadata_version}|{axes}|{name}|{'' if dtype is None else dtype.str}\n"
 
 

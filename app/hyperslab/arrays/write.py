@@ -18,12 +18,13 @@ from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import Turn, alone
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, selection_tag
+from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, select, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project, project_points, touched
+from hyperslab.engine.indexing import ChunkProjection, Selection, project, project_points, touched
+from hyperslab.engine.subarray import put_values, split_selection, values_of
 from hyperslab.errors import (
     Cancelled,
     HyperslabError,
@@ -115,13 +116,13 @@ class Writer:
         """
         mount, rest = self._writable(path)
         prefix = as_prefix(rest)
-        undivided = self._undivided(mount, path, items, check)
+        undivided = self._undivided(mount, path, items, field, check)
         lock = node_lock(mount, prefix, shared=check is None)
         with ExitStack() as afterwards, lock, undivided as (array, turn):
             self._reader.check_chunk(array)
             check_made_for(array, made_for)
             chosen = resolve_field(array, field)
-            selection = normalise(items, array.metadata.shape)
+            selection, chosen = split_selection(select(array, chosen, items), array.metadata.rank, chosen)
             _check_seen(array, selection, seen)
             check_written(array, selection, chosen)
             shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
@@ -187,12 +188,18 @@ class Writer:
 
     @contextmanager
     def _undivided(
-        self, mount: MountedStore, path: str, items: Sequence[SelectionItem], check: Precondition | None
+        self,
+        mount: MountedStore,
+        path: str,
+        items: Sequence[SelectionItem],
+        field: str | None,
+        check: Precondition | None,
     ) -> Iterator[tuple[ArrayNode, Turn]]:
         """The array to be written to, and the turn to do so. One condition holds for all chunks of the write; for a
         single chunk of this very array the conditional put sees to that."""
         array = self._catalog.open_array(path, fresh=True)
-        if check is None or touched(normalise(items, array.metadata.shape), array.metadata.grid) <= 1:
+        chosen = resolve_field(array, field)
+        if check is None or touched(select(array, chosen, items), array.metadata.grid) <= 1:
             yield array, Turn()
             return
         with alone(mount, array.prefix) as turn:
@@ -306,12 +313,17 @@ class _ProjectionWriter:
     def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
         self._writer = writer
         self._values = values
-        self._field = field.name if field is not None else None
+        self._field = field
         self._whole = whole and field is None
 
     def __call__(self, projection: Projection) -> None:
         def change(chunk: NDArray) -> None:
-            projection.copy_in(self._values, chunk if self._field is None else chunk[self._field])
+            if self._field is None:
+                projection.copy_in(self._values, chunk)
+                return
+            values = values_of(self._field, chunk)
+            projection.copy_in(self._values, values)
+            put_values(self._field, chunk, values)
 
         if self._whole and isinstance(projection, ChunkProjection) and projection.fills_chunk:
             self._writer.replace(projection.coords, change, fills=True)

@@ -45,11 +45,14 @@ def _fill(source: Source, selection: Selection, raw: AnyArray, on_bytes: OnBytes
     if not item_axes or takes_whole(item_axes, source.document.item_shape):
         _fill_items(source, axes, raw, on_bytes, pointwise=selection.pointwise)
         return
-    per_point = selection.pointwise and any(isinstance(axis, np.ndarray) for axis in axes)
+    if not selection.pointwise:
+        _fill_items(source.on_items(), selection.axes, raw, on_bytes, pointwise=False)
+        return
+    per_point = any(isinstance(axis, np.ndarray) for axis in axes)
     shape = points_shape(axes) if per_point else whole_box(axes).shape
     items = np.empty(shape + source.document.item_shape, source.document.dtype)
     _fill_items(source, axes, items, on_bytes, pointwise=per_point)
-    raw[...] = take_part(items, item_axes, pointwise=selection.pointwise, per_point=per_point)
+    raw[...] = take_part(items, item_axes, per_point=per_point)
 
 
 def _fill_items(source: Source, axes: Sequence[Axis], raw: AnyArray, on_bytes: OnBytes, *, pointwise: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -27,6 +27,12 @@ class Source:
     session: Session
     address: Address
     document: ArrayDocument
+
+    def on_items(self) -> Source:
+        """The same with the axes of a field's subarray among the array's: parts of them are taken by the server."""
+        document = self.document
+        flat = replace(document, grid_shape=document.shape, grid_chunks=document.chunks, item_shape=())
+        return replace(self, document=flat)
 
     def get_slice(self, select: str) -> Request:
         """The request for the values of a box."""

@@ -42,7 +42,7 @@ def write_selection(
     Where an index comes twice, the last value wins. Raises `ValueError` where the shapes do not fit, and what the
     server raised.
     """
-    axes = _cells(source, selection)
+    source, axes = _cells(source, selection)
     spread = broadcast(values, selection.shape)
     if 0 in selection.shape:
         return
@@ -63,7 +63,7 @@ def write_tagged(source: Source, selection: Selection, values: AnyArray, tag: st
     cannot carry the values, and what the transport raised where the answer was lost: the request is not sent twice,
     because the second would be refused on account of the first.
     """
-    axes = _cells(source, selection)
+    source, axes = _cells(source, selection)
     spread = broadcast(values, selection.shape)
     distinct, kept = _without_repeats(axes, selection.layout.to_raw(spread))
     body, headers = encode_values(source, kept)
@@ -73,7 +73,8 @@ def write_tagged(source: Source, selection: Selection, values: AnyArray, tag: st
 
 def read_tag(source: Source, selection: Selection) -> str:
     """The tag of what a selection holds now, for `write_tagged`; no values are read."""
-    url = _single_url(source, _distinct(_cells(source, selection))[0])
+    source, axes = _cells(source, selection)
+    url = _single_url(source, _distinct(axes)[0])
     return _tag(source.session.open(Request("HEAD", url, {"Accept": source.accept})))
 
 
@@ -91,12 +92,15 @@ def _single_url(source: Source, axes: tuple[Axis, ...]) -> str:
     return source.slice_url(boxes[0].text)
 
 
-def _cells(source: Source, selection: Selection) -> tuple[Axis, ...]:
-    """The axes of the grid; raises `IndexError` where the others, a field's own, are not taken whole."""
+def _cells(source: Source, selection: Selection) -> tuple[Source, tuple[Axis, ...]]:
+    """The axes of the grid and, where a part of a field's subarray is taken, those of the subarray; raises `IndexError`
+    where that is so at points."""
     rank = len(source.document.grid_shape)
-    if not takes_whole(selection.axes[rank:], source.document.item_shape):
-        raise IndexError("the subarrays of a field can only be written whole")
-    return selection.axes[:rank]
+    if takes_whole(selection.axes[rank:], source.document.item_shape):
+        return source, selection.axes[:rank]
+    if selection.pointwise:
+        raise IndexError("at points, the subarrays of a field can only be written whole")
+    return source.on_items(), selection.axes
 
 
 def _write_scalar(source: Source, axes: tuple[Axis, ...], value: AnyArray, on_bytes: OnBytes) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from hyperslab.engine.selection import Selection
 from hyperslab.errors import shown
 from hyperslab.wire import PADDING
 
@@ -56,7 +57,8 @@ _CHARACTER_BYTES = {"S": 1, "V": 1, "U": 4}
 class Field:
     """One named field: ``numpy`` and ``json`` are its base dtype, without ``shape``, the dimensions of its subarray.
 
-    ``offset`` in bytes from the start of the item.
+    ``offset`` in bytes from the start of the item. ``part``: what is taken of the subarray, None for all of it;
+    ``shape`` is that of the part then.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Field:
     shape: tuple[int, ...]
     offset: int
     json: Any
+    part: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)

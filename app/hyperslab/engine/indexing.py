@@ -33,9 +33,11 @@ __all__ = [
     "blocks",
     "broadcast_points",
     "normalise",
+    "place",
     "project",
     "project_points",
     "split_rows",
+    "take",
     "touched",
     "touched_coords",
 ]
@@ -87,14 +89,14 @@ class ChunkProjection:
         if self.plain:
             out[(*self.out_region, ...)] = chunk[(*self.chunk_region, ...)]
         else:
-            _place(out, self.out_region, _take(chunk, self.chunk_region))
+            place(out, self.out_region, take(chunk, self.chunk_region))
 
     def copy_in(self, values: NDArray[Any], chunk: NDArray[Any]) -> None:
         """Copy values (shaped as the whole selection) into the selected cells of a chunk."""
         if self.plain:
             chunk[(*self.chunk_region, ...)] = values[(*self.out_region, ...)]
         else:
-            _place(chunk, self.chunk_region, _take(values, self.out_region))
+            place(chunk, self.chunk_region, take(values, self.out_region))
 
     def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
         """Put ``values``, one for each selected cell (of ``shape``), where these go in the output.
@@ -104,7 +106,7 @@ class ChunkProjection:
         if self.plain:
             out[(*self.out_region, ...)] = values
         else:
-            _place(out, self.out_region, values)
+            place(out, self.out_region, values)
 
     def contiguous_out(self, out: NDArray[Any], order: str = "C") -> NDArray[Any] | None:
         """The chunk's region of ``out``, shaped as the chunk, where the whole chunk can be decoded straight into it.
@@ -211,7 +213,7 @@ def axis_parts(source: Source) -> Iterable[AxisPart]:
 # --- copying -----------------------------------------------------------------------------------------------------
 
 
-def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
+def take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
     """The cells of an orthogonal region; a copy where lists are among them."""
     view, lists = _basic(array, regions)
     for axis, indices in lists:
@@ -219,7 +221,7 @@ def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
     return view
 
 
-def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any]) -> None:
+def place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any]) -> None:
     """Assign to the cells of an orthogonal region."""
     view, lists = _basic(array, regions)
     if not lists:

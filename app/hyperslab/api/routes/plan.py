@@ -13,7 +13,7 @@ from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
-from hyperslab.engine.indexing import normalise
+from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.wire import JSON, dtype_to_json
 
@@ -44,7 +44,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     query.only(_KNOWN)
     items = query.selection()
     array = await context.open_array(request.tail)
-    asked = wanted(request, array, normalise(items, array.metadata.shape), negotiate=False)
+    asked = wanted(request, array, select(array, resolve_field(array, query.text("field")), items), negotiate=False)
     plan = await make_plan(context, request, asked)
     limit = most_bytes(context, asked)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -12,7 +13,9 @@ from hyperslab.api.far_reply import FarReply
 from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
-from hyperslab.engine.indexing import normalise
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import resolve_field, select
+from hyperslab.engine.indexing import Selection
 from hyperslab.wire import SelectionItem
 
 PREFIX: Final = "/v1/slice"
@@ -37,9 +40,13 @@ async def get_slice(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     items = _items(request)
     if context.is_far(request.tail):
-        return FarReply(context, request.tail, lambda array: normalise(items, array.metadata.shape))
+        return FarReply(context, request.tail, lambda array: _selection(request, array, items))
     array = await context.open_array(request.tail)
-    return await array_reply(context, request, array, normalise(items, array.metadata.shape))
+    return await array_reply(context, request, array, _selection(request, array, items))
+
+
+def _selection(request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Selection:
+    return select(array, resolve_field(array, request.query.text("field")), items)
 
 
 def _items(request: Request) -> tuple[SelectionItem, ...]:

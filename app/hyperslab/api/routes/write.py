@@ -27,9 +27,10 @@ from hyperslab.api.writing import Operation, written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import normalise, touched
+from hyperslab.engine.indexing import touched
+from hyperslab.engine.subarray import split_selection
 from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
 from hyperslab.wire import ARRAY_CHUNKS, IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
 
@@ -144,7 +145,7 @@ async def _put(
 ) -> Answer:
     check_writable(array.mount)
     context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
-    selection = normalise(items, array.metadata.shape)
+    selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
     check = box_check(request, array, selection, field)
     name = None if field is None else field.name
     try:
