@@ -160,6 +160,20 @@ def test_lock_files_of_what_is_gone_go_with_the_last_who_holds_them(tmp_path: Pa
     assert len(list(folder.iterdir())) == 2
 
 
+def test_lock_files_are_few_however_many_keys_were_locked(tmp_path: Path) -> None:
+    locks = FileLocks(Fence(str(tmp_path)), "locks", always)
+    with locks.hold("held/.zarray"):
+        for i in range(1_000):
+            with locks.hold(f"{i}/.zarray", shared=True):
+                pass
+        most = len(list((tmp_path / "locks").iterdir()))
+        locks.tidy()
+        left = len(list((tmp_path / "locks").iterdir()))
+
+    assert most <= 700
+    assert left == 1  # the one that is held
+
+
 def test_whoever_is_alone_is_alone_though_the_lock_file_goes_each_time(tmp_path: Path) -> None:
     locks = FileLocks(Fence(str(tmp_path)), "locks", lambda _: False)
 

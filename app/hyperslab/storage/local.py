@@ -189,6 +189,8 @@ class LocalStore:
             raise StoreDenied(self.name, "", "the folder cannot be written to")
 
     def close(self) -> None:
+        if self._processes is not None and self._config.writable:
+            self._processes.tidy()
         self._fence.close()
 
     def _has_folder(self, key: str) -> bool:

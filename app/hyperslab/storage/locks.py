@@ -18,6 +18,7 @@ from typing import Final
 
 import portalocker
 
+from hyperslab.errors import BadPath
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
 
 STRIPES: Final = 256
@@ -25,6 +26,8 @@ STRIPES: Final = 256
 
 _GATE: Final = ".gate"
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MOST_KEPT: Final = 600
+"""Lock files that one process leaves behind before it tidies up; all chunks need 512."""
 _MOST_REMOVED: Final = 1_000
 """Lock files looked at to make room: one deletion needs a handful, and is the first of several perhaps."""
 
@@ -148,6 +151,7 @@ class FileLocks:
         self._fence = fence
         self._directory = directory
         self._in_use = in_use
+        self._taken: set[str] = set()
 
     @contextmanager
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
@@ -184,8 +188,17 @@ class FileLocks:
         finally:
             os.close(gate)
 
+    def tidy(self) -> None:
+        """Remove the lock files that nobody holds, or a thousand of them."""
+        self._taken.clear()
+        with suppress(OSError, BadPath):
+            self._make_room()
+
     def _take(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
+        if len(self._taken) >= _MOST_KEPT:
+            self.tidy()
+        self._taken.add(name)
         while True:
             descriptor = self._open(name)
             try:
