@@ -155,8 +155,6 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():  # as soon as the client has taken all
             self._let_go_after(self._patience)
             return
-        if self._is_deaf:  # the end was sent, and what was received behind it gets no answer
-            return
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
