@@ -12,7 +12,7 @@ from hyperslab.client.address import Address, with_query
 from hyperslab.client.append import append_values
 from hyperslab.client.casting import as_object, as_values
 from hyperslab.client.change import until_undisturbed
-from hyperslab.client.description import as_html, as_line
+from hyperslab.client.description import codec_text, size_text, table
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.fields import split_fields
 from hyperslab.client.indexers import Indexer
@@ -384,10 +384,11 @@ class RemoteArray(RemoteNode):
     # --- being an object -----------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"<RemoteArray {as_line(self)}>"
+        field = f" field {self.field!r}" if self.field is not None else ""
+        return f"<RemoteArray {self.path}{field} {self.shape} {self.dtype}, chunks {self.chunks}, at {self.url}>"
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return table(facts(self))
 
     def _ipython_key_completions_(self) -> list[str]:
         """Names to complete ``array["`` with: the fields."""
@@ -398,3 +399,23 @@ class RemoteArray(RemoteNode):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteArray.from_parts, (self._session, self._address, self._document)
+
+
+def facts(array: RemoteArray) -> dict[str, Any]:
+    """What people want to know of an array, in order."""
+    names = array.dimension_names
+    known: Mapping[str, Any] = {
+        "array": array.path,
+        "field": array.field,
+        "shape": array.shape,
+        "dimensions": names and ", ".join(name or "?" for name in names),
+        "dtype": array.dtype,
+        "chunks": array.chunks,
+        "size": size_text(array.nbytes),
+        "order": array.order,
+        "fill value": array.fill_value,
+        "compressor": codec_text(array.info.get("compressor")),
+        "filters": ", ".join(codec_text(codec) for codec in array.info.get("filters") or ()) or None,
+        "url": array.url,
+    }
+    return {name: value for name, value in known.items() if value is not None}

@@ -5,24 +5,10 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from hyperslab.client.array import RemoteArray
+from typing import Any
 
 _LONGEST = 200  # characters of an attribute
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def as_line(array: RemoteArray) -> str:
-    """``demo/brain (64, 512, 512) uint16, chunks (16, 128, 128), at http://…``."""
-    field = f" field {array.field!r}" if array.field is not None else ""
-    return f"{array.path}{field} {array.shape} {array.dtype}, chunks {array.chunks}, at {array.url}"
-
-
-def as_html(array: RemoteArray) -> str:
-    """A small table for notebooks."""
-    return _table(facts(array))
 
 
 def group_as_html(
@@ -34,12 +20,12 @@ def group_as_html(
     shown = {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for name, text in own.items()}
     sections = {"attributes": shown, "children": listed}
     tables = [
-        f"<details open><summary>{title}</summary>{_table(rows)}</details>" for title, rows in sections.items() if rows
+        f"<details open><summary>{title}</summary>{table(rows)}</details>" for title, rows in sections.items() if rows
     ]
-    return "".join([_table({"group": path, "url": url}), *tables])
+    return "".join([table({"group": path, "url": url}), *tables])
 
 
-def _table(rows: Mapping[str, Any]) -> str:
+def table(rows: Mapping[str, Any]) -> str:
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
@@ -48,28 +34,8 @@ def _table(rows: Mapping[str, Any]) -> str:
     return f"<table>{cells}</table>"
 
 
-def facts(array: RemoteArray) -> dict[str, Any]:
-    """What people want to know of an array, in order."""
-    names = array.dimension_names
-    known: Mapping[str, Any] = {
-        "array": array.path,
-        "field": array.field,
-        "shape": array.shape,
-        "dimensions": names and ", ".join(name or "?" for name in names),
-        "dtype": array.dtype,
-        "chunks": array.chunks,
-        "size": size_text(array.nbytes),
-        "order": array.order,
-        "fill value": array.fill_value,
-        "compressor": codec_text(array.info.get("compressor")),
-        "filters": ", ".join(codec_text(codec) for codec in array.info.get("filters") or ()) or None,
-        "url": array.url,
-    }
-    return {name: value for name, value in known.items() if value is not None}
-
-
 def facts_without_dtype(members: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """`facts` of an array that cannot be opened, because a library is missing that knows its dtype."""
+    """`array.facts` of an array that cannot be opened, because a library is missing that knows its dtype."""
     names = members.get("dimension_names")
     known: Mapping[str, Any] = {
         "array": members.get("path"),

@@ -14,7 +14,7 @@ from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.definition import Codec, check_data, define_array, read_data
-from hyperslab.client.description import group_as_html
+from hyperslab.client.description import dtype_text, group_as_html, size_text
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.jsontext import dump_json
 from hyperslab.client.node import RemoteNode, open_session, read_document
@@ -22,7 +22,7 @@ from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import Transport
 from hyperslab.client.tree import Tree
-from hyperslab.errors import BadPath, HyperslabError, NodeNotFound, WrongKind
+from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, UnsupportedFormat, WrongKind
 
 _PAGE = 1000
 _SHOWN = 50
@@ -175,7 +175,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def tree(self, level: int | None = None) -> Tree:
         """All nodes below, ``level`` deep (None: all), for people: it prints as a tree. One request for each node;
         raises what the server raised, but for broken nodes, which are told in the tree."""
-        return Tree.of(self, level)
+        return make_tree(self, level)
 
     # --- changing it ---------------------------------------------------------------------------------------------
 
@@ -312,3 +312,31 @@ def open_node(
     if members.get("kind") == "group":
         return RemoteGroup.from_parts(session, address, members, progress=progress)
     return RemoteArray.from_parts(session, address, ArrayDocument.parse(members, etag=etag), progress=progress)
+
+
+def make_tree(group: RemoteGroup, level: int | None) -> Tree:
+    """Read the groups and arrays below ``group``, at most ``level`` deep; one request a node."""
+    return Tree(f"{group.name or '/'}/" if group.name else "/", tuple(_branches(group, level)))
+
+
+def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
+    if level is not None and level <= 0:
+        return
+    below = None if level is None else level - 1
+    for name, kind in group.children():
+        try:
+            yield make_tree(group.open_group(name), below) if kind == "group" else Tree(_label(group, name))
+        except BrokenData as error:
+            what = "not read" if isinstance(error, UnsupportedFormat) else "broken"
+            yield Tree(f"{name}, which is {what}: {error}")
+        except KeyError:
+            continue  # deleted since it was listed
+
+
+def _label(group: RemoteGroup, name: str) -> str:
+    try:
+        array = group.open_array(name)
+    except ModuleNotFoundError:  # the values need a library, what they are can be told without
+        _, members, _ = group._find(name)
+        return f"{name} {tuple(members['shape'])} {dtype_text(members)}"
+    return f"{array.name} {array.shape} {array.dtype}, {size_text(array.nbytes)}"

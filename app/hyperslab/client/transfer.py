@@ -15,8 +15,8 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
-from hyperslab.client.array import RemoteArray
-from hyperslab.client.description import facts, facts_without_dtype
+from hyperslab.client.array import RemoteArray, facts
+from hyperslab.client.description import facts_without_dtype
 from hyperslab.client.download import check_output, download_file, form_of
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,6 @@ from hyperslab.engine.partial import PartialDecoder
 from hyperslab.engine.partial_choice import make_partial
 from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
-if TYPE_CHECKING:
-    from hyperslab.engine.metadata import ArrayMetadata
-
 __all__ = ["ChunkCodec", "check_codec_config", "make_codec", "plain_config"]
 
 NDArray = npt.NDArray[Any]
@@ -55,18 +52,22 @@ _COPY: Final = 0.25
 _SLOW: Final = 4.0
 
 
-def make_codec(metadata: ArrayMetadata) -> ChunkCodec:
+def make_codec(
+    chunks: tuple[int, ...],
+    dtype: DataType,
+    order: Literal["C", "F"],
+    filters: Sequence[Config] | None,
+    compressor: Config | None,
+) -> ChunkCodec:
     """The codec of an array whose configurations have been checked by `check_codec_config`."""
-    chunks, dtype, order = metadata.chunks, metadata.dtype, metadata.order
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
-    links = make_links(metadata.codecs, stage)
-    partial = None if metadata.filters else make_partial(metadata.compressor, chunks, dtype=dtype, order=order)
-    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(metadata))
+    links = make_links([*(filters or ()), *([compressor] if compressor else ())], stage)
+    partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
+    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(filters, compressor))
 
 
-def _effort(metadata: ArrayMetadata) -> float:
-    compressor = metadata.compressor
-    if metadata.filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
+def _effort(filters: Sequence[Config] | None, compressor: Config | None) -> float:
+    if filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
         return _SLOW
     if compressor is None:
         return _COPY

@@ -85,7 +85,8 @@ class ArrayMetadata:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", ChunkGrid(self.shape, self.chunks, self.dimension_separator))
-        object.__setattr__(self, "codec", make_codec(self))
+        codec = make_codec(self.chunks, self.dtype, self.order, self.filters, self.compressor)
+        object.__setattr__(self, "codec", codec)
         object.__setattr__(self, "chunk_nbytes", math.prod(self.chunks) * self.itemsize)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from hyperslab.storage.config import StoreConfig, open_store
+from hyperslab.storage.config import StoreConfig
+from hyperslab.storage.open import open_store
 
 __all__ = ["StoreConfig", "open_store"]

@@ -1,16 +1,14 @@
-"""What the operator says of a store, and the way from there to an open one."""
+"""What the operator says of a store: its configuration, and how options and URLs are read."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from hyperslab.errors import BadDefinition
-from hyperslab.storage.base import Store
 
 Durability = Literal["fsync", "rename"]
 
@@ -39,46 +37,14 @@ class StoreConfig:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def open_store(config: StoreConfig) -> Store:
-    """The store that a configuration describes; it is not reached out to before its first use (see `Store.check`).
-
-    Raises `errors.BadDefinition` for an option or a URL that cannot be, `errors.StoreError` where a folder or an
-    archive cannot be opened. Libraries are imported here, so that a process pays only for the kinds it uses.
-    """
-    match _scheme(config.url):
-        case "" | "file" | "local":
-            from hyperslab.storage.local import LocalStore
-
-            return LocalStore(config, _folder(local_path(config.url)))
-        case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure":
-            from hyperslab.storage.objects import ObjectStore
-
-            return ObjectStore(config)
-        case "http" | "https":
-            from hyperslab.storage.http import HttpStore
-
-            return HttpStore(config)
-        case _:
-            from hyperslab.storage.fsspec import FsspecStore
-
-            return FsspecStore(config)
-
-
 def local_path(url: str) -> str:
     """The folder that a path, ``file://`` or ``local://`` URL means."""
-    if not _scheme(url):
+    if not scheme(url):
         return url
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise BadDefinition("url", f"{url!r} names the machine {parts.netloc!r}; a folder is file:///path")
     return unquote(parts.path)
-
-
-def _folder(path: str) -> str:
-    if Path(path).is_file():
-        kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
-        raise BadDefinition("url", f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}")
-    return path
 
 
 def public_url(url: str) -> str:
@@ -116,7 +82,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _scheme(url: str) -> str:
+def scheme(url: str) -> str:
     """The lower-case protocol of a URL, chained or not; "" for a path."""
     head, colon, rest = url.partition(":")
     if colon and (rest.startswith("//") or rest.startswith(":")):
