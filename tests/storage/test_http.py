@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import unquote
 
 import pytest
 from typing_extensions import override
@@ -19,6 +21,7 @@ from typing_extensions import override
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Part, Store
+from hyperslab.storage.http import _within
 from tests.faults import Before, Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
 from tests.storage.contract import ListContract, ListedVersionContract, Opened, ReadContract, ReadOnlyContract
@@ -319,3 +322,92 @@ def test_what_was_compressed_on_the_way_or_has_an_odd_length_has_the_size_of_the
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(errors.BadDefinition, match="authorization"):
         web("https://example.com", options={"authorisation": "x"})
+
+
+class _Redirecting(_Quiet):
+    """``/to/URL`` leads there; all else is a value."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    @override
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers["Authorization"]))
+        location, body = unquote(self.path.partition("/to/")[2]), b"value"
+        self.send_response(307 if location else 200)
+        if location:
+            self.send_header("Location", location)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
+
+
+@pytest.fixture
+def redirecting(tmp_path: Path) -> Iterator[str]:
+    _Redirecting.asked.clear()
+    yield from serve(_Redirecting, tmp_path / "root")
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("{other}/k?signature=secret", "{other}/k;"),
+        ("//localhost:{port}/k", "http://localhost:{port}/k;"),
+        ("{other}\\@127.0.0.1:{port}/k", "{other}"),  # a host to some parsers, and a password to others
+        ("https://127.0.0.1:{port}/k", "https://127.0.0.1:{port}/k;"),
+        ("file:///etc/passwd", "file:///etc/passwd;"),
+        ("http://[::1/k", "what is no URL;"),
+    ],
+)
+def test_redirects_to_another_origin_are_refused_and_nobody_there_is_asked(
+    redirecting: str, files: str, tmp_path: Path, location: str, shown: str
+) -> None:
+    fill(tmp_path / "root", {"k": b"of another"})
+    port = redirecting.rpartition(":")[2]
+    with FaultProxy(files) as other:
+        names = {"other": other.url, "port": port}
+        store = web(redirecting, options={"authorization": "Bearer token"})
+
+        for ask in (store.get, store.stat, lambda key: store.get_ranges(key, [(0, 2)])):
+            with pytest.raises(errors.StoreError, match="redirects to " + re.escape(shown.format(**names))) as caught:
+                ask(f"to/{location.format(**names)}")
+
+        assert "secret" not in str(caught.value).partition("redirects to")[2]
+        assert not other.seen
+    assert all(path.startswith("/to/") for path, _ in _Redirecting.asked)
+
+
+@pytest.mark.parametrize(
+    "location", ["/k", "../k", "{url}/k", "//127.0.0.1:{port}/k", "HTTP://me@127.0.0.1:{port}/to//k"]
+)
+def test_redirects_within_the_origin_are_followed_with_the_credentials(redirecting: str, location: str) -> None:
+    store = web(redirecting, options={"authorization": "Bearer token"})
+
+    found = store.get("to/" + location.format(url=redirecting, port=redirecting.rpartition(":")[2]))
+
+    assert found is not None
+    assert found.data == b"value"
+    assert _Redirecting.asked[-1] == ("/k", "Bearer token")
+
+
+def test_redirects_in_a_circle_come_to_an_end(redirecting: str) -> None:
+    with pytest.raises(errors.StoreError, match="5 redirects"):
+        web(redirecting).get("to/?")
+
+
+def test_http_may_lead_to_https_of_the_same_host_at_their_usual_ports() -> None:
+    leads = [
+        _within(url, target) is not None
+        for url, target in [
+            ("http://example.com/k", "https://example.com/k"),
+            ("http://example.com:80/k", "https://EXAMPLE.com:443/k"),
+            ("https://example.com/k", "http://example.com/k"),
+            ("http://example.com/k", "https://www.example.com/k"),
+            ("http://example.com:8000/k", "https://example.com/k"),
+            ("http://example.com/k", "https://example.com:8443/k"),
+        ]
+    ]
+
+    assert leads == [True, True, False, False, False, False]

@@ -22,6 +22,7 @@ from typing_extensions import override
 from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
+from urllib3.util import Url, parse_url
 
 from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
@@ -52,6 +53,9 @@ _SAFE: Final = "/!$&'()*+,;=:@~"
 _RANGE = re.compile(r"bytes (\d+)-")
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
 _FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS: Final = 5
+_PORTS: Final = {"http": 80, "https": 443}
 _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
 
 
@@ -76,8 +80,9 @@ class HttpStore(Store):
     """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
 
     404 means absent, every other status but success a failure. The version is the ETag, else the date of modification
-    and the size, else a digest of the content (then each look costs a whole read). Options: ``authorization`` (the
-    header's value; user and password in the URL do the same) and ``listable=true``, for servers whose index pages
+    and the size, else a digest of the content (then each look costs a whole read). Redirects are followed within the
+    origin, and from http to https: elsewhere are machines that the operator has not named. Options: ``authorization``
+    (the header's value; user and password in the URL do the same) and ``listable=true``, for servers whose index pages
     are not recognised: `check` looks whether the root has one that calls itself "Index of" or "Directory listing".
     """
 
@@ -270,12 +275,27 @@ class HttpStore(Store):
         """An answer that has come whole; the library itself tries again only until the head is there."""
         for attempts_left in reversed(range(self._config.retries + 1)):
             try:
-                answer = self._http.request(method, self._target(key), headers=headers, preload_content=False)
-                return _receive(answer, key, most)
+                return self._followed(method, key, headers, most)
             except HTTPError as error:
                 if isinstance(error, MaxRetryError) or not attempts_left:
                     raise self._failure(key, error) from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _followed(self, method: str, key: str, headers: dict[str, str] | None, most: int) -> _Answer:
+        """The answer behind redirects; raises `errors.StoreError` for one that leads to another origin."""
+        url = self._target(key)
+        for _ in range(_MOST_REDIRECTS + 1):
+            answer = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
+            received = _receive(answer, url, key, most)
+            location = received.headers.get("Location") if received.status in _REDIRECTS else None
+            if location is None:
+                return received
+            target = _within(url, location)
+            if target is None:
+                leads = f"the server redirects to {_shown(url, location)}"
+                raise StoreError(self.name, key, f"{leads}; only redirects within its own origin are followed")
+            url = target
+        raise StoreError(self.name, key, f"more than {_MOST_REDIRECTS} redirects")
 
     def _failure(self, key: str, error: HTTPError) -> StoreError:
         cause = error.reason if isinstance(error, MaxRetryError) else error
@@ -290,11 +310,11 @@ class _Answer:
 
     status: int
     headers: HTTPHeaderDict
-    url: str | None
+    url: str
     data: bytes
 
 
-def _receive(answer: urllib3.BaseHTTPResponse, key: str, most: int) -> _Answer:
+def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, most: int) -> _Answer:
     """Read an answer; raises `StoredTooLarge` for a value of more than ``most`` bytes, of which at most one more is
     read."""
     is_value, size = answer.status in (200, 206), answer.length_remaining or 0
@@ -307,7 +327,7 @@ def _receive(answer: urllib3.BaseHTTPResponse, key: str, most: int) -> _Answer:
                 raise StoredTooLarge(key, max(size, len(data)), most)
     finally:
         answer.release_conn()
-    return _Answer(answer.status, answer.headers, answer.url, data)
+    return _Answer(answer.status, answer.headers, url, data)
 
 
 class _Links(HTMLParser):
@@ -348,6 +368,30 @@ def _split(config: StoreConfig) -> tuple[str, str, dict[str, str]]:
     base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
     headers = {"Authorization": authorization} if authorization else {}
     return base, f"?{parts.query}" if parts.query else "", headers
+
+
+def _within(url: str, location: str) -> str | None:
+    """The address that a redirect leads to, if it stays at the scheme, host and port, or goes from http to https, each
+    at its usual port; the parser is that of the library which then asks, since others see other hosts in some URLs."""
+    try:
+        target = urljoin(url, location)
+        before, after = (_origin(parse_url(text)) for text in (url, target))
+    except ValueError:
+        return None
+    upgraded = before[0] == "http" and before[2] == 80 and after == ("https", before[1], 443)
+    return target if after == before or upgraded else None
+
+
+def _origin(url: Url) -> tuple[str | None, str | None, int | None]:
+    return url.scheme, url.host, url.port or _PORTS.get(url.scheme or "")
+
+
+def _shown(url: str, location: str) -> str:
+    """Where a redirect leads, without what may be secret in it."""
+    try:
+        return parse_url(urljoin(url, location))._replace(auth=None, query=None, fragment=None).url[:200]
+    except ValueError:
+        return "what is no URL"
 
 
 def _version(answer: _Answer) -> str | None:
@@ -394,7 +438,7 @@ def _is_encoded(answer: _Answer) -> bool:
 def _led_to_a_directory(answer: _Answer, url: str) -> bool:
     """Whether the server redirected from a name to its index page: then there is no value of that name."""
     path = urlsplit(url).path
-    return not path.endswith("/") and urlsplit(answer.url or "").path == f"{path}/"
+    return not path.endswith("/") and urlsplit(answer.url).path == f"{path}/"
 
 
 def _digest(data: bytes) -> str:
