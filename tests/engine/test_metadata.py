@@ -365,11 +365,19 @@ def test_group_may_hold_other_members() -> None:
     assert json.loads(parse_group(b'{"zarr_format": 2}', ".zgroup").to_bytes()) == {"zarr_format": 2}
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"zarr_format": 3}', b'{"zarr_format": "2"}'])
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"zarr_format": 3}', b'{"zarr_format": "3"}'])
 def test_what_is_no_group_is_refused(text: bytes) -> None:
     with pytest.raises(BadMetadata) as caught:
         parse_group(text, "a/.zgroup")
     assert caught.value.key == "a/.zgroup"
+
+
+def test_a_group_whose_format_is_text_is_a_group_with_a_problem() -> None:
+    """As WEBKNOSSOS writes it; the document stays as it was."""
+    found = parse_group(b'{"zarr_format": "2"}', "a/.zgroup")
+
+    assert found.document == {"zarr_format": "2"}
+    assert found.problems == ('a/.zgroup: zarr_format: expected 2, found "2"',)
 
 
 def test_attributes_may_hold_what_old_writers_wrote() -> None:
