@@ -13,7 +13,9 @@ import zarr
 
 from hyperslab import RemoteGroup, cli, errors
 from hyperslab.arrays import listing
+from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.nodes import GroupNode
 from hyperslab.storage import StoreConfig
 from tests.api.test_broken_nodes import DEFINITION, Served, problem, serving
 
@@ -146,3 +148,73 @@ def test_live_documents_count_where_the_consolidated_one_is_broken(data: Served,
     assert data.http.get("/v1/slice/data/exp/g/a?format=json").json() == [0, 0, 0, 0]
     assert data.http.delete(f"{ROOT}/exp?recursive=true").status_code == 204
     assert data.keys() == [".zgroup"]
+
+
+@pytest.mark.parametrize("seconds", [2.0, -1.0], ids=["in time", "out of time"])
+def test_nodes_are_found_by_part_of_their_path(data: Served, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """In pages that go on where the last one ended, whatever ended it; `Cells` is found inside groups, behind bare
+    folders and as what cannot be read."""
+    for key in ("exp/.zgroup", "exp/b/.zgroup", "exp/b/Cells/.zgroup"):
+        data.store.put(key, GROUP)
+    for array in ("exp/b/Cells/0", "exp/b/Cells/1", "exp/cellsize", "lab/H5/a/my cells", "lab/cells/deep", "zz/x"):
+        data.store.put(f"{array}/.zarray", ARRAY)
+    for key in ("exp/v3 cells/zarr.json", "notes cells/a.txt", "exp/cellsize/0", "lab/H5/.zattrs"):
+        data.store.put(key, b"{}")
+    monkeypatch.setattr(listing, "SEARCH_SECONDS", seconds)
+
+    def found(path: str, text: str, limit: int) -> list[tuple[str, str]]:
+        matches: list[tuple[str, str]] = []
+        query: dict[str, Any] = {"search": text, "limit": limit}
+        while True:
+            answer = data.http.get(f"/v1/metadata{path}", params=query)
+            assert answer.status_code == 200
+            assert len(answer.json()["matches"]) <= limit
+            assert answer.json()["problems"] == []
+            matches += [(match["path"], match["kind"]) for match in answer.json()["matches"]]
+            query["cursor"] = answer.json()["next_cursor"]
+            if query["cursor"] is None:
+                return matches
+
+    everywhere = [
+        ("data/exp/b/Cells", "group"),
+        ("data/exp/b/Cells/0", "array"),
+        ("data/exp/b/Cells/1", "array"),
+        ("data/exp/cellsize", "array"),
+        ("data/exp/v3 cells", "unsupported"),
+        ("data/lab/H5/a/my cells", "array"),
+        ("data/lab/cells", "group"),
+        ("data/lab/cells/deep", "array"),
+    ]
+    assert found("", "cELLs", 3) == found("/data", "cELLs", 1) == found("/data", "cELLs", 1000) == everywhere
+    assert found("/data/lab", "H5/A", 5) == [("data/lab/H5/a", "group"), everywhere[5]]
+    assert found("/data/lab", "lab", 5) == found("/data", "nowhere", 5) == []
+
+
+def test_a_search_refuses_what_it_cannot_mean(data: Served) -> None:
+    data.store.put("a/.zarray", ARRAY)
+
+    assert problem(data.http.get(f"{ROOT}/a", params={"search": "x"})) == (422, "wrong-kind")
+    assert problem(data.http.get(ROOT, params={"search": "x", "limit": 0})) == (400, "bad-parameter")
+    for cursor in ("../../..//", "a/../..//x", ".hyperslab//"):
+        assert problem(data.http.get(ROOT, params={"search": "x", "cursor": cursor})) == (400, "bad-path")
+    for cursor in ("gone//", "a//", "//", "x", "//x/y", "a//../.."):
+        assert data.http.get(ROOT, params={"search": "", "cursor": cursor}).json()["children"] is not None
+        assert data.http.get("/v1/metadata", params={"search": "x", "cursor": cursor}).json()["matches"] == []
+
+
+def test_a_search_says_what_it_could_not_search(data: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.store.put("a/x/.zarray", ARRAY)
+    data.store.put("b/x/.zarray", ARRAY)
+    whole = Catalog.children
+
+    def children(self: Catalog, group: GroupNode, **facts: Any) -> Any:
+        if group.prefix == "a/":
+            raise errors.StoreError("data", "a/", "it is away")
+        return whole(self, group, **facts)
+
+    monkeypatch.setattr(Catalog, "children", children)
+    found = data.http.get(ROOT, params={"search": "x"}).json()
+
+    assert [match["path"] for match in found["matches"]] == ["data/b/x"]
+    assert len(found["problems"]) == 1
+    assert found["problems"][0].startswith("data/a was not searched: ")

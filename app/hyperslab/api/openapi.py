@@ -90,6 +90,12 @@ PAGES: Final = (
     query("limit", "The most children of a group to list.", {"type": "integer", "minimum": 0}),
     query("cursor", "`next_cursor` of the page before.", TEXT),
 )
+SEARCH: Final = query(
+    "search",
+    "Nodes at any depth below a group, as `matches` in place of `children`: those whose path from there has this text "
+    "in it, in any case of letters. `limit` and `cursor` are about them.",
+    TEXT,
+)
 CASTING: Final = query(
     "casting",
     "Which conversions of an npy body are allowed, in numpy's words.",

@@ -142,15 +142,23 @@ class Catalog:
         raise WrongKind(node.path, "array", "group")
 
     def children(
-        self, group: GroupNode, *, limit: int, cursor: str | None = None, each: listing.Each = listing.in_turn
+        self,
+        group: GroupNode,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        each: listing.Each = listing.in_turn,
+        deadline: float | None = None,
     ) -> Children:
-        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``each``: how several
-        prefixes are looked into."""
+        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``each`` and ``deadline``
+        are those of `listing.children`."""
         if group.mount is None:
             return self._stores(limit, cursor)
         problems: list[str] = []
         known = self._consolidated_at(group.mount, group.prefix, problems) | _assumed_documents(group.mount)
-        found = listing.children(group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each)
+        found = listing.children(
+            group.mount, group.prefix, known, limit=limit, cursor=cursor, each=each, deadline=deadline
+        )
         nodes = tuple([_as_assumed(group, child) for child in found.nodes])
         return replace(found, nodes=nodes, problems=tuple(problems))
 

@@ -60,11 +60,13 @@ def children(
     limit: int,
     cursor: str | None,
     each: Each = in_turn,
+    deadline: float | None = None,
 ) -> Children:
     """A page of children below ``prefix``: from a listing, or from ``.zmetadata`` where the store cannot list.
 
     ``each``: how several prefixes are looked into. ``cursor``: a name, or a name and with a slash before it how far
-    that one has been searched. A folder that may not be entered is left out.
+    that one has been searched. ``deadline``: another end than that of a page. A folder that may not be entered is left
+    out.
     """
     known = consolidated_kinds(consolidated, prefix)
     if not mount.store.capabilities.listable:
@@ -73,12 +75,12 @@ def children(
     last, slash, after = (cursor or "").partition("/")
     if cursor is not None:
         names = names[bisect_left(names, last) if slash else bisect_right(names, last) :]
-    deadline = time.monotonic() + SEARCH_SECONDS
+    end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
     first = names[0] if names else None
 
     def look(name: str) -> Found:
         begun = after if slash and name == last else None
-        return search(mount, f"{prefix}{name}/", deadline, begun, must=name == first)
+        return search(mount, f"{prefix}{name}/", end, begun, must=name == first)
 
     found: list[ChildInfo] = []
     while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count

@@ -21,9 +21,11 @@ from hyperslab.api.routing import Endpoint
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.search import Matches, find
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document
+from hyperslab.errors import WrongKind
 from hyperslab.tiles.ome import Multiscale, read_ome
 from hyperslab.wire import JSON
 
@@ -41,7 +43,7 @@ def endpoint(context: Context) -> Endpoint:
         "An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. "
         "A group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. "
         "Without a path: the stores.",
-        [openapi.PATH, openapi.FIELD, openapi.DECODE, *openapi.PAGES],
+        [openapi.PATH, openapi.FIELD, openapi.DECODE, *openapi.PAGES, openapi.SEARCH],
         openapi.DOCUMENT,
     )
     return Endpoint(PREFIX, partial(get_metadata, context), {PREFIX + "/{path}": operation})
@@ -50,35 +52,46 @@ def endpoint(context: Context) -> Endpoint:
 async def get_metadata(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     query = request.query
-    query.only(("field", "limit", "cursor", "decode"))
+    query.only(("field", "limit", "cursor", "decode", "search"))
     most = context.options.max_listed
-    limit = query.integer("limit", most, low=0, high=most)
+    search = query.text("search")
+    limit = query.integer("limit", most, low=0 if search is None else 1, high=most)
     node = await context.open_node(request.tail)
     if isinstance(node, ArrayNode):
+        if search is not None:
+            raise WrongKind(node.path, "array", "group")
         field = query.text("field")
         document = array_document(node, context.options, request.root_path, field)
         if query.choice("decode", DECODINGS) == "cf":
             document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
-        listed = await _children(context, node, limit, query.text("cursor"))
+        listed = await _listed(context, node, limit, query.text("cursor"), search)
         document = group_document(node, listed, request.root_path)
         tag = document_etag(node, listed)
     always = caching(node.mount, context.options)
     return Representation(context, tag, JSON, Bytes(dump_json(document)), always=always)
 
 
-async def _children(context: Context, group: GroupNode, limit: int, cursor: str | None) -> Children:
+async def _listed(
+    context: Context, group: GroupNode, limit: int, cursor: str | None, search: str | None
+) -> Children | Matches:
+    """The children of a group, or what is found below it."""
     if limit == 0:
         return _NO_CHILDREN
-    service, mount = context.service, group.mount
+    service, mount, run = context.service, group.mount, context.threads.run
     each = in_turn if mount is None else partial(service.reader.each, mount)
-    return await context.threads.run(service.catalog.children, group, limit=limit, cursor=cursor, each=each)
+    if search is None:
+        return await run(service.catalog.children, group, limit=limit, cursor=cursor, each=each)
+    most = context.options.max_listed
+    return await run(find, service.catalog, group, search, limit=limit, page=most, cursor=cursor, each=each)
 
 
-def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:
-    """The tag of a node's document: changes with its metadata, its attributes, the children it shows and the field
-    whose schema it states."""
+def document_etag(
+    node: ArrayNode | GroupNode, listed: Children | Matches = _NO_CHILDREN, *, field: str | None = None
+) -> str:
+    """The tag of a node's document: changes with its metadata, its attributes, the nodes it shows and the field whose
+    schema it states."""
     return etag_of(repr((node.path, node.version, listed, field)).encode())
 
 
@@ -113,14 +126,14 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
     }
 
 
-def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[str, Any]:
-    """A group with a page of its children; ``next_cursor`` is null on the last page."""
+def group_document(group: GroupNode, listed: Children | Matches, root: str = "") -> dict[str, Any]:
+    """A group with a page of its children, or of what was searched; ``next_cursor`` is null on the last page."""
     document: dict[str, Any] = {
         "kind": "group",
         "path": group.path,
         "zarr_format": 2,
         "attributes": group.attributes,
-        "children": [{"name": child.name, "kind": child.kind} for child in listed.nodes],
+        ("matches" if isinstance(listed, Matches) else "children"): [asdict(node) for node in listed.nodes],
         "next_cursor": listed.next_cursor,
         "links": _links(group.path, root, _GROUP_LINKS),
     }
