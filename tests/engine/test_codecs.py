@@ -119,6 +119,8 @@ def test_codecs_do_what_the_references_do(case: vectors.Case) -> None:
     array = array_of(values.shape, "|O" if values.dtype.hasobject else values.dtype.str, filters=[config])
 
     if not reference["ok"]:
+        if config.get("cname") == "snappy":
+            return  # the references lack it, we do not: tests/engine/test_codecs_hostile.py
         with pytest.raises(NotRepresentable):
             array.codec.encode(values)
         return

@@ -79,6 +79,17 @@ def test_filters_that_people_use_are_not_refused() -> None:
     array_of([100], "<f8", filters=[{"id": "astype", "decode_dtype": "<f8", "encode_dtype": "<U200"}])
 
 
+@pytest.mark.parametrize("size", [1 << 20, 1 << 28, 1 << 30])
+def test_the_memory_of_a_chunk_of_any_size_is_counted(size: int) -> None:
+    def memory(dtype: str, *filters: Config) -> int:
+        return array_of([size], dtype, {"id": "zlib"}, filters=filters).codec.memory
+
+    assert memory("|u1") == 2 * size
+    assert memory("|u1", WIDER) == memory("|u1", WIDER, {"id": "json2"}) == 32 * size
+    assert 32 * size < memory("|u1", {"id": "zlib"}, {**WIDER, "astype": "<f8"}) <= 33 * size + (1 << 20)
+    assert memory("|O", {"id": "vlen-utf8"}) == 16 * size
+
+
 def test_items_that_a_filter_makes_larger_than_the_chunk_are_never_made() -> None:
     codec = array_of(
         [1000], "|u1", filters=[{"id": "astype", "decode_dtype": "|S2000000000", "encode_dtype": "|u1"}]

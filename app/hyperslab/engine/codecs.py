@@ -113,9 +113,8 @@ class ChunkCodec:
     @property
     def memory(self) -> int:
         """The most bytes that decoding or encoding a chunk takes: what goes into one codec, and what comes out."""
-        stages = [self.stage, *(link.encoded for link in self.links)]
-        sizes = [stage.nbytes for stage in stages if stage.nbytes < UNSIZED_LIMIT]
-        return 2 * max(sizes[: len(self.links)] or sizes, default=0)
+        sized = next((i for i, link in enumerate(self.links) if link.id in _UNSIZED), len(self.links))
+        return 2 * max([self.stage.nbytes, *(link.decoded.nbytes for link in self.links[: sized + 1])])
 
     @property
     def lossless(self) -> bool:
