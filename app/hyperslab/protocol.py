@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from hyperslab.api.refusal import STATE, Refusal, header_lines
+from hyperslab.api.refusal import REASON, STATE, Refusal, header_lines
 from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
@@ -22,6 +23,8 @@ _HEAD_SECONDS: Final = 60.0
 _PIECE: Final = 8 << 10
 """How much is parsed at a time where requests may begin: so many bytes of the smallest ones are some hundred requests,
 each of which takes a hundred times its length."""
+_UNPRINTABLE: Final = re.compile(r"[^ -~]")
+_LONGEST_REASON: Final = 200
 _LONGEST_HEAD: Final = 64 << 10
 """In bytes; also of what may stand between two pieces of a body, and behind the last one. The parser sets no limit."""
 
@@ -132,7 +135,9 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-            self.cycle.transport = cast("Any", _ClosedGently(self.transport, self._close_gently))
+            transport = _ClosedGently(self.transport, self._close_gently)
+            self._scope[REASON] = transport.say_why
+            self.cycle.transport = cast("Any", transport)
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
@@ -305,11 +310,23 @@ class Protocol(HttpToolsProtocol):
 
 
 class _ClosedGently:
-    """A transport, but for how it is closed."""
+    """A transport, but for how it is closed, and for the reason phrase of the answer."""
 
     def __init__(self, transport: Any, close: Callable[[], None]) -> None:
         self._transport = transport
+        self._reason = b""
         self.close = close
+
+    def say_why(self, reason: str) -> None:
+        """Put this into the status line, which is written next: printable ASCII, and not much (RFC 9112 §4)."""
+        text, half = _UNPRINTABLE.sub("?", reason), _LONGEST_REASON // 2
+        self._reason = (text if len(text) <= 2 * half else f"{text[: half - 3]}...{text[-half:]}").encode()
+
+    def write(self, data: bytes) -> None:
+        if self._reason:
+            line, end, rest = data.partition(b"\r\n")
+            data, self._reason = b"".join((line[: len(b"HTTP/1.1 400 ")], self._reason, end, rest)), b""
+        self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

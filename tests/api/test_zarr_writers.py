@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -68,6 +69,33 @@ def test_zarr_3_creates_writes_resizes_and_appends(url: str, library: str, separ
     assert httpx.get(f"{url}/v1/metadata/data/a").json()["attributes"] == {"unit": "K"}
     seen = ts.open({"driver": "zarr", "kvstore": f"{url}/zarr/data/a/"}).result()
     np.testing.assert_array_equal(seen.read().result(), EXPECTED)
+
+
+def test_zarr_3_shows_why_what_it_writes_is_refused(url: str) -> None:
+    with pytest.raises(Exception, match="Zarr v3 cannot be written here, only v2: create with zarr_format=2"):
+        zarr.create_array(f"{url}/zarr/data/a", shape=(4,), dtype="<i4")
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("a/zarr.json", "path 'a/zarr.json': Zarr v3 cannot be written here"),
+        ("a\rSet-Cookie: x=y\r\r\x01", "Set-Cookie: x=y"),
+        ("\u20ac/x", "path '?/x': neither"),
+        ("long" * 60 + "/x", "path 'longlong"),
+        ("long" * 60 + "/x", "longlong/x': neither a metadata document"),
+    ],
+)
+def test_a_refusal_is_said_in_one_short_line_of_ascii(url: str, key: str, reason: str) -> None:
+    answer = httpx.put(f"{url}/zarr/data/{quote(key)}", content=b"{}")
+
+    assert answer.status_code == 400
+    assert reason in answer.reason_phrase
+    assert len(answer.reason_phrase) <= 200
+    assert answer.reason_phrase.isascii()
+    assert answer.reason_phrase.isprintable()
+    assert "set-cookie" not in answer.headers
+    assert answer.json()["code"] == "bad-path"
 
 
 def test_zarr_3_makes_hierarchies(url: str) -> None:

@@ -13,6 +13,9 @@ from hyperslab.errors import HyperslabError
 STATE: Final = "hyperslab.refusal"
 """Where a server finds the `Refusal`: a member of the ASGI lifespan's state."""
 
+REASON: Final = "hyperslab.reason"
+"""Where a server that can put a sentence into the status line gives what takes it: a member of the scope."""
+
 Pairs = Iterable[tuple[bytes, bytes]]
 """Headers, their names in lower case."""
 

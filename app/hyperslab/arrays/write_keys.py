@@ -248,7 +248,7 @@ class KeyWriter:
 
 def _no_chunk(key: str) -> NoReturn:
     if key.rpartition("/")[2] == "zarr.json":
-        raise BadPath(key, "this service writes Zarr v2; zarr.json belongs to v3")
+        raise BadPath(key, "Zarr v3 cannot be written here, only v2: create with zarr_format=2")
     raise BadPath(key, "neither a metadata document nor a chunk of an array that is there")
 
 
