@@ -118,6 +118,9 @@ def test_codecs_do_what_the_references_do(case: vectors.Case) -> None:
     values = _values(case)
     array = array_of(values.shape, "|O" if values.dtype.hasobject else values.dtype.str, filters=[config])
 
+    if config.get("cname") == "snappy":  # numcodecs is built without it; TensorStore and we are not
+        assert array.codec.decode(array.codec.encode(values), "0").tobytes() == values.tobytes()
+        return
     if not reference["ok"]:
         if config.get("cname") == "snappy":
             return  # the references lack it, we do not: tests/engine/test_codecs_hostile.py

@@ -211,7 +211,7 @@ def test_unnamed_axes_are_numbered_and_negative_positions_count_from_the_end(tmp
 
     np.testing.assert_array_equal(first, volume[0])
     np.testing.assert_array_equal(last, volume[-1])
-    np.testing.assert_array_equal(by_default, volume[0])
+    np.testing.assert_array_equal(by_default, volume[2])
 
 
 def test_an_axis_with_the_name_of_a_parameter_is_reached_through_sel(tmp_path: Path) -> None:
