@@ -106,9 +106,13 @@ def test_tag_and_date_are_those_that_looking_tells(far: Far) -> None:
 
 
 def test_a_missing_key_takes_one_request(far: Far) -> None:
+    """The first below an array takes a look at that, too: it could be a group that has a child of this name."""
+    first, _ = far.get("a/8")
     answer, asked = far.get("a/9")
 
-    assert (answer.status, asked) == (404, [FIRST])
+    assert (first.status, answer.status, asked) == (404, 404, [FIRST])
+    refused, asked = far.get("b/9", accept="application/octet-stream")
+    assert (refused.status, asked) == (404, [FIRST])
 
 
 def test_a_copy_that_is_good_takes_one_look(far: Far) -> None:

@@ -20,7 +20,7 @@ import zarr
 from zarr.storage import ObjectStore
 
 from tests.api.conftest import CUBE, FLOATS, TABLE
-from tests.api.support import Running, running, write_array
+from tests.api.support import Running, request, running, write_array
 from tests.server import ServerFactory
 from tests.tools import zarr2_python
 
@@ -66,6 +66,33 @@ def test_the_whole_service_is_one_hierarchy(plain: Running) -> None:
     np.testing.assert_array_equal(group["data/cube"][3], CUBE[3])  # type: ignore[index]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_zarr_3_opens_a_group_that_holds_an_array_it_does_not_know(tmp_path: Path) -> None:
+    write_array(tmp_path, "known", np.arange(4), (2,))
+    known = json.loads((tmp_path / "known/.zarray").read_text())
+    records = json.dumps(known | {"dtype": [["a", "<f4", [2]]], "fill_value": None})
+    for name, text in {
+        "group/records": records,
+        "small": json.dumps(known | {"dtype": "bfloat16"}),
+        "broken": "{",
+    }.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / ".zarray").write_text(text)
+
+    with running(tmp_path) as found:
+        group = zarr.open_group(f"{found.url}/zarr/data", mode="r")
+        assert {name for name, _ in group.members(max_depth=None)} == {"known", "group"}
+        np.testing.assert_array_equal(group["known"][...], np.arange(4))  # type: ignore[index]
+        made = json.loads(request(found.url, "/zarr/data/.zmetadata").body)
+        assert made["left_out"] == ["group/records/.zarray", "small/.zarray"]
+        unconsolidated = zarr.open_group(f"{found.url}/zarr/data", mode="r", use_consolidated=False)
+        np.testing.assert_array_equal(unconsolidated["known"][...], np.arange(4))  # type: ignore[index]
+        of_broken = [
+            request(found.url, f"/zarr/data/broken/{name}").status for name in (".zarray", ".zgroup", ".zattrs")
+        ]
+        assert of_broken == [200, 404, 404]
+
+
 def test_zarr_3_through_obstore(plain: Running) -> None:
     remote = obstore.store.HTTPStore.from_url(f"{plain.url}/zarr/data", client_options={"allow_http": True})
     group = zarr.open_group(ObjectStore(remote, read_only=True), mode="r", zarr_format=2)
@@ -89,6 +116,26 @@ print(json.dumps([sorted(group), group["cube"][3].tolist(), table["pos"].tolist(
     assert plane == CUBE[3].tolist()
     assert positions == TABLE["pos"].tolist()
     assert line == CUBE[4, 4].tolist()
+
+
+def test_zarr_2_lists_groups_and_arrays_that_are_named_like_chunks(tmp_path: Path) -> None:
+    for name in ("image/0", "image/1", "plate/0/0.0"):
+        write_array(tmp_path, name, np.full((4, 4), 7, "|u1"), (2, 2))
+    (tmp_path / "plate/0/.zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "image/1/1.1").unlink()
+    with running(tmp_path) as found:
+        program = f"""
+import json, zarr
+store = zarr.storage.FSStore({found.url + "/zarr/data"!r}, mode="r")
+group = zarr.open_group(store, mode="r")
+print(json.dumps([sorted(group["image"]), sorted(group["plate/0"]), group["plate"]["0/0.0"][...].tolist(),
+                  sorted(store.listdir("image/0")), group["image/1"][...].tolist()]))
+"""
+        done = subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
+
+    full, gap = np.full((4, 4), 7), np.full((4, 4), 7)
+    gap[2:, 2:] = 0
+    assert json.loads(done.stdout) == [["0", "1"], ["0.0"], full.tolist(), [".zarray"], gap.tolist()]
 
 
 @pytest.mark.parametrize("name", ["cube", "group/floats", "sparse", "scalar"])

@@ -12,6 +12,7 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.zarr_python import opens_in_zarr3
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
 from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
@@ -111,6 +112,25 @@ class KeyReader:
         children = [f"{name}/" for names in self._child_names(node) for name in names]
         return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
 
+    def index_beside_chunks(self, path: str) -> Index:
+        """As `index` where the path could also be that of a chunk, which it is below an array."""
+        for above in _above(path):
+            try:
+                node = self._open(above)
+            except (BrokenData, BadPath):
+                node = None
+            if not isinstance(node, GroupNode):
+                raise NodeNotFound(path)
+        return self.index(path)
+
+    def is_known_chunk(self, path: str) -> bool:
+        """Whether a path that ends like a chunk's key lies below an array that was opened before; asks no far store."""
+        for above in _above(path):
+            node = self._catalog.remembered(above) or self._catalog.open_known(above)
+            if not isinstance(node, GroupNode):
+                return node is not None
+        return False
+
     def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")
         mount = self._catalog.mounts.get(store_name)
@@ -138,7 +158,12 @@ class KeyReader:
         return False
 
     def _make(self, parent: str, name: str) -> bytes | None:
-        node = self._open(parent)
+        try:
+            node = self._open(parent)
+        except BrokenData:
+            if self._stored(parent, ARRAY, None) is None:
+                raise
+            return None  # it is an array, and what is wrong is in its own document
         if isinstance(node, ArrayNode):
             return _array_document(node, name)
         if isinstance(node, GroupNode):
@@ -157,15 +182,20 @@ class KeyReader:
         prefix = as_prefix(group.path)
         deadline = time.monotonic() + self.gather_seconds
         documents: dict[str, Any] = {}
+        left_out: list[str] = []
         for count, node in enumerate(self._walk(group, deadline)):
             if count == self._most_nodes or node is None:
                 return None
             inner = f"{node.path}/"[len(prefix) :] if node.path != group.path else ""
-            is_array = isinstance(node, ArrayNode)
-            documents[inner + (ARRAY if is_array else GROUP)] = _document(node)
+            document = _document(node)
+            if isinstance(node, ArrayNode) and not opens_in_zarr3(document):
+                left_out.append(inner + ARRAY)
+                continue
+            documents[inner + (ARRAY if isinstance(node, ArrayNode) else GROUP)] = document
             if node.attributes:
                 documents[inner + ATTRIBUTES] = node.attributes
-        return dump_json({"zarr_consolidated_format": 1, "metadata": documents})
+        named = {"left_out": left_out} if left_out else {}
+        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
 
     def _walk(self, group: GroupNode, deadline: float) -> Iterator[Node | None]:
         """A group and all nodes below, and None where it gets too late; one that is broken is left out, and says why
@@ -194,6 +224,20 @@ class KeyReader:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+
+def looks_like_chunk(name: str) -> bool:
+    """Whether a name is one that the key of a chunk may end in."""
+    return name.replace(".", "").isdecimal()
+
+
+def _above(path: str) -> Iterator[str]:
+    """From the outside in, the nodes that a path could be a chunk of."""
+    parts = path.split("/")
+    first = len(parts) - 1
+    while first > 1 and looks_like_chunk(parts[first - 1]):
+        first -= 1
+    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
 
 
 def _stored_key(mount: MountedStore, entry: Entry, part: Part | None = None) -> StoredKey:

@@ -23,7 +23,7 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import stored_reply, wanted_bytes
-from hyperslab.arrays.keys import DOCUMENTS, Index, MadeKey, StoredKey
+from hyperslab.arrays.keys import DOCUMENTS, Index, MadeKey, StoredKey, looks_like_chunk
 from hyperslab.errors import KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML
 
@@ -35,8 +35,8 @@ def endpoint(context: Context) -> Endpoint:
     operation = openapi.operation(
         "Read a key of a store",
         "Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) "
-        "are made on the fly; the path of a node answers with an HTML index where that is accepted (one that ends like "
-        "a chunk's key only with a slash behind it). The query is not looked at.",
+        "are made on the fly; the path of a node answers with an HTML index where that is accepted. The query is not "
+        "looked at.",
         [openapi.PATH],
         openapi.STORED,
     )
@@ -64,15 +64,20 @@ async def _find(context: Context, request: Request, path: str) -> StoredKey | Ma
 
 
 def _may_be_listed(request: Request, path: str) -> bool:
-    """Whether a listing may have been meant: a missing chunk, which is asked for far more often, ends here."""
-    name = path.rpartition("/")[2]
-    looks_like_chunk = name.replace(".", "").isdigit() and not request.is_directory
-    return name not in DOCUMENTS and not looks_like_chunk and accepts(request.header(b"accept"), HTML)
+    """Whether a listing may have been meant."""
+    return path.rpartition("/")[2] not in DOCUMENTS and accepts(request.header(b"accept"), HTML)
 
 
 async def _index_reply(context: Context, request: Request, path: str) -> Reply:
+    """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
+    keys = context.keys
+    find = keys.index
     try:
-        index = await context.threads.run(context.keys.index, path)
+        if looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory:
+            if keys.is_known_chunk(path):
+                raise KeyNotFound(path)
+            find = keys.index_beside_chunks
+        index = await context.threads.run(find, path)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{PREFIX}/{quote(path)}/")
