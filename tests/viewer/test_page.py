@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import zarr
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from hyperslab.demo import tables
 from tests.chromium import open_tab
@@ -248,6 +248,43 @@ def test_long_lists_come_in_pages_and_odd_names_work(browser: Browser, odd_url: 
         assert np.load(io.BytesIO(httpx.get(words[-1]).content)).size == 20
         _, values = viewer.values_under(650, 400)
         assert 0 <= values[0] < 20
+        viewer.check_clean()
+
+
+def test_the_filter_finds_what_is_not_loaded(browser: Browser, odd_url: str) -> None:
+    with open_tab(browser) as tab:
+        viewer = Viewer(tab, odd_url)
+        held: list[Route] = []
+
+        def page_of_one(route: Route) -> None:
+            route.continue_(url=f"{route.request.url}&limit=1")
+
+        viewer.page.route("**/v1/metadata/?search=*", lambda route: page_of_one(route) if held else held.append(route))
+        viewer.open("/")
+        tree, field = viewer.page.get_by_role("tree"), viewer.page.get_by_label("Filter the tree")
+        expect(tree.get_by_role("treeitem")).to_have_count(4)
+
+        with viewer.page.expect_request("**/v1/metadata/?search=*"):
+            field.fill("PICTURE")
+        expect(viewer.page.locator(".tree-hint")).to_have_text("Searching…")
+        expect(tree.get_by_role("link")).to_have_count(0)
+        page_of_one(held[0])
+        expect(tree.get_by_role("link", name="picture")).to_be_visible()
+        expect(tree.locator(".tree-row:visible")).to_have_count(2)
+        expect(viewer.page.locator(".tree-hint")).to_be_hidden()
+
+        field.fill("g12")
+        expect(tree.get_by_role("link", name=re.compile("^g12"))).to_have_count(10)
+        tree.get_by_role("link", name="g129").click()
+        expect(viewer.page).to_have_url(re.compile("/view/many/g129$"))
+        field.fill("no such name")
+        expect(viewer.page.locator(".tree-hint")).to_have_text("Nothing has this name.")
+        field.fill("")
+        expect(viewer.page.locator(".tree-hint")).to_be_hidden()
+        rows = tree.locator('[data-path="many"] > ul > li')
+        expect(rows).to_have_count(102)  # a page of children, what is open beyond it, and a button for the rest
+        expect(rows.nth(100)).to_have_attribute("data-path", "many/g129")
+        expect(tree.get_by_role("link", name="picture")).to_be_hidden()
         viewer.check_clean()
 
 

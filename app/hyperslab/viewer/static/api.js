@@ -103,6 +103,13 @@ export function metadata(path, { cursor, limit, signal } = {}) {
   return getJson(url("metadata", path, `?${query}`), signal);
 }
 
+/**
+ * Nodes of all stores whose path has a text in it: a page of `matches`, with `next_cursor` and `problems`.
+ * @param {string} text @param {string|null} cursor @param {AbortSignal} [signal]
+ */
+export const search = (text, cursor, signal) =>
+  getJson(url("metadata", "", `?${new URLSearchParams({ search: text, ...(cursor && { cursor }) })}`), signal);
+
 /** What the tile routes say about a node: axes, levels, channels, windows. */
 export const tileInfo = (path, query, signal) =>
   getJson(url("tile", path, `/info.json${query && `?${query}`}`), signal);

@@ -4,23 +4,20 @@ import { metadata } from "./api.js";
 import { h, icon, setIcon } from "./dom.js";
 import { describe, iconOf, join, summary } from "./nodes.js";
 import { pageAddress } from "./state.js";
+import { createFilter, isNamed } from "./treefilter.js";
 
 const PAGE = 100;
+
+const parentOf = (path) => path.slice(0, Math.max(path.lastIndexOf("/"), 0));
 
 /**
  * @param {HTMLElement} host
  * @param {(path: string) => void} onopen
  */
 export function createTree(host, onopen) {
-  const filter = h("input", {
-    type: "search",
-    placeholder: "Filter",
-    "aria-label": "Filter the tree by name",
-    oninput: () => narrow(),
-  });
+  const filter = createFilter({ narrow, add, forget });
   const root = h("ul", { class: "tree", role: "tree", "aria-label": "Hierarchy" });
-  const none = h("p", { class: "hint", hidden: true }, "Nothing that is open has this name.");
-  host.append(h("div", { class: "sidebar-head" }, filter), h("div", { class: "tree-scroll" }, root, none));
+  host.append(h("div", { class: "sidebar-head" }, filter.input), h("div", { class: "tree-scroll" }, root), filter.note);
   /** @type {Map<string, ReturnType<typeof treeItem>>} */
   const items = new Map();
   const seen = new IntersectionObserver((entries) =>
@@ -55,7 +52,7 @@ export function createTree(host, onopen) {
     if (children) element.setAttribute("aria-expanded", "false");
     else chevron.classList.add("leaf");
     seen.observe(element);
-    const item = { path, name, level, element, link, sign, about, children, loaded: null };
+    const item = { path, level, element, link, sign, about, children, loaded: null, open: false, found: false };
     items.set(path, item);
     return item;
   }
@@ -69,6 +66,7 @@ export function createTree(host, onopen) {
   function detail(element) {
     seen.unobserve(element);
     const item = items.get(element.dataset.path);
+    if (!item) return; // forgotten meanwhile
     describe(item.path).then(
       (document) => {
         setIcon(item.sign, iconOf(document));
@@ -94,13 +92,56 @@ export function createTree(host, onopen) {
         await load(path, list, level, document.next_cursor);
         return;
       }
-      const found = document.children.map(({ name, kind }) => treeItem(join(path, name), name, kind, level).element);
+      const found = document.children.map(({ name, kind }) => listed(join(path, name), name, kind, level).element);
       waiting.replaceWith(...found, ...rest(path, list, level, document.next_cursor));
+      for (const item of items.values()) if (item.found && item.element.parentElement === list) place(item, list);
       if (!list.children.length) list.append(h("li", { class: "tree-note", role: "none" }, "empty"));
-      narrow();
+      narrow(filter.text());
     } catch (problem) {
       waiting.textContent = problem.message;
       waiting.classList.add("error");
+    }
+  }
+
+  /** A child of a group, which a search may have found before. */
+  function listed(path, name, kind, level) {
+    const item = items.get(path) ?? treeItem(path, name, kind, level);
+    item.found = false;
+    return item;
+  }
+
+  /** Put a found node where it would stand if all of its group were loaded. */
+  function place(item, list) {
+    const behind = ({ dataset: { path } }) => path === undefined || path > item.path;
+    list.insertBefore(item.element, [...list.children].find(behind) ?? null);
+  }
+
+  /** Bring in a node that was found, with the groups that lead to it. */
+  function add(path, kind) {
+    const names = path.split("/");
+    let list = root;
+    for (const [level, name] of names.entries()) {
+      const at = names.slice(0, level + 1).join("/");
+      if (!items.has(at)) {
+        const item = treeItem(at, name, level < names.length - 1 ? "group" : kind, level);
+        item.found = true;
+        place(item, list);
+      }
+      list = items.get(at).children;
+      if (!list) return; // it has become something else
+    }
+  }
+
+  /** Take away what was brought in, but for what leads to the node that is open. */
+  function forget() {
+    const gone = new Set();
+    for (const { path, found, element } of [...items.values()]) {
+      const leads = path === current || current.startsWith(`${path}/`);
+      if (!gone.has(parentOf(path)) && (!found || leads)) continue;
+      gone.add(path);
+      seen.unobserve(element);
+      element.remove();
+      items.delete(path);
     }
   }
 
@@ -118,15 +159,20 @@ export function createTree(host, onopen) {
 
   function expand(item) {
     if (!item.children) return Promise.resolve();
-    item.children.hidden = false;
-    item.element.setAttribute("aria-expanded", "true");
+    item.open = true;
+    unfold(item, true);
     item.loaded ??= load(item.path, item.children, item.level + 1);
     return item.loaded;
   }
 
   function collapse(item) {
-    item.children.hidden = true;
-    item.element.setAttribute("aria-expanded", "false");
+    item.open = false;
+    unfold(item, false);
+  }
+
+  function unfold(item, wanted) {
+    item.children.hidden = !wanted;
+    item.element.setAttribute("aria-expanded", String(wanted));
   }
 
   function toggle(path) {
@@ -163,17 +209,23 @@ export function createTree(host, onopen) {
     item.link.tabIndex = -1;
   }
 
-  function narrow() {
-    const text = filter.value.trim().toLowerCase();
-    for (const item of items.values()) item.element.classList.toggle("filtered", !matches(item, text));
-    none.hidden = !text || [...items.values()].some((item) => !item.element.classList.contains("filtered"));
+  /** Show what has a text in its path, and unfold the groups that lead to what has it in its name. */
+  function narrow(text) {
+    const [shown, leading] = [new Set(), new Set()];
+    for (const { path } of items.values()) {
+      if (!path.toLowerCase().includes(text)) continue;
+      shown.add(path);
+      for (let above = parentOf(path); above; above = parentOf(above)) {
+        shown.add(above);
+        if (text && isNamed(path, text)) leading.add(above);
+      }
+    }
+    for (const item of items.values()) {
+      item.element.classList.toggle("filtered", !shown.has(item.path));
+      if (item.children) unfold(item, item.open || leading.has(item.path));
+    }
+    return shown.size > 0;
   }
-
-  const matches = (item, text) =>
-    !text ||
-    [...items.values()].some(
-      (other) => (other === item || other.path.startsWith(`${item.path}/`)) && other.name.toLowerCase().includes(text),
-    );
 
   root.addEventListener("keydown", (event) => {
     const rows = [...root.querySelectorAll(".tree-row")].filter((row) => row.offsetParent !== null);
@@ -200,5 +252,5 @@ export function createTree(host, onopen) {
   const loadedRoot = load("", root, 0).then(async () => {
     if (items.size === 1) await expand(items.values().next().value);
   });
-  return { select, focus: () => filter.focus() };
+  return { select, focus: () => filter.input.focus() };
 }

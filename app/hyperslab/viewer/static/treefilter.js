@@ -1,0 +1,78 @@
+/** The field that narrows the tree: to loaded nodes at once, and by asking the service to all others. */
+
+import { search } from "./api.js";
+import { debounce, h } from "./dom.js";
+
+const PAUSE = 250; // ms without a key before the service is asked
+const MOST = 500; // nodes that a search brings into the tree
+
+/** Does a text end in the name of a node, and not somewhere above it? @param {string} path @param {string} text */
+export function isNamed(path, text) {
+  const lower = path.toLowerCase();
+  const at = lower.lastIndexOf(text);
+  return at >= 0 && at + text.length > lower.lastIndexOf("/") + 1;
+}
+
+/**
+ * @param {object} tree
+ * @param {(text: string) => boolean} tree.narrow shows what has a text in its path, and says whether there is any
+ * @param {(path: string, kind: string) => void} tree.add brings in a node that is not loaded
+ * @param {() => void} tree.forget takes away what was brought in
+ */
+export function createFilter({ narrow, add, forget }) {
+  const input = h("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter the tree by name",
+    oninput: () => changed(),
+  });
+  const note = h("p", { class: "hint tree-hint", role: "status", hidden: true });
+  let asked = new AbortController();
+
+  const text = () => input.value.trim().toLowerCase();
+
+  function say(words) {
+    note.textContent = words;
+    note.hidden = !words;
+  }
+
+  function changed() {
+    asked.abort();
+    later.cancel();
+    if (!text()) forget();
+    narrow(text());
+    say(text() && "Searching…");
+    if (text()) later(text());
+  }
+
+  const later = debounce(PAUSE, async (wanted) => {
+    const { signal } = (asked = new AbortController());
+    try {
+      const words = await follow(wanted, signal);
+      if (!signal.aborted) say(words);
+    } catch (problem) {
+      if (!signal.aborted) say(problem.message);
+    }
+  });
+
+  /** Bring in all that the service finds, page by page. @returns {Promise<string>} what there is to say of it */
+  async function follow(wanted, signal) {
+    const problems = [];
+    let [cursor, found, any] = [null, 0, false];
+    do {
+      const page = await search(wanted, cursor, signal);
+      if (signal.aborted) return "";
+      const named = page.matches.filter(({ path }) => isNamed(path, wanted)); // what lies in one shows as that is opened
+      for (const { path, kind } of named.slice(0, MOST - found)) add(path, kind);
+      found += named.length;
+      problems.push(...page.problems);
+      any = narrow(wanted);
+      cursor = page.next_cursor;
+    } while (cursor && found < MOST);
+    if (cursor || found > MOST) return `The first ${MOST} are shown: more of the name finds less.`;
+    if (problems.length) return `Not everything could be searched: ${problems[0]}`;
+    return any ? "" : "Nothing has this name.";
+  }
+
+  return { input, note, text };
+}
