@@ -68,8 +68,9 @@ def _demo_lines(base: str) -> list[str]:
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:
     examples = [found.example for found in surveys.values() if found.example is not None]
-    name = examples[0].path.partition("/")[0] if examples else next(iter(settings.stores))
-    lines = [f"{base}/v1/metadata/{quote(name)}"]
+    open_stores = [name for name in settings.stores if name not in surveys or not surveys[name].skipped]
+    names = [node.path.partition("/")[0] for node in examples] + open_stores
+    lines = [f"{base}/v1/metadata/{quote(name)}" for name in names[:1]] or [f"{base}/v1"]
     return lines + [f"'{base}/v1/slice/{quote(node.path)}?{_few(node)}format=json'" for node in examples[:1]]
 
 

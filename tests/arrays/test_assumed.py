@@ -15,6 +15,7 @@ from hyperslab import RemoteArray
 from hyperslab.asgi import create_app
 from hyperslab.cli import run
 from hyperslab.settings import load
+from hyperslab.welcome import welcome
 from tests.arrays.support import snapshot
 from tests.server import served
 
@@ -102,11 +103,33 @@ def test_no_request_pretends_to_change_what_the_configuration_fixes(url: str, fo
         httpx.put(node, params={"mode": "replace"}, json=definition),
         httpx.patch(node, json={"shape": [9]}),
         httpx.put(key, content=httpx.get(key).content),
+        *(httpx.delete(f"{url}/v1/metadata/{path}?recursive=true&foreign=true") for path in ("old", "old/lab")),
+        httpx.put(f"{url}/v1/metadata/old/lab", params={"mode": "replace"}, json={}),
     ]
 
-    assert [answer.status_code for answer in refused] == [422] * 4
+    assert [answer.status_code for answer in refused] == [422] * 7
+    assert all("old/lab/scan" in answer.json()["detail"] for answer in refused)
     assert {answer.json()["member"] for answer in refused} == {"metadata"}
     assert snapshot(folder) == before
+
+
+def test_the_service_offers_no_line_about_a_store_that_it_cannot_read(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "v3", mode="w", zarr_format=3)
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(f"[stores.v3]\nurl = '{tmp_path / 'v3'}'\n")
+
+    said = welcome(load(config), "http://a", demo=False)
+
+    assert "skipped 1: Zarr v3" in said
+    assert "curl http://a/v1\n" in said
+    assert "/v1/metadata/v3" not in said
+
+
+def test_the_service_says_that_it_has_found_them(config: Path) -> None:
+    said = welcome(load(config), "http://a", demo=False)
+
+    assert "2 arrays in 0 groups" in said
+    assert "http://a/v1/slice/old/lab/scan?select=:8&format=json" in said
 
 
 @pytest.mark.parametrize(

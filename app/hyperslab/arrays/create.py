@@ -135,7 +135,7 @@ class Creator:
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
-            check_not_assumed(mount, prefix)
+            check_not_assumed(mount, prefix, below=recursive)
             if isinstance(node, BrokenNode) and isinstance(node.error, UnsupportedFormat) and not foreign:
                 raise node.error
             if not recursive:
@@ -187,7 +187,7 @@ class Creator:
                 check(node)
             if isinstance(node, Node) and mode != "replace":
                 return self._taken(node, mode, fits)
-            check_not_assumed(mount, prefix)
+            check_not_assumed(mount, prefix, below=replace)
             if not foreign:
                 refuse_v3(mount, prefix)
             if replace and metadata is not None and not foreign:

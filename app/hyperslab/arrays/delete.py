@@ -19,7 +19,7 @@ from hyperslab.arrays.orphans import every_chunk
 from hyperslab.arrays.write import node_lock
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge
-from hyperslab.storage.keys import as_prefix, prefixes
+from hyperslab.storage.keys import prefixes
 
 _SHOWN = 5
 _MOST_NAMED = 100
@@ -178,7 +178,7 @@ def _opened(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | Broken
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
     """The prefix of every node below another one, and whether it is an array; none behind a link: that is a node of
     its own, elsewhere. Memory grows with the nodes and not with the chunks."""
-    found = {as_prefix(path): True for path in mount.assume_metadata}
+    found: dict[str, bool] = {}
     gathered = prefixes(prefix)
     for entry in mount.store.list_prefix(prefix):
         folder, slash, name = entry.key.rpartition("/")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.errors import HyperslabError
+from hyperslab.storage.keys import as_prefix
 
 V3 = "Zarr v3 (zarr.json), which cannot be read yet"
 _BROKEN = "broken metadata"
@@ -40,6 +41,8 @@ class Survey:
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Look at every folder that is not inside an array, for at most so many seconds."""
     found, end = Survey(), time.monotonic() + seconds
+    for path in mount.assume_metadata:
+        _open(catalog, mount, as_prefix(path), found)
     waiting = [""]
     while waiting:
         if time.monotonic() > end:
@@ -55,24 +58,30 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
 
 def _look(catalog: Catalog, mount: MountedStore, prefix: str, found: Survey) -> tuple[str, ...]:
     """Count what is at a prefix; the names of the folders to look into."""
+    if prefix.rstrip("/") in mount.assume_metadata:  # counted already
+        return ()
     documents = (mount.metadata_key, "zarr.json", ".zgroup")
     has_array, has_v3, has_group = mount.store.versions(prefix, [prefix + name for name in documents])
     if has_v3 is not None and has_array is None and has_group is None:
         found.skipped.setdefault(V3, []).append(prefix.rstrip("/") or ".")
         return ()
     if has_array is not None or has_group is not None:
-        try:
-            node = catalog.open_node(mount.path(prefix))
-        except HyperslabError as error:
-            found.skipped.setdefault(_BROKEN, []).append(str(error))
-        else:
-            found.arrays += isinstance(node, ArrayNode)
-            found.groups += not isinstance(node, ArrayNode)
-            if found.example is None and isinstance(node, ArrayNode) and _shows_in_every_format(node):
-                found.example = node
+        _open(catalog, mount, prefix, found)
     if has_array is not None or mount.store.is_link(prefix):
         return ()
     return mount.store.list_dir(prefix).prefixes
+
+
+def _open(catalog: Catalog, mount: MountedStore, prefix: str, found: Survey) -> None:
+    try:
+        node = catalog.open_node(mount.path(prefix))
+    except HyperslabError as error:
+        found.skipped.setdefault(_BROKEN, []).append(str(error))
+        return
+    found.arrays += isinstance(node, ArrayNode)
+    found.groups += not isinstance(node, ArrayNode)
+    if found.example is None and isinstance(node, ArrayNode) and _shows_in_every_format(node):
+        found.example = node
 
 
 def _shows_in_every_format(node: ArrayNode) -> bool:
