@@ -23,6 +23,7 @@ from hyperslab.errors import (
     BadBody,
     BadDefinition,
     BadPath,
+    ChunkCorrupt,
     IndexOutOfRange,
     NodeExists,
     NodeNotFound,
@@ -31,6 +32,7 @@ from hyperslab.errors import (
     TooLarge,
     WrongKind,
 )
+from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
@@ -305,6 +307,73 @@ def test_an_append_along_another_axis_brings_back_nothing_that_was_cut_off(tmp_p
     expected = np.zeros((12, 6), "<i4")
     expected[:3] = [9, 9, 9, 9, 5, 5]
     np.testing.assert_array_equal(read_all(service), expected)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def counted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CountingStore, Service]]:
+    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
+    if request.param == "bucket":
+        config = request.getfixturevalue("s3_bucket").config(name="data", writable=True)
+    store = CountingStore(open_store(config))
+    service = build([MountedStore("data", store, writable=True)])
+    yield store, service
+    service.close()
+
+
+def test_values_that_were_stored_beyond_the_shape_do_not_show_when_it_grows(
+    counted: tuple[CountingStore, Service],
+) -> None:
+    """Whole chunks are stored as they came, whatever they hold there; others keep their bytes."""
+    store, service = counted
+    make(service, (6, 5), (4, 4), fill_value=-1, compressor=None)
+    chunks = np.arange(64, dtype="<i4").reshape(2, 2, 4, 4)
+    chunks[1, 0, 2:] = -1
+    for i, j in np.ndindex(2, 2):
+        service.key_writer.put(f"{A}/{i}.{j}", chunks[i, j].tobytes())
+    kept = chunks.swapaxes(1, 2).reshape(8, 8)[:6, :5]
+
+    def grow(shape: tuple[int, int]) -> list[str]:
+        """Check the values, and return the chunks that were stored."""
+        before = len(store.puts)
+        service.resizer.resize(A, shape)
+        expected = np.full(shape, -1, "<i4")
+        expected[:6, :5] = kept
+        np.testing.assert_array_equal(read_all(service), expected)
+        return sorted(key for key in store.puts[before:] if key.startswith("a/") and key != "a/.zarray")
+
+    assert grow((7, 5)) == ["a/1.1"]
+    assert grow((7, 9)) == ["a/0.1"]
+    assert grow((8, 12)) == []
+    assert (stored := store.get("a/1.0")) is not None
+    assert stored.data == chunks[1, 0].tobytes()
+    read = len(store.gets)
+    service.resizer.resize(A, (20, 12))
+    assert not [key for key in store.gets[read:] if key.startswith("a/") and key[2] != "."], "no chunk is cut"
+
+
+def test_values_that_were_stored_beyond_the_shape_do_not_show_when_rows_are_appended(
+    counted: tuple[CountingStore, Service],
+) -> None:
+    _, service = counted
+    make(service, (1, 3), (4, 4), compressor=None)
+    service.writer.write_stored(A, (0, 0), np.full((4, 4), 7, "<i4").tobytes())
+
+    service.appender.append(A, np.full((1, 3), 8, "<i4"))
+    service.appender.append(A, np.full((2, 1), 9, "<i4"), axis=1)
+    service.resizer.resize(A, (4, 4))
+
+    assert read_all(service).tolist() == [[7, 7, 7, 9], [8, 8, 8, 9], [0] * 4, [0] * 4]
+
+
+def test_an_edge_chunk_that_does_not_decode_stands_in_no_ones_way(tmp_path: Path, service: Service) -> None:
+    make(service, (6,), (4,), fill_value=3)
+    (tmp_path / "a" / "1").write_bytes(b"no chunk")
+
+    service.resizer.resize(A, [8])
+
+    assert (tmp_path / "a" / "1").read_bytes() == b"no chunk"
+    with pytest.raises(ChunkCorrupt):
+        read_all(service)
 
 
 def test_a_resize_may_be_kept_to_one_direction(service: Service) -> None:

@@ -152,6 +152,11 @@ CHOICES: Final = (
         "the items as they stand",
         "As zarr-python 2 reads them, though it writes them so that they come back in other places. Ours are flat.",
     ),
+    Choice(
+        "what others have stored in edge chunks beyond the shape",
+        "kept by writes; set to the fill value when `/v1` makes the array larger there",
+        "It is no data of the array. A client that puts a larger `.zarray` itself finds its bytes as they were.",
+    ),
     Choice("NaN and infinities in the schema", "strings", "Bare tokens are not JSON."),
     Choice("items of more than 64 MiB", "refused", "A fill value is one item, and reading a document must stay cheap."),
     Choice("int4 and int2 fill values of more bits", "refused", "TensorStore wraps them, and writes none."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,17 @@ def test_a_shrink_in_one_dimension_clears_the_rest_of_the_edge_chunks(service: C
     assert node.values().tolist() == [[1, 2, 0, 0], *[[0] * 4] * 3]
 
 
-def test_bytes_that_another_library_has_left_beyond_the_edge_show_on_growth_as_there(service: Conformance) -> None:
+def test_bytes_that_another_library_has_left_beyond_the_edge_show_only_where_that_grows_the_array(
+    service: Conformance,
+) -> None:
+    """Through ``/zarr`` a library finds what it has stored; `resize` shows fill values (CONFORMANCE 237, 238)."""
     node = service.array({"0": bytes.fromhex("0100020003000400")}, dtype="<i2", shape=[2], chunks=[4], fill_value=7)
 
+    put = node.put("zarr", "/.zarray", content=json.dumps({**node.document(), "shape": [3]}))
+    assert (put.status_code, node.values().tolist()) == (204, [1, 2, 3])
     node.remote().resize((4,))
 
-    assert node.values().tolist() == [1, 2, 3, 4]
+    assert node.values().tolist() == [1, 2, 3, 7]
 
 
 @pytest.mark.parametrize("value", [5, 9], ids=["other", "fill"])
@@ -129,7 +135,7 @@ def test_a_write_keeps_what_lies_beyond_the_edge(service: Conformance, value: in
     assert stored == {key: codec.decode(data, key).tolist() for key, data in kept.items()}
     assert stored["1"] == [value, 2, 3, 4]
     node.remote().resize((8,))
-    assert node.values().tolist() == [value] * 5 + [2, 3, 4]
+    assert node.values().tolist() == [value] * 5 + [9, 9, 9]
 
 
 def test_an_edge_chunk_that_is_broken_is_written_anew(service: Conformance) -> None:

@@ -1,9 +1,10 @@
-"""Making sure that what a shrink cut off never comes back."""
+"""Making sure that what lies beyond an array's shape never shows: what a shrink cut off, and what others left there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice, product
 from math import prod
 
@@ -11,9 +12,9 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import doubt, larger
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.update import ChunkWriter
+from hyperslab.arrays.update import ChunkWriter, is_all_fill
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.errors import WriteConflict
+from hyperslab.errors import ChunkCorrupt, StoredTooLarge, TooLarge, WriteConflict
 from hyperslab.storage.base import WritersSafe, remover
 
 _MOST_FILLED = 1 << 16
@@ -47,6 +48,35 @@ def clear_outside(reader: Reader, array: ArrayNode, before: tuple[int, ...], che
             writer.delete(coords)
 
     reader.pool(array.mount).each([(coords, coords) for coords in seen], len(seen), lambda target: clear(target[0]))
+
+
+def clear_edges(reader: Reader, array: ArrayNode, shape: tuple[int, ...], check: Callable[[], None]) -> None:
+    """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer in
+    ``shape``: whoever stores a whole chunk may leave values there.
+
+    Such chunks are read, and written only where there is something to clear. What cannot be decoded, or is too large to
+    be, stays: it shows no values either. ``check`` as in `clear_outside`.
+    """
+    grid = array.metadata.grid
+    sizes = zip(grid.shape, shape, grid.chunks, strict=True)
+    whole = tuple(-(-size // chunk) * chunk if longer > size else size for size, longer, chunk in sizes)
+    edge = [(coords, coords) for coords, _ in _existing(array, ChunkGrid(whole, grid.chunks, grid.separator))]
+    shared = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+    writer = ChunkWriter(array, reader.cache, reader.versions, fences=shared)
+
+    def change(coords: Coords, chunk: NDArray) -> bool:
+        if all(is_all_fill(chunk[beyond], array.metadata) for beyond in _beyond(grid, coords)):
+            return False
+        _clear_end(array, coords, chunk, check)
+        return True
+
+    def clear(coords: Coords) -> None:
+        with suppress(ChunkCorrupt, StoredTooLarge, TooLarge):
+            reader.check_chunk(array)
+            writer.update(coords, partial(change, coords))
+
+    nbytes = reader.chunk_memory(array)
+    reader.pool(array.mount).each(edge, len(edge), lambda target: clear(target[0]), nbytes=nbytes)
 
 
 def fill_doubt(reader: Reader, array: ArrayNode, shape: tuple[int, ...], check: Callable[[], None]) -> None:
@@ -196,6 +226,10 @@ def _clear_end(array: ArrayNode, coords: Coords, chunk: NDArray, check: Callable
     """Set the cells of an edge chunk that lie beyond the shape to the fill value. ``check`` comes after the chunk was
     read: what is read when the turn is lost may be another's."""
     check()
-    for axis, extent in enumerate(array.metadata.grid.extent(coords)):
-        beyond = (slice(None),) * axis + (slice(extent, None),)
+    for beyond in _beyond(array.metadata.grid, coords):
         chunk[beyond] = array.metadata.fill
+
+
+def _beyond(grid: ChunkGrid, coords: Coords) -> list[tuple[slice, ...]]:
+    """What of a chunk lies beyond the shape, along each axis."""
+    return [(slice(None),) * axis + (slice(size, None),) for axis, size in enumerate(grid.extent(coords))]

@@ -10,7 +10,7 @@ from typing import Any
 from hyperslab.arrays import consolidated
 from hyperslab.arrays.access import check_not_assumed, check_writable
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.clear import check_clearable, clear_outside, fill_doubt
+from hyperslab.arrays.clear import check_clearable, clear_edges, clear_outside, fill_doubt
 from hyperslab.arrays.documents import put_document
 from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
 from hyperslab.arrays.lease import Turn, alone
@@ -93,6 +93,7 @@ class Resizer:
         check_clearable(self._reader, replace(array, metadata=metadata), larger(before, left))
         if any(n > b for n, b in zip(now, before, strict=True)):
             self.clear_beyond(array, turn)
+            clear_edges(self._reader, array, now, turn.check)
             fill_doubt(self._reader, array, now, turn.check)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None

@@ -23,8 +23,8 @@ _MOST_TRIES = 64
 _LONGEST_PAUSE = 0.25
 TOO_LATE = "it was written after the precondition was checked"
 
-Change = Callable[[NDArray], None]
-"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place."""
+Change = Callable[[NDArray], object]
+"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place, or returns False: nothing is stored."""
 
 
 class ChunkWriter:
@@ -124,7 +124,8 @@ class ChunkWriter:
             if self._expected is not None and (stored.version if stored else None) != self._expected[coords]:
                 raise VersionConflict(key, stored.version if stored else None)
             chunk = self._before(stored, key, covers=covers)
-            change(chunk)
+            if change(chunk) is False:
+                return
             condition = ABSENT if stored is None else stored.version
             self.written[coords] = self._put(key, chunk, condition, keep=not covers)
 

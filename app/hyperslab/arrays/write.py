@@ -306,8 +306,8 @@ def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Ca
 class _ProjectionWriter:
     """Puts a projection's values into its chunk, by replacing the chunk where all of it is given.
 
-    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which show
-    when the array grows.
+    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which they
+    show when they grow the array.
     """
 
     def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
