@@ -85,6 +85,7 @@ class Capabilities:
     replicas write to: see `Remover`.
     ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
     run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
+    ``coarse_times``: versions are made of whole seconds, so what other programs write may go unseen.
     """
 
     writable: bool
@@ -95,6 +96,7 @@ class Capabilities:
     cheap_stat: bool
     ranges: bool
     conditional_delete: bool = False
+    coarse_times: bool = False
 
 
 Check: TypeAlias = Callable[[], None]

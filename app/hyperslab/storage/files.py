@@ -13,8 +13,9 @@ from threading import Lock
 from typing import Final
 
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
-from hyperslab.storage.fence import DIRECTORY, READ_DIRECTORY, Fence, Identity, identity_of
+from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.keys import HIDDEN
+from hyperslab.storage.locks import wait_for
 
 ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 """What reading a key that is not there may end with; every other error is a failure of the store."""
@@ -51,10 +52,13 @@ _OBSTACLES: Final = {
 
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
 _MOST_KNOWN = 20_000
+_GRANULES: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+"""Nanoseconds between the times that file systems can keep."""
+_SECOND: Final = 1_000_000_000
 
 
 def version_of(stat: os.stat_result) -> str:
-    """The version of a file. Unique for each of our writes: see `Clock`."""
+    """The version of a file. Unique for each of our writes: see `Clock` and `FileWriter`."""
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
 
 
@@ -95,13 +99,20 @@ class Clock:
 class FileWriter:
     """Writes files so that they are there as a whole or not at all, also after a power cut where ``durable``.
 
-    Folders are paths below the fence's root; what is done in one is done by its descriptor.
+    Folders are paths below the fence's root; what is done in one is done by its descriptor. A file system that keeps
+    coarser times than those of `Clock` gives them back changed. There files are stamped from a clock that all processes
+    share (with ``file_locks``): the file ``.hyperslab/clock`` says which time was given last, and the next is later by
+    one that the file system can tell from it. It runs ahead where files are written faster than that, and goes on from
+    there after a restart. ``coarse``: whether whole seconds have come back.
     """
 
-    def __init__(self, fence: Fence, *, durable: bool) -> None:
+    def __init__(self, fence: Fence, *, durable: bool, file_locks: bool) -> None:
+        self.coarse = False
         self._fence = fence
         self._durable = durable
+        self._file_locks = file_locks
         self._clock = Clock()
+        self._coarse_clock = Lock()
         self._count = itertools.count()
         self._settled: dict[str, Identity] = {}
 
@@ -159,9 +170,30 @@ class FileWriter:
             rest = rest[os.write(descriptor, rest) :]
         now = self._clock.next()
         os.utime(descriptor, ns=(now, now))
+        kept = os.fstat(descriptor).st_mtime_ns
+        if kept != now:
+            granule = max(each for each in _GRANULES if kept % each == 0)
+            self.coarse |= granule >= _SECOND
+            self._stamp_coarsely(descriptor, granule)
         if self._durable:
             os.fsync(descriptor)
         return version_of(os.fstat(descriptor))
+
+    def _stamp_coarsely(self, descriptor: int, granule: int) -> None:
+        """Stamp a file with a time that no other has, on a file system that keeps multiples of ``granule``."""
+        with self._coarse_clock, self.folder(HIDDEN) as folder:
+            clock = os.open("clock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
+            try:
+                if self._file_locks:
+                    wait_for(clock, shared=False)
+                last = int.from_bytes(os.pread(clock, 8, 0))
+                stamp = (max(last, time.time_ns()) // granule + 1) * granule
+                os.pwrite(clock, stamp.to_bytes(8), 0)
+                if self._durable:  # or the next one would be given again after a power cut
+                    os.fsync(clock)
+                os.utime(descriptor, ns=(stamp, stamp))
+            finally:
+                os.close(clock)
 
     def _settle(self, path: str) -> int:
         """Make a folder with its parents, and make sure that their names are durable, whoever made them."""
@@ -187,6 +219,12 @@ class FileWriter:
                 self._settled.clear()
             self._settled[path] = identity
         return folder
+
+
+def keeps_whole_seconds(stat: os.stat_result) -> bool:
+    """Whether a file system keeps no parts of seconds, as ext3, FAT, and ext4 with small inodes do: by the time that
+    it gave to a file or folder itself, which no program can set."""
+    return stat.st_ctime_ns % _SECOND == 0
 
 
 def discard(name: str, folder: int) -> None:

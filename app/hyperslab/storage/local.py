@@ -9,6 +9,7 @@ import stat as modes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from hyperslab.errors import BadPath, ReadOnly, StoreDenied, StoreError
@@ -30,7 +31,15 @@ from hyperslab.storage.base import (
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.fence import DIRECTORY, READ_DIRECTORY, Fence
-from hyperslab.storage.files import ABSENT_ERRORS, FileWriter, discard, failure, obstructed, version_of
+from hyperslab.storage.files import (
+    ABSENT_ERRORS,
+    FileWriter,
+    discard,
+    failure,
+    keeps_whole_seconds,
+    obstructed,
+    version_of,
+)
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.local_files import LocalFiles
 from hyperslab.storage.locks import FileLocks, KeyedLocks
@@ -62,11 +71,11 @@ class LocalStore:
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
-        self._writer = FileWriter(self._fence, durable=config.durability == "fsync")
         self._files = LocalFiles(self._fence, self.get_part)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
+        self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks", self._has_folder) if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
         self._capabilities = Capabilities(
@@ -184,7 +193,12 @@ class LocalStore:
             yield
 
     def check(self) -> None:
-        os.close(self._translated("", self._fence.open, "", READ_DIRECTORY))
+        descriptor = self._translated("", self._fence.open, "", READ_DIRECTORY)
+        try:
+            coarse = self._writer.coarse or keeps_whole_seconds(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+        self._capabilities = replace(self._capabilities, coarse_times=coarse)
         if self._config.writable and not os.access(self._fence.root, os.W_OK | os.X_OK):
             raise StoreDenied(self.name, "", "the folder cannot be written to")
 

@@ -202,7 +202,7 @@ class FileLocks:
         while True:
             descriptor = self._open(name)
             try:
-                _wait_for(descriptor, shared)
+                wait_for(descriptor, shared)
                 if self._is_current(descriptor, name):
                     return descriptor
             except BaseException:
@@ -260,7 +260,8 @@ class FileLocks:
             above = f"{above}/{name}".lstrip("/")
 
 
-def _wait_for(descriptor: int, shared: bool) -> None:
+def wait_for(descriptor: int, shared: bool) -> None:
+    """Lock an open file until it is closed; raises `OSError`."""
     flags = portalocker.LockFlags.SHARED if shared else portalocker.LockFlags.EXCLUSIVE
     try:
         portalocker.lock(descriptor, flags)

@@ -139,7 +139,8 @@ class Scanner:
         if not self._tidy or not item.name.startswith(TEMPORARY):
             return
         with suppress(OSError):  # tidying is a courtesy: whoever lists must not pay for it
-            if time.time() - item.stat(follow_symlinks=False).st_mtime > ABANDONED_AFTER:
+            stat = item.stat(follow_symlinks=False)
+            if time.time() - min(stat.st_mtime, stat.st_ctime) > ABANDONED_AFTER:  # ours may be ahead: see FileWriter
                 discard(item.name, folder)
 
     def _remove_tree(self, folder: int, prefix: str, keep: Keep | None, *, is_root: bool) -> int:
