@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import subprocess
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -15,10 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hyperslab import RemoteArray
 from hyperslab.api.options import ApiOptions
+from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
 from tests.api.conftest import CUBE, FLOATS, TABLE
 from tests.api.support import Running, npy, running, write_array
+from tests.api.test_broken_nodes import serving
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +115,38 @@ def test_stored_byte_order_is_kept_unless_another_dtype_is_asked_for(client: htt
     assert safe.content == FLOATS.astype("<f4").tobytes()
     np.testing.assert_array_equal(npy(wide.content), FLOATS.astype("f8"))
     assert len({kept.headers["etag"], safe.headers["etag"], wide.headers["etag"]}) == 3
+
+
+def test_a_dtype_of_any_length_breaks_no_client(tmp_path: Path) -> None:
+    """Python's client gives up on lines of 64 KiB, curl on heads of 300 KiB, and our server on heads of 64 KiB."""
+    values = np.zeros(6, [(f"{'long' * 100} {i}", "<i4") for i in range(200)])
+    seventh = f"{'long' * 100} 7"
+    values[seventh] = np.arange(6)
+    write_array(tmp_path, "a", values[:4], (2,))
+    with serving(StoreConfig("data", str(tmp_path), writable=True, durability="rename")) as found:
+        url = str(found.http.base_url).rstrip("/")
+        target = f"/v1/slice/data/a?select={quote('1:4')}"
+        plain = http.client.HTTPConnection(url.removeprefix("http://"))
+        plain.request("GET", target)
+        answer = plain.getresponse()
+        assert (answer.status, answer.getheader("Array-Dtype")) == (200, None)
+        assert sum(len(name) + len(value) for name, value in answer.getheaders()) < 1024
+        assert answer.read() == values[1:4].tobytes()
+        points = json.dumps({"coordinates": [[1]]}).encode()
+        plain.request("POST", "/v1/points/data/a", points, {"Content-Type": "application/json"})
+        assert plain.getresponse().read() == values[1:2].tobytes()
+        plain.close()
+        curl = subprocess.run(["curl", "-sS", f"{url}{target}"], capture_output=True, check=True)
+        assert curl.stdout == values[1:4].tobytes()
+
+        array = RemoteArray(f"{url}/v1/metadata/data/a")
+        array.append(values[4:])
+        array[:1] = values[3:4]
+        values[0] = values[3]
+        np.testing.assert_array_equal(array[...], values)
+        np.testing.assert_array_equal(array[seventh][:], [3, 1, 2, 3, 4, 5])
+        field = httpx.get(f"{url}/v1/slice/data/a", params={"field": seventh})
+        assert field.headers["Array-Dtype"] == '"<i4"'
 
 
 def test_numbers_too_large_for_the_dtype_asked_for_become_infinite(tmp_path: Path) -> None:

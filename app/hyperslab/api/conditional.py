@@ -19,9 +19,15 @@ _TAG = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|$)')
 _OPAQUE = re.compile(r"[\x21\x23-\x7e]+")
 
 
+_LONGEST_TAG: Final = 512
+
+
 def strong_etag(version: str) -> str:
-    """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled."""
+    """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled. Of a
+    long one, as another web server may give, the digest: headers stay small."""
     bare = version.removeprefix("W/").strip('"')
+    if len(bare) > _LONGEST_TAG:
+        return etag_of(bare.encode())
     if not _OPAQUE.fullmatch(bare):
         bare = bare.encode().hex()
     return f'"{bare}"'

@@ -13,7 +13,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.reply import Headers
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, SERVER_TIMING, format_dtype
+from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, LONGEST_DTYPE, SERVER_TIMING, format_dtype
 
 _REVALIDATE: Headers = ((b"cache-control", b"no-cache"),)
 _VARY: Headers = ((b"vary", b"Accept"),)
@@ -38,11 +38,10 @@ def kept_for(seconds: int, options: ApiOptions) -> Headers:
 
 @lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
-    """What the bytes of a body mean."""
-    return (
-        (_SHAPE, json.dumps(shape, separators=(",", ":")).encode()),
-        (_DTYPE, format_dtype(dtype).encode("ascii", "backslashreplace")),
-    )
+    """What the bytes of a body mean; not the dtype where its text is larger than clients let a header be."""
+    text = format_dtype(dtype).encode("ascii", "backslashreplace")
+    said = ((_DTYPE, text),) if len(text) <= LONGEST_DTYPE else ()
+    return ((_SHAPE, json.dumps(shape, separators=(",", ":")).encode()), *said)
 
 
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:

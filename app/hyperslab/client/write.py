@@ -151,8 +151,9 @@ def encode_values(source: Source, values: AnyArray) -> tuple[bytes | memoryview,
     headers = {
         "Content-Type": source.accept,
         wire.ARRAY_SHAPE: json.dumps(values.shape, separators=(",", ":")),
-        wire.ARRAY_DTYPE: document.dtype_text,
     }
+    if len(document.dtype_text) <= wire.LONGEST_DTYPE:
+        headers[wire.ARRAY_DTYPE] = document.dtype_text
     if document.dtype.hasobject:
         return objects.encode(values), headers
     items = _in_order(values, document.dtype)

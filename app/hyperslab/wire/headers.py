@@ -8,6 +8,9 @@ ARRAY_SHAPE: Final = "Array-Shape"
 """Shape of the body as JSON, for example ``[4,512,512]``."""
 ARRAY_DTYPE: Final = "Array-Dtype"
 """Dtype of the body as JSON in Zarr v2 form, for example ``"<u2"`` or ``[["x","<i4"]]``."""
+LONGEST_DTYPE: Final = 4 << 10
+"""Up to here a dtype goes into a header, in bytes: proxies take 4 or 8 KiB of headers, Python's http.client 64 KiB a
+line, and a server of ours 64 KiB of a head. The node document has any dtype whole."""
 ARRAY_CHUNKS: Final = "Array-Chunks"
 """What the answer cost: ``touched=8, cached=6, bytes=120433`` (bytes read from the store)."""
 SERVER_TIMING: Final = "Server-Timing"
