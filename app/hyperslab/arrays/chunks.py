@@ -22,8 +22,8 @@ from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.engine.subarray import values_of
-from hyperslab.errors import ChunkCorrupt, ChunkNotFound
-from hyperslab.storage.base import Files, VersionConflict, file_store
+from hyperslab.errors import ChunkCorrupt, ChunkNotFound, StoredTooLarge
+from hyperslab.storage.base import Files, Store, Stored, VersionConflict, file_store
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 ChunkCache = VersionedCache[NDArray]
@@ -177,7 +177,7 @@ class ChunkReader:
 
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = self._store.get(key, self._codec.most_stored)
+            stored = get_chunk(self._store, key, self._codec.most_stored)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -225,7 +225,7 @@ class ChunkReader:
                 parts = None  # a writer came between; one request for all is of one version
             if parts is not None:
                 return parts
-        stored = self._store.get(key, self._codec.most_stored)
+        stored = get_chunk(self._store, key, self._codec.most_stored)
         return None if stored is None else Fetched(stored.version, stored.data)
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, version: str, runs: Sequence[Run]) -> Fetched | None:
@@ -261,7 +261,7 @@ class ChunkReader:
             return None
         size, version = taken
         if size > len(memory):
-            stored = self._store.get(key, self._codec.most_stored)
+            stored = get_chunk(self._store, key, self._codec.most_stored)
             return None if stored is None else Fetched(stored.version, stored.data)
         data = memory.data[:size]  # behind it lies what somebody else has left there
         if ranges is None:
@@ -320,6 +320,17 @@ class ChunkReader:
             raise ChunkNotFound(self._array.path, key)
         with np.errstate(over="ignore"):
             part.put_out(self._fill, out)
+
+
+def get_chunk(store: Store, key: str, most: int) -> Stored | None:
+    """A stored chunk of at most ``most`` bytes; of a larger one, which cannot be a chunk, nothing is read. Raises
+    `ChunkCorrupt`."""
+    try:
+        return store.get(key, most)
+    except StoredTooLarge as error:
+        raise ChunkCorrupt(
+            key, None, f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
+        ) from error
 
 
 def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:

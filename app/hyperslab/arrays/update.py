@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key, chunk_nbytes
+from hyperslab.arrays.chunks import ChunkCache, NDArray, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.fill_value import same_object
@@ -120,7 +120,7 @@ class ChunkWriter:
 
     def _update_once(self, coords: Coords, key: str, change: Change, *, covers: bool) -> None:
         with self._store.lock(key):
-            stored = self._store.get(key, self._metadata.codec.most_stored)
+            stored = get_chunk(self._store, key, self._metadata.codec.most_stored)
             if self._expected is not None and (stored.version if stored else None) != self._expected[coords]:
                 raise VersionConflict(key, stored.version if stored else None)
             chunk = self._before(stored, key, covers=covers)

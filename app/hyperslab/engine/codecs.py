@@ -107,8 +107,12 @@ class ChunkCodec:
 
     @property
     def most_stored(self) -> int:
-        """The most bytes that a stored chunk may have: twice what the last codec is given, and some for small ones."""
-        return 2 * (self.links[-1].decoded if self.links else self.stage).nbytes + LEAST_LIMIT
+        """The most bytes that a stored chunk may have: twice what the last codec is given, and some for small ones. Of
+        objects nothing says how large their text may be."""
+        given = (self.links[-1].decoded if self.links else self.stage).nbytes
+        if self.links and self.links[-1].id in _UNSIZED:
+            given = max(given, UNSIZED_LIMIT)
+        return 2 * given + LEAST_LIMIT
 
     @property
     def memory(self) -> int:
