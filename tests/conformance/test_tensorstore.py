@@ -74,8 +74,8 @@ class Script:
         if path := step.get("kvstore", {}).get("path"):
             node = node.below(path.rstrip("/"))
         if step.get("create"):
-            mode = "replace" if step.get("delete_existing") else "open"
-            accepted(node.put(json=definition(step), params={"mode": mode}))
+            mode = {"mode": "replace", "foreign": "true"} if step.get("delete_existing") else {"mode": "open"}
+            accepted(node.put(json=definition(step), params=mode))
         elif (constraints := definition(step)) and "assume_metadata" not in step:
             stored = node.document(self.key) if "metadata" in step or "schema" in step else {}
             given = {name: stored[name] for name in ("shape", "dtype") if name in stored}
