@@ -460,6 +460,9 @@ def test_a_plate_is_a_mosaic_of_the_first_fields_of_its_wells(tmp_path: Path) ->
                 target[...] = part[: target.shape[0], : target.shape[1]]
 
     assert (found["kind"], found["name"], len(cells)) == ("plate", "screen", 3)
+    assert found["rows"] == [{"name": "A", "y": 0}, {"name": "B", "y": cells["data/a/B/2"]["y"]}]
+    assert [column["name"] for column in found["columns"]] == ["1", "2", "3"]
+    assert found["columns"][2]["x"] == cells["data/a/A/3"]["x"]
     expected = np.zeros_like(picture)
     for path in ("A/1", "A/3", "B/2"):
         cell = cells[f"data/a/{path}"]

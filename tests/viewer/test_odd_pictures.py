@@ -78,6 +78,7 @@ def write_channels(folder: Path) -> None:
     write_image(folder, [np.full((18, 64, 64), 90, "<u2")], "cyx", {"omero": {"channels": channels}})
     few = np.broadcast_to(np.arange(64, dtype="<u2") * 10, (2, 64, 64)) + np.array([0, 1000], "<u2")[:, None, None]
     write_image(folder.with_name("few"), [few], "cyx", {"omero": {"channels": channels[:2]}})
+    write_image(folder.with_name("undescribed"), [few], "cyx")
 
 
 def red_box(picture: Pixels) -> tuple[int, int, int, int]:
@@ -92,6 +93,15 @@ def test_labels_lie_where_they_belong_whatever_their_axes_and_size(odd: Viewer) 
         odd.open_image(f"/view/odd/labelled?t=1&z=3&opacity=1&overlay=odd/labelled/labels/{name}")
         odd.page.locator('[data-labels="shown"]').wait_for()
         boxes.append(red_box(odd.picture()))
+        odd.check_clean()
+
+        label = odd.page.get_by_test_id("probe-label")
+        top, bottom, left, right = boxes[-1]
+        frame = odd.page.get_by_test_id("picture").bounding_box()
+        assert frame is not None
+        for x, number in ((left + 5, "1"), (right - 5, "1"), (right + 5, "0")):
+            odd.values_under(round(frame["x"] + x), round(frame["y"] + (top + bottom) / 2))
+            expect(label).to_have_text(f"{name}{number}")
         odd.check_clean()
 
     np.testing.assert_allclose(boxes[1:], [boxes[0]] * 2, atol=2)
@@ -116,6 +126,29 @@ def test_labels_that_cannot_be_drawn_say_why(odd: Viewer, query: str, name: str,
     expect(odd.page.locator(".overlay-panel")).to_contain_text(reason)
     odd.page.get_by_role("button", name=name, exact=True).click()
     expect(odd.page.locator(".overlay-panel")).not_to_contain_text(reason)
+
+
+def test_a_colour_map_is_for_one_channel_and_waits_while_there_are_several(odd: Viewer) -> None:
+    odd.open_image("/view/odd/undescribed")
+    composited, button = odd.picture(), odd.page.locator(".colormap-button")
+    expect(button).to_be_hidden()
+
+    odd.page.get_by_role("button", name="Hide Channel 1").click()
+    button.click()
+    odd.page.get_by_role("option", name="viridis", exact=True).click()
+    odd.wait_for_query(r"\?.*colormap_name=viridis")
+    odd.settle()
+    mapped = odd.picture()
+    odd.page.get_by_role("button", name="Show Channel 1").click()
+    expect(button).to_be_hidden()
+    odd.settle()
+    np.testing.assert_array_equal(odd.picture(), composited)
+    odd.check_clean()
+
+    odd.open_image("/view/odd/undescribed?colormap_name=viridis")
+    expect(button).to_have_text("viridis")
+    np.testing.assert_array_equal(odd.picture(), mapped)
+    odd.check_clean()
 
 
 def test_more_channels_than_can_be_shown_are_refused_and_the_picture_stays(odd: Viewer) -> None:

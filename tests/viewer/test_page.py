@@ -330,6 +330,13 @@ def test_a_plate_names_the_well_under_the_cursor(browser: Browser, odd_url: str)
         expect(viewer.page.locator(".probe-what")).to_have_text("A/2")
         viewer.values_under(450, 420)
         expect(viewer.page.locator(".probe-what")).to_have_text("A/1")
+        expect(viewer.page.locator(".margin-row:visible")).to_have_text(["A"])
+        expect(viewer.page.locator(".margin-column:visible")).to_have_text(["1", "2"])
+        for well in "12":
+            place = viewer.page.locator(".margin-column", has_text=well).bounding_box()
+            assert place is not None
+            viewer.values_under(round(place["x"] + place["width"] / 2), 420)
+            expect(viewer.page.locator(".probe-what")).to_have_text(f"A/{well}")
         viewer.page.mouse.click(800, 420)
         expect(viewer.page).to_have_url(re.compile("/view/plate/A/2$"))
         viewer.settle()

@@ -68,7 +68,7 @@ def info_document(
         "channels": channels,
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
-        "images": _images(frame),
+        **_mosaic(frame),
         "field": None if picture.field is None else picture.field.name,
         "fields": list(picture.fields) or None,
         "colormaps": list(COLORMAPS),
@@ -166,15 +166,23 @@ def _level(frame: Frame, level: Level) -> Json:
     }
 
 
-def _images(frame: Frame) -> list[Json] | None:
-    """Where the images of a plate or a well lie, in cells of the finest level; None for all other pictures."""
-    if frame.picture.mosaic is None or frame.cell_pitch is None:
-        return None
+def _mosaic(frame: Frame) -> Json:
+    """Where the images of a plate or a well lie, and the rows and columns of a plate, in cells of the finest level;
+    None for all other pictures."""
+    found: Json = dict.fromkeys(("images", "rows", "columns"))
+    mosaic = frame.picture.mosaic
+    if mosaic is None or frame.cell_pitch is None:
+        return found
     (pitch_y, pitch_x), (height, width) = frame.cell_pitch, frame.cell_shape
-    return [
+    found["images"] = [
         {"path": c.path, "x": c.column * pitch_x, "y": c.row * pitch_y, "width": width, "height": height}
-        for c in frame.picture.mosaic.cells
+        for c in mosaic.cells
     ]
+    if mosaic.names is not None:
+        rows, columns = mosaic.names
+        found["rows"] = [{"name": name, "y": i * pitch_y} for i, name in enumerate(rows)]
+        found["columns"] = [{"name": name, "x": i * pitch_x} for i, name in enumerate(columns)]
+    return found
 
 
 def _tag(frame: Frame, sample: Sample | None, natural: Orientation) -> str:

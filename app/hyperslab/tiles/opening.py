@@ -342,7 +342,8 @@ def _mosaic(ome: Ome, path: str) -> Mosaic:
     """The wells of a plate where they are in it, or the fields of a well in rows."""
     if ome.plate is not None:
         wells = tuple(Cell(f"{path}/{well.path}", well.row, well.column) for well in ome.plate.wells)
-        return Mosaic(len(ome.plate.rows), len(ome.plate.columns), wells)
+        names = ome.plate.rows, ome.plate.columns
+        return Mosaic(len(names[0]), len(names[1]), wells, names)
     assert ome.well is not None
     images = ome.well.images
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher

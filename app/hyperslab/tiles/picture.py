@@ -37,11 +37,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Mosaic:
-    """Images in a grid, not every place of which needs to have one."""
+    """Images in a grid, not every place of which needs to have one. The rows and columns of a plate have names."""
 
     rows: int
     columns: int
     cells: tuple[Cell, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

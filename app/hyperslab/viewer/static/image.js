@@ -271,6 +271,11 @@ export class Picture {
     return [flip[1] ? width - x : x, flip[0] ? height - y : y];
   }
 
+  /** The place on the screen, from the element's corner, of a place in the array. */
+  screenAt(column, row) {
+    return this.shown.imageToViewerElementCoordinates(new window.OpenSeadragon.Point(...this.#pixelAt(column, row)));
+  }
+
   /** What is visible, in cells: centre x, y and width. @returns {[number, number, number]|null} */
   box() {
     if (!this.shown) return null;

@@ -8,6 +8,7 @@ import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
 import { createLabels } from "./labels.js";
+import { createMargins } from "./margins.js";
 import { createOrientation } from "./orientation.js";
 import { createOverlay } from "./overlay.js";
 import { createPlanes } from "./planes.js";
@@ -30,8 +31,12 @@ export function createImageView(store, events) {
   const canvas = h("div", { class: "picture", role: "img", tabindex: 0, "data-testid": "picture" });
   const loading = h("div", { class: "loading-bar", hidden: true });
   const scaleBar = createScaleBar();
-  /** @type {{state: import("./state.js").State, info: import("./tilequery.js").TileInfo|null}} */
-  const context = { state: store.get(), info: null };
+  const margins = createMargins();
+  /**
+   * `labels`: the name of those that are drawn, and what to ask for the one under a cell.
+   * @type {{state: import("./state.js").State, info: import("./tilequery.js").TileInfo|null, labels: {name: string, ask: Function}|null}}
+   */
+  const context = { state: store.get(), info: null, labels: null };
   const probe = createProbe(() => context);
   const picture = new Picture(canvas, {
     onMove: () => moved(),
@@ -73,6 +78,7 @@ export function createImageView(store, events) {
     tools,
     probe.element,
     scaleBar.element,
+    margins.element,
     nothing,
   );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
@@ -97,12 +103,15 @@ export function createImageView(store, events) {
   /** Labels that cannot be drawn are told of once, and by their panel for as long as they are chosen. */
   async function layLabels() {
     const { state, info } = context;
+    context.labels = null;
     const chosen = info.labels?.find(({ path }) => path === state.overlay);
     const [frame, reason] = chosen
       ? await labels.frameOf(chosen.path, state, info).then((found) => [found, ""], (error) => [null, error.message])
       : [null, ""];
     if (context.info !== info || context.state !== state) return;
+    context.labels = frame && { name: chosen.name, ask: frame.ask };
     picture.overlay(frame, state.opacity);
+    probe.refresh();
     if (overlay.say(reason) && reason) events.onproblem(new Error(`The labels ${chosen.name} are not drawn: ${reason}`));
   }
 
@@ -112,6 +121,7 @@ export function createImageView(store, events) {
     if (!info) return;
     picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
     scaleBar.update(state, info, picture.scale);
+    margins.update(info, picture);
     events.onsight();
     tellNothing();
   }
@@ -141,6 +151,7 @@ export function createImageView(store, events) {
   function moved() {
     if (!context.info || element.hidden) return;
     scaleBar.update(context.state, context.info, picture.scale);
+    margins.update(context.info, picture);
     remember();
   }
 

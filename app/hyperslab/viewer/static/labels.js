@@ -3,7 +3,7 @@
 import { tileInfo } from "./api.js";
 import { metresIn } from "./format.js";
 import { appendPositions, planeText } from "./state.js";
-import { appendOrientation, aspectOf, flipOf, planeOf, positionsOf } from "./tilequery.js";
+import { appendOrientation, aspectOf, blockAt, flipOf, planeOf, positionsOf } from "./tilequery.js";
 
 /** @typedef {import("./tilequery.js").TileInfo} TileInfo @typedef {import("./tilequery.js").Axis} Axis */
 
@@ -25,9 +25,9 @@ export function createLabels() {
   }
 
   /**
-   * The frame that shows labels over a picture; rejects where they cannot be drawn there.
+   * The frame that shows labels over a picture, with `ask` for the one under a cell; rejects where they cannot be drawn.
    * @param {string} path @param {import("./state.js").State} state @param {TileInfo} info of the picture
-   * @returns {Promise<import("./osd.js").Frame>}
+   * @returns {Promise<import("./osd.js").Frame & {ask: ReturnType<typeof askerOf>}>}
    */
   async function frameOf(path, state, info) {
     const plane = planeOf(state, info);
@@ -39,11 +39,13 @@ export function createLabels() {
     const query = new URLSearchParams(turned ? { axes: planeText(plane) } : {});
     appendOrientation(query, state, info);
     const own = turned ? await infoOf(path, new URLSearchParams({ axes: planeText(plane), aspect }).toString()) : found;
-    appendPositions(query, positionsIn(own, plane, state, info));
+    const positions = positionsIn(own, plane, state, info);
+    appendPositions(query, positions);
     query.append("labels", "1");
     const { width, height, tile_size: tileSize, minzoom, maxzoom } = own;
     const place = placeOf(own, plane, info, flipOf(state, info));
-    return { path, query: query.toString(), width, height, tileSize, minzoom, maxzoom, place, blank: false };
+    const ask = askerOf(own, plane, positions, info);
+    return { path, query: query.toString(), width, height, tileSize, minzoom, maxzoom, place, ask, blank: false };
   }
   return { frameOf, forget: () => known.clear() };
 }
@@ -102,6 +104,22 @@ function placeOf(own, plane, info, flip) {
   });
   const [y, x] = sides.map(({ first }) => first / info.width);
   return { x, y, width: sides[1].length / info.width };
+}
+
+/** Turns a cell of the picture into the block of the labels that it lies in, and how to find it there; null beside them. */
+function askerOf(own, plane, positions, info) {
+  const pairs = plane.map((name) => pairsOf(own, info).find(({ axis }) => axis.name === name));
+  const names = own.axes.map(({ name }) => name);
+  const turned = names.indexOf(plane[0]) > names.indexOf(plane[1]);
+  return ({ x, y }) => {
+    const cells = [y, x].map((at, side) => Math.floor((at + 0.5 - start(pairs[side])) / factor(pairs[side])));
+    if (cells.some((at, side) => at < 0 || at >= pairs[side].axis.size)) return null;
+    const blocks = cells.map((at, side) => blockAt(at, pairs[side].axis.size));
+    const parts = names.map((name) => blocks[plane.indexOf(name)]?.join(":") ?? positions[name] ?? own.selection[name] ?? 0);
+    const [row, column] = cells.map((at, side) => at - blocks[side][0]);
+    const pick = (block) => (turned ? block[column][row] : block[row][column]);
+    return { path: own.levels[0].path, select: parts.join(","), pick };
+  };
 }
 
 /** The edge of the picture's pixels at which the labels begin; a translation is that of the middle of a pixel. */

@@ -3,13 +3,12 @@
 import { values } from "./api.js";
 import { say } from "./decoded.js";
 import { formatValue, positionOn } from "./format.js";
-import { activeIndices, planeOf, positionsOf, selectText } from "./tilequery.js";
+import { activeIndices, blockAt, planeOf, positionsOf, selectText } from "./tilequery.js";
 import { h } from "./dom.js";
 
-const BLOCK = 16; // pixels along each side: moving within one asks nothing
 const KEPT = 200;
 
-/** @param {() => {state: import("./state.js").State, info: import("./tilequery.js").TileInfo}} context */
+/** @param {() => {state: import("./state.js").State, info: import("./tilequery.js").TileInfo, labels: {name: string, ask: Function}|null}} context */
 export function createProbe(context) {
   const where = h("span", { class: "probe-where" });
   const what = h("output", { class: "probe-what" });
@@ -36,17 +35,29 @@ export function createProbe(context) {
     what.setAttribute("aria-busy", "true");
     element.hidden = pixel === null;
     if (pixel === null) return;
-    const { state, info } = context();
+    const { state, info, labels } = context();
     if (info.images) return showPlace(pixel, info);
     where.textContent = coordinates(pixel, state, info);
     const { path, select, pick } = question(pixel, state, info);
-    const said = await block(path, select, state.field, info.decode).then(
+    const value = block(path, select, state.field, info.decode).then(
       (answer) => named(pick(answer), state, info),
       (problem) => [problem.message],
     );
+    const said = (await Promise.all([value, labelAt(pixel, labels)])).flat();
     if (turn !== latest) return;
     what.replaceChildren(...said);
     what.setAttribute("aria-busy", "false");
+  }
+
+  /** The number of the label that is drawn there. */
+  async function labelAt(pixel, labels) {
+    const asked = labels?.ask(pixel);
+    if (!asked) return [];
+    const id = await block(asked.path, asked.select).then(
+      (answer) => formatValue(asked.pick(answer)),
+      (problem) => problem.message,
+    );
+    return [h("span", { class: "probe-channel", "data-testid": "probe-label" }, h("i", {}, labels.name), id)];
   }
 
   /** In a mosaic: the image that is there, and the place in it. */
@@ -80,8 +91,7 @@ function coordinates({ x, y }, state, info) {
 function question({ x, y }, state, info) {
   const [vertical, horizontal] = planeOf(state, info);
   const size = (name) => info.axes.find((axis) => axis.name === name).size;
-  const span = (at, whole) => [at - (at % BLOCK), Math.min(at - (at % BLOCK) + BLOCK, whole)];
-  const box = { x: span(x, size(horizontal)), y: span(y, size(vertical)) };
+  const box = { x: blockAt(x, size(horizontal)), y: blockAt(y, size(vertical)) };
   const order = info.axes
     .map((axis) => axis.name)
     .filter((name) => name === info.channel_axis || name === vertical || name === horizontal);

@@ -26,6 +26,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
  * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
  * @property {{path: string, x: number, y: number, width: number, height: number}[]|null} [images] of a mosaic
+ * @property {{name: string, y: number}[]|null} [rows] @property {{name: string, x: number}[]|null} [columns] of a plate
  * @property {string} [field] @property {"cf"|""} [decode] @property {import("./decoded.js").Meaning} [meaning]
  */
 
@@ -72,15 +73,24 @@ const MOST_COMPOSITED = 6;
 const isComposited = ({ channel_axis: axis, omero, channels }) =>
   axis && !omero && channels.length <= MOST_COMPOSITED && channels.filter(({ active }) => active).length < 2;
 
-/** The channels as the node describes them; one without a colour where it has no channel axis. @returns {ChannelState[]} */
-export function defaultChannels(info) {
+/** Is it asked for in the colours of one channel? @param {State} state */
+const isOneColoured = (state) => Boolean(state.colormap || state.labels);
+
+/** Is a colour map used? It waits while several channels are added up. */
+const isMapped = (state, info) => Boolean(state.colormap) && activeIndices(state, info).length === 1;
+
+/**
+ * The channels as the node describes them; one without a colour where it has no channel axis.
+ * @param {TileInfo} info @param {boolean} [composited] whether several may be laid over each other @returns {ChannelState[]}
+ */
+export function defaultChannels(info, composited = isComposited(info)) {
   const [low, high] = info.rescale_auto ?? [0, 1];
   const list = info.channels.length
     ? info.channels
     : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
   return list.map(({ index, active, color, window, inverted }) => ({
     index,
-    active: active || Boolean(isComposited(info)),
+    active: active || Boolean(composited),
     color: info.channel_axis ? color : "",
     window: [window.start, window.end],
     inverted: Boolean(inverted),
@@ -89,7 +99,7 @@ export function defaultChannels(info) {
 
 /** All channels: those that the state does not name are off, and have their own colours. @returns {ChannelState[]} */
 export function channelsOf(state, info) {
-  if (!state.channels) return defaultChannels(info);
+  if (!state.channels) return defaultChannels(info, isComposited(info) && !isOneColoured(state));
   if (!info.channel_axis) return state.channels;
   const named = new Map(state.channels.map((channel) => [channel.index, channel]));
   const listed = defaultChannels(info).map((own) => {
@@ -109,10 +119,10 @@ export function tileQuery(state, info) {
   appendOrientation(query, state, info);
   if (state.field) query.append("field", state.field);
   if (info.decode) query.append("decode", info.decode);
-  if (state.channels || (isComposited(info) && !state.colormap && !state.labels)) appendChannels(query, state, info);
+  if (state.channels || (isComposited(info) && !isOneColoured(state))) appendChannels(query, state, info);
   if (state.component) query.append("component", state.component);
   if (state.labels) query.append("labels", "1");
-  if (state.colormap) query.append("colormap_name", state.colormap);
+  if (isMapped(state, info)) query.append("colormap_name", state.colormap);
   if (state.gamma !== 1) query.append("gamma", String(state.gamma));
   return query.toString();
 }
@@ -133,9 +143,14 @@ function appendChannels(query, state, info) {
   const active = channelsOf(state, info).filter((channel) => channel.active);
   appendActive(query, active, {
     numbered: Boolean(info.channel_axis),
-    colored: Boolean(info.channel_axis) && !state.colormap,
+    colored: Boolean(info.channel_axis) && !isMapped(state, info),
   });
 }
+
+const BLOCK = 16; // cells along each side of what is read at once: moving within one asks nothing
+
+/** The block that holds an index, half-open. @returns {[number, number]} */
+export const blockAt = (at, size) => [at - (at % BLOCK), Math.min(at - (at % BLOCK) + BLOCK, size)];
 
 /**
  * numpy text for a box of the plane at the current positions, in the order of the array's axes.
