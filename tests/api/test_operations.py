@@ -130,12 +130,13 @@ def test_every_documented_parameter_is_taken_and_no_other(client: httpx.Client) 
         "decode": "cf",
         "reduce": "minmax",
         "bins": "2",
+        "search": "cube",
     }
 
     for name in ("slice", "plan", "metadata"):
         known = [p["name"] for p in paths[f"/v1/{name}/{{path}}"]["get"]["parameters"] if p["in"] == "query"]
-        target = f"/v1/{name}/data/cube"
         for key in known:
+            target = f"/v1/{name}/data" if key == "search" else f"/v1/{name}/data/cube"
             params = {key: values[key]} if key != "bins" else {"reduce": "minmax", "bins": "2"}
             assert client.get(target, params=params).status_code == 200
         assert client.get(target, params={"unknown": "1"}).status_code == 400

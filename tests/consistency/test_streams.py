@@ -89,16 +89,13 @@ def _before_file(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[],
     """For small and for large chunks of a folder."""
     waiting: dict[str, Callable[[], object]] = {}
 
-    def hooked(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(files: LocalFiles, keys: Any, *args: Any, **kwargs: Any) -> Any:
-            for key in [keys] if isinstance(keys, str) else keys:
-                waiting.pop(key, bool)()
-            return method(files, keys, *args, **kwargs)
+    read_parts = LocalFiles.read_parts
 
-        return call
+    def hooked(files: LocalFiles, key: str, *args: Any) -> Any:
+        waiting.pop(key, bool)()
+        return read_parts(files, key, *args)
 
-    for name in ("read_each", "read_parts"):
-        monkeypatch.setattr(LocalFiles, name, hooked(getattr(LocalFiles, name)))
+    monkeypatch.setattr(LocalFiles, "read_parts", hooked)
     return lambda row, action: waiting.__setitem__(f"a/{row}.0", action)
 
 

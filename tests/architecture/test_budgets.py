@@ -1,0 +1,107 @@
+"""Budgets: how large the house may be. Over one of them: delete something, or change the figure here with a reason.
+
+The figures are lowered whenever something goes; the goals are 24,500 lines in 130 files, 200 private constants, 33,000
+lines of tests, 20 ADRs and 42,000 words of documentation.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, imports, modules
+
+PACKAGES: dict[str, tuple[int, int]] = {
+    "": (2620, 9),
+    "api": (7570, 66),
+    "arrays": (6150, 34),
+    "cache": (230, 3),
+    "client": (4560, 40),
+    "demo": (690, 8),
+    "engine": (5740, 37),
+    "storage": (4050, 23),
+    "tiles": (5190, 35),
+    "viewer": (90, 2),
+    "wire": (620, 6),
+}
+"""Lines and files of each part of the package; its top-level modules are ``""``."""
+
+PRIVATE_CONSTANTS = 555
+TEST_LINES = 48_700
+DOCUMENT_WORDS = 59_500
+DECISIONS = 23
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def part_of(path: Path) -> str:
+    inner = path.relative_to(ROOT / "app" / "hyperslab").parts
+    return inner[0] if len(inner) > 1 else ""
+
+
+def cycles() -> list[list[str]]:
+    """Modules that import each other, types included: the strongly connected parts of the import graph."""
+    names = {module.name for module in modules()}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for found in imports():
+        target = found.target.removeprefix("hyperslab").removeprefix(".")
+        inner = target if target in names else target.rpartition(".")[0]
+        if found.target.startswith("hyperslab") and inner in names and inner:
+            graph[found.module.name].add(inner)
+    reach = {name: _reachable(graph, name) for name in names}
+    groups = {frozenset(o for o in reach[name] if name in reach[o]) | {name} for name in names if name in reach[name]}
+    return sorted(sorted(group) for group in groups)
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    rest = list(graph[start])
+    while rest:
+        name = rest.pop()
+        if name not in seen:
+            seen.add(name)
+            rest += graph[name]
+    return seen
+
+
+@pytest.mark.parametrize("part", PACKAGES)
+def test_a_package_is_no_larger_than_its_budget(part: str) -> None:
+    paths = [module.path for module in modules() if part_of(module.path) == part]
+    lines, files = PACKAGES[part]
+
+    assert sum(map(lines_of, paths)) <= lines
+    assert len(paths) <= files
+
+
+def test_every_package_has_a_budget() -> None:
+    assert {part_of(module.path) for module in modules()} == PACKAGES.keys()
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    assert cycles() == []
+
+
+def test_private_constants_are_few() -> None:
+    private = Counter(
+        target.id
+        for module in modules()
+        for node in module.tree.body
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)])
+        if isinstance(target, ast.Name) and re.fullmatch(r"_[A-Z][A-Z0-9_]*", target.id)
+    )
+
+    assert private.total() <= PRIVATE_CONSTANTS
+
+
+def test_tests_and_documents_are_no_longer_than_their_budgets() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+
+    assert sum(map(lines_of, (ROOT / "tests").rglob("*.py"))) <= TEST_LINES
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= DOCUMENT_WORDS
+    assert len(list((ROOT / "docs" / "adr").glob("0*.md"))) - 1 <= DECISIONS  # one is the template
