@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2620, 9),
-    "api": (7570, 66),
+    "api": (7010, 63),
     "arrays": (6150, 34),
     "cache": (230, 3),
     "client": (4560, 40),

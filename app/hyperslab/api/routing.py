@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,14 +25,10 @@ _METHODS: Final = (*READING, "POST", "PUT", "PATCH", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """All resources below ``prefix`` (``/v1/{name}`` or ``/{name}``); the handler answers GET, and HEAD alike.
-
-    ``operations`` describes them for OpenAPI: path templates and the members of their GET operation.
-    """
+    """All resources below ``prefix`` (``/v1/{name}`` or ``/{name}``); the handler answers GET, and HEAD alike."""
 
     prefix: str
     handler: Handler
-    operations: Mapping[str, Mapping[str, Any]]
 
     @property
     def name(self) -> str:

@@ -1,16 +1,14 @@
-"""Routes that write: FastAPI finds and describes them, our own handlers answer."""
+"""Routes that write: FastAPI finds them, our own handlers answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 
-from hyperslab.api import openapi
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.reply import Answer, Delivered, request_at
@@ -21,45 +19,24 @@ Handler = Callable[[Context, Request], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on all resources below ``prefix``; ``body`` maps the media types that it takes to their schemas,
-    ``answers`` statuses to what comes with them."""
+    """A method on all resources below ``prefix``."""
 
     method: str
     prefix: str
-    summary: str
     handler: Handler
-    answers: Mapping[int, openapi.Members]
-    parameters: Sequence[openapi.Members] = ()
-    body: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What the route is called, among the numbers and in the description."""
+        """What the route is called in the metrics."""
         return self.prefix.rpartition("/")[2]
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """In OpenAPI's words."""
-        answers = {str(status): answer for status, answer in self.answers.items()}
-        parameters = [openapi.PATH, *self.parameters]
-        described: dict[str, Any] = {"parameters": parameters, "responses": {**answers, **openapi.FAILED}}
-        return described | ({"requestBody": {"required": True, "content": dict(self.body)}} if self.body else {})
 
 
 def router(context: Context, operations: Sequence[Operation]) -> APIRouter:
     """All operations as routes."""
-    routes = APIRouter(tags=["writing"])
+    routes = APIRouter()
     for operation in operations:
-        routes.add_api_route(
-            operation.prefix + "/{path:path}",
-            _endpoint(context, operation),
-            methods=[operation.method],
-            summary=operation.summary,
-            status_code=next(iter(operation.answers)),
-            response_class=Response,  # without a media type of its own
-            openapi_extra=operation.description,
-            name=f"{operation.method.lower()}_{operation.name}",
-        )
+        path, endpoint = operation.prefix + "/{path:path}", _endpoint(context, operation)
+        routes.add_api_route(path, endpoint, methods=[operation.method], response_class=Response)
     return routes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, array_reply
 from hyperslab.api.context import Context
 from hyperslab.api.far_reply import FarReply
@@ -26,15 +25,7 @@ _KNOWN = frozenset(PARAMETERS)
 
 def endpoint(context: Context) -> Endpoint:
     """The route."""
-    operation = openapi.operation(
-        "Read one chunk",
-        "Decoded and without what lies beyond the edge of the array; a chunk that was never written holds the fill "
-        "value. `format=stored` hands out the stored bytes as they are, and is 404 for a chunk that was never written.",
-        [openapi.PATH, openapi.CHUNK, *openapi.CHUNK_FORMS],
-        openapi.VALUES,
-        openapi.OF_VALUES,
-    )
-    return Endpoint(PREFIX, partial(get_chunk, context), {PREFIX + "/{path}/{chunk}": operation})
+    return Endpoint(PREFIX, partial(get_chunk, context))
 
 
 async def get_chunk(context: Context, request: Request) -> Reply:

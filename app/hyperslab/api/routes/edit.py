@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 
-from hyperslab.api import openapi, writing
+from hyperslab.api import writing
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import node_check
 from hyperslab.api.reply import Answer, json_answer
@@ -31,45 +31,16 @@ _LARGEST_DOCUMENT = 16 << 20
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _PATCHABLE: Final = ("shape", "attributes")
 _ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
-_DOCUMENT: Final = {JSON: {"schema": {"type": "object"}}}
-_PATCH: Final = dict.fromkeys((JSON, MERGE_PATCH), _DOCUMENT[JSON])
-_FLAG: Final = {"type": "boolean", "default": False}
-_MODE: Final = openapi.query(
-    "mode",
-    "What to do where something is there: fail, open it if it fits, or replace it.",
-    {"type": "string", "enum": list(_MODES), "default": "create"},
-)
-_DIRECTIONS: Final = (
-    openapi.query("expand_only", "Refuse where an axis would shrink.", _FLAG),
-    openapi.query("shrink_only", "Refuse where an axis would grow.", _FLAG),
-)
-_RECURSIVE: Final = openapi.query("recursive", "Also a node with others, or with other keys, below it.", _FLAG)
-_FOREIGN: Final = openapi.query("foreign", "Also keys that are not of Zarr v2, which stay otherwise.", _FLAG)
-
-
-_NODE: Final = (openapi.TAG, "Location")
-_MADE: Final = {
-    201: openapi.answer("The document of what was made.", openapi.DOCUMENT, _NODE),
-    200: openapi.answer("The document of what was there and fits.", openapi.DOCUMENT, _NODE),
-}
-_CHANGED: Final = {200: openapi.answer("The document as it is now.", openapi.DOCUMENT, _NODE)}
-_DELETED: Final = {
-    204: openapi.answer("It is gone, with all that was below it."),
-    200: openapi.answer("It is gone; `kept` counts and names the keys that stayed.", openapi.DOCUMENT),
-}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    creation = [_MODE, _FOREIGN, *openapi.WRITING]
-    change = [*_DIRECTIONS, *openapi.WRITING]
-    deletion = [_RECURSIVE, _FOREIGN, *openapi.CONDITIONS]
     return writing.router(
         context,
         [
-            Operation("PUT", PREFIX, "Create an array or a group", put_node, _MADE, creation, _DOCUMENT),
-            Operation("PATCH", PREFIX, "Resize an array, merge attributes", patch_node, _CHANGED, change, _PATCH),
-            Operation("DELETE", PREFIX, "Delete a node", delete_node, _DELETED, deletion),
+            Operation("PUT", PREFIX, put_node),
+            Operation("PATCH", PREFIX, patch_node),
+            Operation("DELETE", PREFIX, delete_node),
         ],
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hyperslab.api import docs_page, openapi
+from hyperslab.api import docs
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.params import Query
@@ -26,29 +25,17 @@ from hyperslab.wire import HTML, JSON
 _READY_SECONDS: Final = 2.0
 _STORES_SECONDS: Final = 10.0
 """For how long a probe waits for a store, and who asks for the stores."""
-_MEANING: Final = {200: "The whole of it.", 503: "The same where it is not ready."}
-_STORES: Final = openapi.query(
-    "stores",
-    "Whether a store that does not answer is a `503` too: for alerts. A probe that decides where requests go leaves it "
-    "out, or one bucket that is away takes every replica with it.",
-    {"type": "boolean", "default": False},
-)
-_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
-_CODE: Final = {"name": "code", "in": "path", "required": True, "schema": {"type": "string"}, "example": "bad-path"}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["operations"])
-    ready = _described(200, 503, parameters=[_STORES])
+    routes = APIRouter()
 
-    @routes.head("/healthz", include_in_schema=False)
-    @routes.get("/healthz", summary="Say that the process is alive", **_described(200))
+    @routes.api_route("/healthz", methods=["GET", "HEAD"], response_class=Response)
     async def healthz() -> Response:
         return _json({"status": "ok"})
 
-    @routes.head("/readyz", include_in_schema=False)
-    @routes.get("/readyz", summary="Say whether this process can work, and which stores answer", **ready)
+    @routes.api_route("/readyz", methods=["GET", "HEAD"], response_class=Response)
     async def readyz(request: Request) -> Response:
         all_stores = Query.parse(request.scope["query_string"]).flag("stores")
         mounts = context.service.catalog.mounts.values()
@@ -62,30 +49,19 @@ def router(context: Context) -> APIRouter:
         }
         return _json(document, 200 if ready else 503)
 
-    @routes.head("/metrics", include_in_schema=False)
-    @routes.get("/metrics", summary="Show counters to Prometheus", **_described(200, content=_TEXT))
+    @routes.api_route("/metrics", methods=["GET", "HEAD"], response_class=Response)
     async def metrics() -> Response:
         return Response(context.metrics.text(), headers={"content-type": MEDIA_TYPE, "cache-control": "no-store"})
 
-    @routes.head("/problems/{code}", include_in_schema=False)
-    @routes.get("/problems/{code}", summary="Explain the code of a problem", **_described(200, parameters=[_CODE]))
+    @routes.api_route("/problems/{code}", methods=["GET", "HEAD"], response_class=Response)
     async def problem_code(request: Request) -> Response:
         explained = _explain(request.path_params["code"])
         if "text/html" not in request.headers.get("accept", ""):
             return _json(explained)
-        page = docs_page.render_problem(explained, request.scope.get("root_path", ""))
-        return Response(page, media_type=HTML, headers=docs_page.HEADERS)
+        page = docs.render_problem(explained, request.scope.get("root_path", ""))
+        return Response(page, media_type=HTML, headers=docs.HEADERS)
 
     return routes
-
-
-def _described(
-    *statuses: int, content: Mapping[str, Any] = openapi.DOCUMENT, parameters: Sequence[openapi.Members] = ()
-) -> dict[str, Any]:
-    """What the framework is to tell of a route."""
-    answers = {str(status): openapi.answer(_MEANING[status], content) for status in statuses}
-    extra = {"parameters": list(parameters), "responses": {**answers, **openapi.FAILED}}
-    return {"response_class": Response, "openapi_extra": extra}
 
 
 async def _check(context: Context, mount: MountedStore, patience: float) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import Final
 
 from hyperslab.api.reply import Answer, Reply
 from hyperslab.api.request import Request
-from hyperslab.api.tile_openapi import LINKED_JSON
 from hyperslab.api.tile_reply import TileRoutes, document_reply, rendering_reply
 from hyperslab.tiles.iiif import info_document, parse_request
+
+LINKED_JSON: Final = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
 
 async def get_base(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from hyperslab.api import openapi
 from hyperslab.api.array_reply import DECODINGS
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.conditional import etag_of
@@ -38,15 +37,7 @@ _NO_CHILDREN: Final = Children((), None)
 
 def endpoint(context: Context) -> Endpoint:
     """The route."""
-    operation = openapi.operation(
-        "Describe an array or a group",
-        "An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. "
-        "A group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. "
-        "Without a path: the stores.",
-        [openapi.PATH, openapi.FIELD, openapi.DECODE, *openapi.PAGES, openapi.SEARCH],
-        openapi.DOCUMENT,
-    )
-    return Endpoint(PREFIX, partial(get_metadata, context), {PREFIX + "/{path}": operation})
+    return Endpoint(PREFIX, partial(get_metadata, context))
 
 
 async def get_metadata(context: Context, request: Request) -> Reply:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, make_plan, most_bytes, wanted
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
@@ -25,14 +24,7 @@ _KNOWN = frozenset(("select", "box_bytes", *PARAMETERS))
 
 def endpoint(context: Context) -> Endpoint:
     """The route."""
-    operation = openapi.operation(
-        "Plan a slice",
-        "Shape, dtype and bytes of the answer, the chunks it touches and how many of them are cached, its ETag, and a "
-        "split into boxes of at most `box_bytes` that follow the chunks. No data is read.",
-        [openapi.PATH, openapi.SELECT, *openapi.FORMS, openapi.BOX_BYTES],
-        openapi.DOCUMENT,
-    )
-    return Endpoint(PREFIX, partial(get_plan, context), {PREFIX + "/{path}": operation})
+    return Endpoint(PREFIX, partial(get_plan, context))
 
 
 async def get_plan(context: Context, request: Request) -> Reply:

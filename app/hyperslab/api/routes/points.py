@@ -17,7 +17,6 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Send
 
-from hyperslab.api import openapi
 from hyperslab.api.array_reply import DECODINGS, TEXT_IS_LARGER, decoder_of
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.bodies import Bytes
@@ -45,53 +44,20 @@ from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, shown
-from hyperslab.wire import ARRAY_CHUNKS, JSON, NPY
+from hyperslab.wire import JSON, NPY
 
 PREFIX: Final = "/v1/points"
 
 _KINDS = (NPY, JSON)
 _NPY_MAGIC = b"\x93NUMPY"
 _BYTES_PER_INDEX = 32  # as JSON text, generously
-_REQUEST_BODY: Final[dict[str, Any]] = {
-    "required": True,
-    "content": {
-        NPY: openapi.BINARY,
-        JSON: {
-            "schema": {
-                "type": "object",
-                "required": ["coordinates"],
-                "properties": {"coordinates": {"type": "array"}, "values": {}},
-            }
-        },
-    },
-}
-_VALUES: Final = openapi.query("values", "Write the values that come along.", {"type": "boolean", "default": False})
-_DESCRIPTION: Final[dict[str, Any]] = {
-    "requestBody": _REQUEST_BODY,
-    "parameters": [openapi.PATH, *openapi.FORMS[:2], openapi.DECODE, _VALUES, openapi.CASTING, *openapi.WRITING],
-    "responses": {
-        "200": openapi.answer("The points.", openapi.VALUES, (openapi.TAG, *openapi.OF_VALUES)),
-        "204": openapi.answer("With `values=1`: they are stored.", headers=(openapi.TAG, ARRAY_CHUNKS)),
-        **openapi.FAILED,
-    },
-}
 
 
 def router(context: Context) -> APIRouter:
     """The route."""
-    routes = APIRouter(tags=["points"])
+    routes = APIRouter()
 
-    @routes.post(
-        PREFIX + "/{path:path}",
-        summary="Gather scattered points",
-        description='The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; '
-        "negative ones count from the end. The answer has one axis over the points, and then a field's subarray. "
-        "With `values=1` points are written: the body is the npy of the coordinates and right behind it that of the "
-        "values (one a point, or one for all; objects in their binary form), or JSON with a member `values`. "
-        "Conditions and `casting` are for writing, `format` is for reading.",
-        response_class=Response,
-        openapi_extra=_DESCRIPTION,
-    )
+    @routes.post(PREFIX + "/{path:path}", response_class=Response)
     async def post_points(request: StarletteRequest) -> Response:
         request.scope[ROUTE] = "points"
         ours = request_at(PREFIX, request)

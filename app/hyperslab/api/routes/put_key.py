@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fastapi import APIRouter
 
-from hyperslab.api import openapi, writing
+from hyperslab.api import writing
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import key_check
@@ -17,26 +15,11 @@ from hyperslab.api.upload import received_body
 from hyperslab.api.writing import Operation
 from hyperslab.arrays.access import check_writable
 from hyperslab.errors import KeyNotFound
-from hyperslab.wire import JSON, RAW
-
-_STORED: Final = {
-    201: openapi.answer("The key is new.", headers=(openapi.TAG,)),
-    204: openapi.answer("What was there is replaced.", headers=(openapi.TAG,)),
-}
-_REMOVED: Final = {204: openapi.answer("It is gone.")}
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    body = {RAW: openapi.STORED[RAW], JSON: openapi.STORED[JSON]}
-    written = "Write a metadata document or an encoded chunk"
-    return writing.router(
-        context,
-        [
-            Operation("PUT", PREFIX, written, put_key, _STORED, openapi.WRITING, body),
-            Operation("DELETE", PREFIX, "Remove a key", delete_key, _REMOVED, openapi.CONDITIONS),
-        ],
-    )
+    return writing.router(context, [Operation("PUT", PREFIX, put_key), Operation("DELETE", PREFIX, delete_key)])
 
 
 async def put_key(context: Context, request: Request) -> Answer:

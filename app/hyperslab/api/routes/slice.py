@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from hyperslab.api import openapi
 from hyperslab.api.array_reply import PARAMETERS, array_reply
 from hyperslab.api.context import Context
 from hyperslab.api.far_reply import FarReply
@@ -25,15 +24,7 @@ _KNOWN = frozenset(("select", "reduce", "bins", *PARAMETERS))
 
 def endpoint(context: Context) -> Endpoint:
     """The route."""
-    operation = openapi.operation(
-        "Read a selection of an array",
-        "Values in C order, of any size: what is large is streamed. HEAD costs a plan. `Range`, `If-Range`, "
-        "`If-None-Match` and `If-Match` work on the computed bytes.",
-        [openapi.PATH, openapi.SELECT, *openapi.FORMS, *openapi.REDUCTION],
-        openapi.VALUES,
-        openapi.OF_VALUES,
-    )
-    return Endpoint(PREFIX, partial(get_slice, context), {PREFIX + "/{path}": operation})
+    return Endpoint(PREFIX, partial(get_slice, context))
 
 
 async def get_slice(context: Context, request: Request) -> Reply:

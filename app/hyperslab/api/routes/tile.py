@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from hyperslab.api import tile_openapi
 from hyperslab.api.context import Context
 from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
@@ -43,9 +42,7 @@ def endpoint(context: Context) -> Endpoint:
     )
     context.metrics.watch("tile", tiles.cache_stats)
     routes = TileRoutes(context, tiles, PREFIX)
-    return Endpoint(
-        PREFIX, partial(get_tile, routes), {PREFIX + path: op for path, op in tile_openapi.operations().items()}
-    )
+    return Endpoint(PREFIX, partial(get_tile, routes))
 
 
 async def get_tile(routes: TileRoutes, request: Request) -> Reply:

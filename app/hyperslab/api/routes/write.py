@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
-from hyperslab.api import openapi, writing
+from hyperslab.api import writing
 from hyperslab.api.appending import appended_values
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
@@ -32,44 +32,22 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import touched
 from hyperslab.engine.subarray import split_selection
 from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
-from hyperslab.wire import ARRAY_CHUNKS, IDEMPOTENCY_KEY, JSON, NPY, OBJECTS, RAW, SelectionItem
+from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
 _LONGEST_KEY = 256
 _MOST_APPENDED: Final = 1 << 16
 """Chunks that an append may touch: how many it does shows when its body is there."""
-_BODY: Final = {RAW: openapi.BINARY, NPY: openapi.BINARY, JSON: {"schema": {}, "example": 0}, OBJECTS: openapi.BINARY}
-_CHUNK_FORMAT: Final = openapi.query("format", "`stored` for an encoded chunk.", {"type": "string", "enum": ["stored"]})
-_AXIS: Final = (
-    openapi.query("axis", "The axis to append along.", {"type": "integer", "default": 0}),
-    openapi.query("at", "Where the array is believed to end; 409 where it does not.", {"type": "integer"}),
-    openapi.CASTING,
-)
-
-
-_STORED: Final = {204: openapi.answer("It is stored.", headers=(openapi.TAG, ARRAY_CHUNKS))}
-_REMOVED: Final = {204: openapi.answer("It is gone.")}
-_APPENDED: Final = {
-    201: openapi.answer("Where the values went.", openapi.DOCUMENT, (openapi.TAG,)),
-    200: openapi.answer("Where they went when this request came first.", openapi.DOCUMENT, (openapi.TAG,)),
-}
-_KEY: Final = openapi.header(IDEMPOTENCY_KEY, "A retry with the same key appends nothing.")
 
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    stated = (*openapi.WRITING, *openapi.STATED)
-    values = [openapi.SELECT, openapi.FIELD, openapi.CASTING, *stated]
-    chunk = [openapi.CHUNK, _CHUNK_FORMAT, openapi.FIELD, openapi.CASTING, *stated]
-    removal = [openapi.CHUNK, *openapi.CONDITIONS]
-    appending = [*_AXIS, *stated, _KEY]
-    appended = "Append along an axis; the server picks the offset"
     return writing.router(
         context,
         [
-            Operation("PUT", "/v1/slice", "Write a selection of an array", put_slice, _STORED, values, _BODY),
-            Operation("PUT", CHUNK, "Write one chunk, decoded or as it is stored", put_chunk, _STORED, chunk, _BODY),
-            Operation("DELETE", CHUNK, "Remove one chunk: it reads as fill again", delete_chunk, _REMOVED, removal),
-            Operation("POST", "/v1/append", appended, append, _APPENDED, appending, _BODY),
+            Operation("PUT", "/v1/slice", put_slice),
+            Operation("PUT", CHUNK, put_chunk),
+            Operation("DELETE", CHUNK, delete_chunk),
+            Operation("POST", "/v1/append", append),
         ],
     )
 

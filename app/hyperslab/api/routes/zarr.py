@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-from hyperslab.api import openapi
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
@@ -32,15 +31,7 @@ PREFIX: Final = "/zarr"
 
 def endpoint(context: Context) -> Endpoint:
     """The route."""
-    operation = openapi.operation(
-        "Read a key of a store",
-        "Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) "
-        "are made on the fly; the path of a node answers with an HTML index where that is accepted. The query is not "
-        "looked at.",
-        [openapi.PATH],
-        openapi.STORED,
-    )
-    return Endpoint(PREFIX, partial(get_key, context), {PREFIX + "/{path}": operation})
+    return Endpoint(PREFIX, partial(get_key, context))
 
 
 async def get_key(context: Context, request: Request) -> Reply:

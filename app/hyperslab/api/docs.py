@@ -1,11 +1,28 @@
-"""``/docs``: the OpenAPI description as one page that needs no script and nothing from anywhere else."""
+"""What the service says of itself: ``/openapi.json``, the same as a page at ``/docs`` and in short at ``/v1``.
+
+The description is ``openapi.yaml``. The page needs no script and nothing from anywhere else.
+"""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
+
+import yaml
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hyperslab import __version__
+from hyperslab.api import auth
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.routes import points, view
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.wire import HTML, JSON
 
 HEADERS: Final = {
     "cache-control": "no-cache",
@@ -27,6 +44,70 @@ table { border-collapse: collapse; width: 100%; } td { padding: .2rem 1rem .2rem
 td:first-child { white-space: nowrap; }
 """
 _CODE = re.compile(r"`([^`]*)`")
+
+
+def describe(options: ApiOptions) -> dict[str, Any]:
+    """The OpenAPI document, with the tokens that each operation needs under these options."""
+    text = files("hyperslab.api").joinpath("openapi.yaml").read_bytes()
+    document: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    del document["x-shared"]
+    document["info"]["version"] = __version__
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            operation["parameters"] = list(_flat(operation["parameters"]))
+            operation["security"] = _security(path, method, options)
+    return document
+
+
+def _flat(parameters: Iterable[Any]) -> Iterator[Any]:
+    """Parameters out of nested lists."""
+    for item in parameters:
+        if isinstance(item, list):
+            yield from _flat(item)
+        else:
+            yield item
+
+
+def _security(path: str, method: str, options: ApiOptions) -> list[dict[str, Any]]:
+    """The token that an operation needs with these options."""
+    reads = method == "get"
+    needed: dict[str, Any] = {"bearer": []}
+    if auth.is_open(path.encode()) or (reads and view.is_page(path.encode())):
+        return []
+    if options.read_tokens:
+        return [needed]
+    if reads or not options.write_tokens:
+        return []
+    return [{}, needed] if path.startswith(points.PREFIX) else [needed]  # only some points are written
+
+
+def routes(options: ApiOptions) -> list[Route]:
+    """The routes of the description; it is read when somebody asks for it."""
+
+    @cache
+    def description() -> dict[str, Any]:
+        return describe(options)
+
+    async def openapi_json(request: Request) -> Response:
+        root = request.scope.get("root_path", "")
+        servers = {"servers": [{"url": root}]} if root else {}
+        return Response(dump_json({**description(), **servers}), media_type=JSON, headers={"cache-control": "no-cache"})
+
+    async def docs(request: Request) -> Response:
+        return Response(render(description(), request.scope.get("root_path", "")), media_type=HTML, headers=HEADERS)
+
+    async def index(request: Request) -> Response:
+        root = request.scope.get("root_path", "")
+        listed = [
+            {"method": method.upper(), "path": path, "summary": operation["summary"]}
+            for path, methods in description()["paths"].items()
+            for method, operation in methods.items()
+        ]
+        links = {name: f"{root}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
+        document = {"service": "hyperslab", "version": __version__, "links": links, "routes": listed}
+        return Response(dump_json(document), media_type=JSON, headers={"cache-control": "no-cache"})
+
+    return [Route("/v1", index), Route("/v1/", index), Route("/openapi.json", openapi_json), Route("/docs", docs)]
 
 
 def render(document: Mapping[str, Any], root: str) -> bytes:
