@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 import hyperslab.asgi
 from hyperslab.api.once import answer
-from hyperslab.api.problems import status_of
+from hyperslab.api.problems import remedies
 from hyperslab.cli import app
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.attributes import Attributes
@@ -112,7 +112,7 @@ def _store_options() -> Mapping[str, Collection[str]]:
 def problems_page() -> str:
     ours = [error for error in all_errors() if error.__module__.startswith("hyperslab.")]
     sent = [error for error in ours if error not in NEVER_SENT]
-    rows = [_problem_row(error) for error in sorted(sent, key=lambda error: (status_of(error), error.code))]
+    rows = [_problem_row(error) for error in sorted(sent, key=lambda error: (error.http_status, error.code))]
     return f"""# Problems
 
 {NOTE}
@@ -120,7 +120,7 @@ def problems_page() -> str:
 Everything that goes wrong is answered with a problem document (RFC 9457, `application/problem+json`): `code` is stable
 and made for programs, `detail` is a sentence for people, and the facts are members of their own. `RemoteArray` raises
 the exception of the table's last column, from `hyperslab.errors`, with the facts as attributes.
-[What to do](../how-to/troubleshoot.md#by-code) about each.
+`/problems/{{code}}` of a service says what to do, as the second table does.
 
 ```json
 {{"type": "/problems/index-out-of-range", "title": "An index lies outside the array", "status": 422,
@@ -134,6 +134,12 @@ the exception of the table's last column, from `hyperslab.errors`, with the fact
 
 A status of 500 with the code `internal-error` is a fault of the service: the document holds an `id` under which the
 service's log has the details.
+
+## What to do
+
+| code | what to do |
+|---|---|
+{chr(10).join(_remedy_rows())}
 """
 
 
@@ -313,7 +319,15 @@ def _default(field: FieldInfo) -> str:
 
 def _problem_row(error: type[HyperslabError]) -> str:
     facts = ", ".join(f"`{fact.name}`" for fact in fields(error))
-    return f"| {status_of(error)} | `{error.code}` | {error.title} | {facts} | `{error.__name__}` |"
+    return f"| {error.http_status} | `{error.code}` | {error.title} | {facts} | `{error.__name__}` |"
+
+
+def _remedy_rows() -> Iterator[str]:
+    """A row for each remedy, with the codes that share it."""
+    codes: dict[str, list[str]] = {}
+    for code, remedy in remedies().items():
+        codes.setdefault(remedy, []).append(f"`{code}`")
+    return (f"| {', '.join(found)} | {remedy} |" for remedy, found in codes.items())
 
 
 def _command_section(name: str, command: Any) -> str:

@@ -1,70 +1,9 @@
-"""Everything that can go wrong, as facts.
+"""Everything that can go wrong: a tree of exceptions whose fields are facts.
 
-    HyperslabError
-    ├── BadRequest                 the request cannot be understood
-    │   ├── BadSelection             select= text, with the part and its position
-    │   ├── BadParameter             a query parameter or header
-    │   ├── BadPath                  a path or key that no store may hold
-    │   ├── BadBody                  a body of the wrong length, shape, dtype or syntax
-    │   ├── DigestMismatch           the body is not what Content-Digest says
-    │   ├── ClientStalled            nothing of a body came for too long
-    │   ├── NotHttp                  not a request as HTTP/1.1 has them
-    │   ├── HeadTooLarge             a target and headers that are too long
-    │   ├── CodingUnknown            a Transfer-Encoding that cannot be undone
-    │   └── MethodNotAllowed         not a method of this resource
-    ├── Impossible                 understood, but this node cannot do it
-    │   ├── IndexOutOfRange          an index beyond an axis
-    │   ├── TooManyIndices           more indices than axes
-    │   ├── FieldRequired            a structured array, and no field named
-    │   ├── FieldUnknown             a field that the dtype does not have
-    │   ├── WrongKind                a group where an array is needed, or the reverse
-    │   ├── NotRepresentable         these values have no form in the asked format or dtype
-    │   └── BadDefinition            a new array or group that cannot be
-    ├── NotFound
-    │   ├── NodeNotFound             no array and no group at this path
-    │   ├── ChunkNotFound            in the grid, never written
-    │   ├── KeyNotFound              no such key in the store
-    │   ├── TileNotFound             outside the picture, or no such level
-    │   └── RouteNotFound            no path of the service at all
-    ├── Conflict
-    │   ├── NodeExists               something is there already
-    │   ├── AppendConflict           at= is not the current length
-    │   ├── WriteConflict            another writer came first, again and again
-    │   └── ArrayChanged             (client) the array is no longer what the caller took it for
-    ├── PreconditionFailed         If-Match / If-None-Match did not hold
-    ├── TooLarge                   over a cap; says what would fit
-    ├── NotAcceptable              no format that the client takes
-    ├── UnsupportedMediaType       no body of this type can be read
-    ├── RangeNotSatisfiable        the byte range lies outside
-    ├── Unauthorized               who are you?
-    ├── Forbidden
-    │   ├── ReadOnly                 this store takes no writes
-    │   ├── WriteForbidden           this token may not write
-    │   ├── ForeignOrigin            a web page of another origin wants to change something
-    │   └── ForeignHost              a name that may be a stranger's
-    ├── BrokenData                 what the store holds is not Zarr v2
-    │   ├── BadMetadata              a document with a wrong member
-    │   ├── CodecRefused             a codec that is unknown or not allowed
-    │   ├── ChunkCorrupt             a chunk that does not decode to its size
-    │   ├── StoredTooLarge           a document or chunk that is larger than it can have to be
-    │   └── UnsupportedFormat        a node of a format that is not read, such as Zarr v3
-    ├── StoreError                 the store could not answer (never "absent")
-    │   ├── StoreTimeout
-    │   ├── StoreFull
-    │   ├── StoreDenied              the store refused our credentials
-    │   ├── InDoubt                  perhaps stored, and overwritten since
-    │   ├── PartlyWritten            some chunks of a write are stored, some are not
-    │   │   └── PartlyConflicting      because another writer came first
-    │   └── ConsolidatedBehind       done, but a .zmetadata does not say so yet
-    ├── Overloaded                 try again later
-    │   └── ChangedWhileRead         somebody writes what is being read
-    ├── Cancelled                  the client has left; nobody reads the answer
-    ├── RemoteProblem              (client) another problem, or an answer of something else
-    └── Unreachable                (client) the server cannot be reached, or sends no whole answer
-
-Each class has a stable ``code``, which is what travels in a problem document; its dataclass fields are the
-facts, and travel as members. `from_facts` turns a code and facts back into the same class (the client does).
-No HTTP here: `api/problems.py` maps classes to statuses.
+Each class has a stable ``code``, which a problem document carries with the facts, a title, an HTTP status (or that of
+its base), and a sentence. In that, ``!j`` writes a fact as JSON, ``!b`` also, but text without quotes, ``!l`` a list
+with commas, and ``!c`` a colon before it, or nothing for None. `from_facts` turns a code and facts back into the same
+class, as the client does.
 """
 
 from __future__ import annotations
@@ -73,7 +12,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, ClassVar, Final
+from string import Formatter
+from typing import Any, ClassVar, Final, dataclass_transform
 
 _SHOWN: Final = 120
 _SHOWN_PART: Final = 60
@@ -114,15 +54,43 @@ def _bare(value: Any) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
+class _Sentences(Formatter):
+    """Fills the facts of an error into its sentence."""
+
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
+        match conversion:
+            case "j":
+                return shown(value)
+            case "b":
+                return _bare(value)
+            case "l":
+                return ", ".join(value)
+            case "c":
+                return "" if value is None else f": {value}"
+            case _:
+                return super().convert_field(value, conversion)
+
+
+_SENTENCES: Final = _Sentences()
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False)
 class HyperslabError(Exception):
-    """Base of all errors that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose; every subclass is a dataclass of its facts."""
 
     code: ClassVar[str] = "error"
     title: ClassVar[str] = "Error"
+    http_status: ClassVar[int] = 500
+    sentence: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
+        cls.code, cls.title = code or cls.code, title or cls.title
+        cls.http_status = status or cls.http_status
+        dataclass(eq=False)(cls)
 
     def __str__(self) -> str:
-        return self.title
+        return _SENTENCES.vformat(self.sentence, (), vars(self)) or self.title
 
     def facts(self) -> dict[str, Any]:
         """The fields by name: JSON-ready values."""
@@ -136,54 +104,34 @@ def _rebuild(cls: type[HyperslabError], facts: dict[str, Any]) -> HyperslabError
     return cls(**facts)
 
 
-@dataclass(eq=False)
-class BadRequest(HyperslabError):
-    code: ClassVar[str] = "bad-request"
-    title: ClassVar[str] = "The request cannot be understood"
+class BadRequest(HyperslabError, code="bad-request", title="The request cannot be understood", status=400):
+    pass
 
 
-@dataclass(eq=False)
-class BadSelection(BadRequest):
+class BadSelection(BadRequest, code="bad-selection", title="The selection cannot be understood"):
     """``part`` is the offending text, ``position`` its offset (characters) in ``select``."""
 
-    code: ClassVar[str] = "bad-selection"
-    title: ClassVar[str] = "The selection cannot be understood"
     select: str
     part: str
     position: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"select={self.select!r}: {self.part!r} at position {self.position}: {self.reason}"
+    sentence = "select={select!r}: {part!r} at position {position}: {reason}"
 
 
-@dataclass(eq=False)
-class BadParameter(BadRequest):
-    code: ClassVar[str] = "bad-parameter"
-    title: ClassVar[str] = "A parameter has a value it cannot have"
+class BadParameter(BadRequest, code="bad-parameter", title="A parameter has a value it cannot have"):
     name: str
     value: Any
     expected: str
-
-    def __str__(self) -> str:
-        return f"{self.name}={shown(self.value)}: expected {self.expected}"
+    sentence = "{name}={value!j}: expected {expected}"
 
 
-@dataclass(eq=False)
-class BadPath(BadRequest):
-    code: ClassVar[str] = "bad-path"
-    title: ClassVar[str] = "Not a path that a store can hold"
+class BadPath(BadRequest, code="bad-path", title="Not a path that a store can hold"):
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"path {self.path!r}: {self.reason}"
+    sentence = "path {path!r}: {reason}"
 
 
-@dataclass(eq=False)
-class BadBody(BadRequest):
-    code: ClassVar[str] = "bad-body"
-    title: ClassVar[str] = "The body does not fit the request"
+class BadBody(BadRequest, code="bad-body", title="The body does not fit the request"):
     reason: str
     expected: Any = None
     found: Any = None
@@ -194,117 +142,69 @@ class BadBody(BadRequest):
         return f"{self.reason}: expected {_bare(self.expected)}, found {_bare(self.found)}"
 
 
-@dataclass(eq=False)
-class DigestMismatch(BadRequest):
-    code: ClassVar[str] = "digest-mismatch"
-    title: ClassVar[str] = "The body does not have the digest that was sent with it"
+class DigestMismatch(
+    BadRequest, code="digest-mismatch", title="The body does not have the digest that was sent with it"
+):
     algorithm: str
     expected: str
     found: str
-
-    def __str__(self) -> str:
-        return f"Content-Digest {self.algorithm}: sent {self.expected}, the body has {self.found}"
+    sentence = "Content-Digest {algorithm}: sent {expected}, the body has {found}"
 
 
-@dataclass(eq=False)
-class ClientStalled(BadRequest):
-    code: ClassVar[str] = "client-stalled"
-    title: ClassVar[str] = "The body stopped coming"
+class ClientStalled(BadRequest, code="client-stalled", title="The body stopped coming", status=408):
     received: int
     seconds: float
-
-    def __str__(self) -> str:
-        return f"after {self.received} bytes of the body nothing came for {self.seconds} seconds, or little for longer"
+    sentence = "after {received} bytes of the body nothing came for {seconds} seconds, or little for longer"
 
 
-@dataclass(eq=False)
-class NotHttp(BadRequest):
-    code: ClassVar[str] = "not-http"
-    title: ClassVar[str] = "Not a request as HTTP/1.1 has them"
+class NotHttp(BadRequest, code="not-http", title="Not a request as HTTP/1.1 has them"):
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    sentence = "{reason}"
 
 
-@dataclass(eq=False)
-class HeadTooLarge(BadRequest):
-    code: ClassVar[str] = "head-too-large"
-    title: ClassVar[str] = "The head of a request is too long"
+class HeadTooLarge(BadRequest, code="head-too-large", title="The head of a request is too long", status=431):
     limit: int
-
-    def __str__(self) -> str:
-        return f"the target and the headers of a request may have {self.limit} bytes together"
+    sentence = "the target and the headers of a request may have {limit} bytes together"
 
 
-@dataclass(eq=False)
-class CodingUnknown(BadRequest):
-    code: ClassVar[str] = "coding-unknown"
-    title: ClassVar[str] = "A transfer coding that cannot be undone"
+class CodingUnknown(BadRequest, code="coding-unknown", title="A transfer coding that cannot be undone", status=501):
     found: str
     expected: str
-
-    def __str__(self) -> str:
-        return f"Transfer-Encoding: {self.found}: expected {self.expected}"
+    sentence = "Transfer-Encoding: {found}: expected {expected}"
 
 
-@dataclass(eq=False)
-class MethodNotAllowed(BadRequest):
-    code: ClassVar[str] = "method-not-allowed"
-    title: ClassVar[str] = "Not a method of this resource"
+class MethodNotAllowed(BadRequest, code="method-not-allowed", title="Not a method of this resource", status=405):
     method: str
     allowed: list[str]
-
-    def __str__(self) -> str:
-        return f"{self.method}: allowed are {', '.join(self.allowed)}"
+    sentence = "{method}: allowed are {allowed!l}"
 
 
-@dataclass(eq=False)
-class Impossible(HyperslabError):
-    code: ClassVar[str] = "impossible"
-    title: ClassVar[str] = "Well-formed, but it cannot be done here"
+class Impossible(HyperslabError, code="impossible", title="Well-formed, but it cannot be done here", status=422):
+    pass
 
 
-@dataclass(eq=False)
-class IndexOutOfRange(Impossible, IndexError):
-    code: ClassVar[str] = "index-out-of-range"
-    title: ClassVar[str] = "An index lies outside the array"
+class IndexOutOfRange(Impossible, IndexError, code="index-out-of-range", title="An index lies outside the array"):
     axis: int
     index: int
     size: int
-
-    def __str__(self) -> str:
-        return f"index {self.index} is out of bounds for axis {self.axis} with size {self.size}"
+    sentence = "index {index} is out of bounds for axis {axis} with size {size}"
 
 
-@dataclass(eq=False)
-class TooManyIndices(Impossible, IndexError):
-    code: ClassVar[str] = "too-many-indices"
-    title: ClassVar[str] = "More indices than the array has axes"
+class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="More indices than the array has axes"):
     given: int
     rank: int
-
-    def __str__(self) -> str:
-        return f"{self.given} indices were given for an array of {self.rank} axes"
+    sentence = "{given} indices were given for an array of {rank} axes"
 
 
-@dataclass(eq=False)
-class FieldRequired(Impossible):
-    code: ClassVar[str] = "field-required"
-    title: ClassVar[str] = "The array is structured: name one of its fields"
+class FieldRequired(Impossible, code="field-required", title="The array is structured: name one of its fields"):
     path: str
     fields: list[str]
-
-    def __str__(self) -> str:
-        return f"{self.path!r} is structured: name one of its fields {shown(self.fields)}"
+    sentence = "{path!r} is structured: name one of its fields {fields!j}"
 
 
-@dataclass(eq=False)
-class FieldUnknown(Impossible):
+class FieldUnknown(Impossible, code="field-unknown", title="The array has no such field"):
     """``fields`` is empty where the dtype has none."""
 
-    code: ClassVar[str] = "field-unknown"
-    title: ClassVar[str] = "The array has no such field"
     path: str
     field: str
     fields: list[str]
@@ -314,10 +214,7 @@ class FieldUnknown(Impossible):
         return f"{self.path!r} has no field {self.field!r}: {known}"
 
 
-@dataclass(eq=False)
-class WrongKind(Impossible):
-    code: ClassVar[str] = "wrong-kind"
-    title: ClassVar[str] = "The node is of another kind"
+class WrongKind(Impossible, code="wrong-kind", title="The node is of another kind"):
     path: str
     kind: str
     wanted: str
@@ -327,105 +224,63 @@ class WrongKind(Impossible):
         return f"{self.path!r} is {found} {self.kind}, not {wanted} {self.wanted}"
 
 
-@dataclass(eq=False)
-class NotRepresentable(Impossible):
-    code: ClassVar[str] = "not-representable"
-    title: ClassVar[str] = "The values cannot be given in this form"
+class NotRepresentable(Impossible, code="not-representable", title="The values cannot be given in this form"):
     dtype: Any
     wanted: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"dtype {_bare(self.dtype)} as {self.wanted}: {self.reason}"
+    sentence = "dtype {dtype!b} as {wanted}: {reason}"
 
 
-@dataclass(eq=False)
-class BadDefinition(Impossible):
+class BadDefinition(Impossible, code="bad-definition", title="This cannot be created or changed as asked"):
     """``member`` is the member of the request that is wrong."""
 
-    code: ClassVar[str] = "bad-definition"
-    title: ClassVar[str] = "This cannot be created or changed as asked"
     member: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.member}: {self.reason}"
+    sentence = "{member}: {reason}"
 
 
-@dataclass(eq=False)
-class NotFound(HyperslabError):
-    code: ClassVar[str] = "not-found"
-    title: ClassVar[str] = "Not found"
+class NotFound(HyperslabError, code="not-found", title="Not found", status=404):
+    pass
 
 
-@dataclass(eq=False)
-class NodeNotFound(NotFound):
-    code: ClassVar[str] = "node-not-found"
-    title: ClassVar[str] = "No array and no group here"
+class NodeNotFound(NotFound, code="node-not-found", title="No array and no group here"):
     path: str
-
-    def __str__(self) -> str:
-        return f"there is no array and no group at {self.path!r}"
+    sentence = "there is no array and no group at {path!r}"
 
 
-@dataclass(eq=False)
-class ChunkNotFound(NotFound):
-    code: ClassVar[str] = "chunk-not-found"
-    title: ClassVar[str] = "This chunk was never written"
+class ChunkNotFound(NotFound, code="chunk-not-found", title="This chunk was never written"):
     path: str
     key: str
-
-    def __str__(self) -> str:
-        return f"chunk {self.key!r} of {self.path!r} was never written"
+    sentence = "chunk {key!r} of {path!r} was never written"
 
 
-@dataclass(eq=False)
-class KeyNotFound(NotFound):
-    code: ClassVar[str] = "key-not-found"
-    title: ClassVar[str] = "No such key in the store"
+class KeyNotFound(NotFound, code="key-not-found", title="No such key in the store"):
     key: str
-
-    def __str__(self) -> str:
-        return f"the store has no key {self.key!r}"
+    sentence = "the store has no key {key!r}"
 
 
-@dataclass(eq=False)
-class TileNotFound(NotFound):
-    code: ClassVar[str] = "tile-not-found"
-    title: ClassVar[str] = "No such tile"
+class TileNotFound(NotFound, code="tile-not-found", title="No such tile"):
     path: str
     tile: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"tile {self.tile} of {self.path!r}: {self.reason}"
+    sentence = "tile {tile} of {path!r}: {reason}"
 
 
-@dataclass(eq=False)
-class RouteNotFound(NotFound):
+class RouteNotFound(NotFound, code="route-not-found", title="The service has nothing at this URL"):
     """Not a path of the service at all; `NodeNotFound` is the answer for what no store has."""
 
-    code: ClassVar[str] = "route-not-found"
-    title: ClassVar[str] = "The service has nothing at this URL"
     path: str
-
-    def __str__(self) -> str:
-        return f"no route leads to {self.path!r}: /v1 and /docs list those that exist"
+    sentence = "no route leads to {path!r}: /v1 and /docs list those that exist"
 
 
-@dataclass(eq=False)
-class Conflict(HyperslabError):
-    code: ClassVar[str] = "conflict"
-    title: ClassVar[str] = "In conflict with what is stored"
+class Conflict(HyperslabError, code="conflict", title="In conflict with what is stored", status=409):
+    pass
 
 
-@dataclass(eq=False)
-class NodeExists(Conflict):
+class NodeExists(Conflict, code="node-exists", title="Something is there already"):
     """``member`` names what differs where an existing node was to be opened with constraints; ``keys`` are the first
     few of those that are in the way."""
 
-    code: ClassVar[str] = "node-exists"
-    title: ClassVar[str] = "Something is there already"
     path: str
     kind: str
     member: str | None = None
@@ -445,52 +300,35 @@ class NodeExists(Conflict):
         return f"{self.path!r} exists with {self.member}={shown(self.found)}, not {shown(self.wanted)}"
 
 
-@dataclass(eq=False)
-class AppendConflict(Conflict):
-    code: ClassVar[str] = "append-conflict"
-    title: ClassVar[str] = "The array does not end where the append was to begin"
+class AppendConflict(Conflict, code="append-conflict", title="The array does not end where the append was to begin"):
     path: str
     axis: int
     at: int
     length: int
-
-    def __str__(self) -> str:
-        return f"append to {self.path!r} at={self.at}, but axis {self.axis} has length {self.length}"
+    sentence = "append to {path!r} at={at}, but axis {axis} has length {length}"
 
 
-@dataclass(eq=False)
-class WriteConflict(Conflict):
-    code: ClassVar[str] = "write-conflict"
-    title: ClassVar[str] = "Another writer came first"
+class WriteConflict(Conflict, code="write-conflict", title="Another writer came first"):
     key: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.key!r}: {self.reason}"
+    sentence = "{key!r}: {reason}"
 
 
-@dataclass(eq=False)
-class ArrayChanged(Conflict):
+class ArrayChanged(Conflict, code="array-changed", title="The array was changed meanwhile"):
     """``member`` (shape, dtype or values) was ``expected`` by a client and is now ``found``."""
 
-    code: ClassVar[str] = "array-changed"
-    title: ClassVar[str] = "The array was changed meanwhile"
     path: str
     member: str
     expected: Any
     found: Any
-
-    def __str__(self) -> str:
-        expected, found = _bare(self.expected), _bare(self.found)
-        return f"the {self.member} of {self.path!r} changed meanwhile: expected {expected}, found {found}"
+    sentence = "the {member} of {path!r} changed meanwhile: expected {expected!b}, found {found!b}"
 
 
-@dataclass(eq=False)
-class PreconditionFailed(HyperslabError):
+class PreconditionFailed(
+    HyperslabError, code="precondition-failed", title="The precondition does not hold", status=412
+):
     """``current`` is the tag that would match now; None where nothing is there."""
 
-    code: ClassVar[str] = "precondition-failed"
-    title: ClassVar[str] = "The precondition does not hold"
     header: str
     sent: str
     current: str | None
@@ -499,13 +337,10 @@ class PreconditionFailed(HyperslabError):
         return f"{self.header}: {self.sent} was sent, the current tag is {self.current or '(nothing there)'}"
 
 
-@dataclass(eq=False)
-class TooLarge(HyperslabError):
+class TooLarge(HyperslabError, code="too-large", title="More than one request may ask for", status=413):
     """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits; ``advice`` says what would
     where no selection does."""
 
-    code: ClassVar[str] = "too-large"
-    title: ClassVar[str] = "More than one request may ask for"
     what: str
     requested: int
     limit: int
@@ -518,146 +353,92 @@ class TooLarge(HyperslabError):
         return f"{text}; {self.advice}" if self.advice else text
 
 
-@dataclass(eq=False)
-class NotAcceptable(HyperslabError):
-    code: ClassVar[str] = "not-acceptable"
-    title: ClassVar[str] = "No format that the client accepts"
+class NotAcceptable(HyperslabError, code="not-acceptable", title="No format that the client accepts", status=406):
     accept: str
     offered: list[str]
-
-    def __str__(self) -> str:
-        return f"Accept: {self.accept}: offered are {', '.join(self.offered)}"
+    sentence = "Accept: {accept}: offered are {offered!l}"
 
 
-@dataclass(eq=False)
-class UnsupportedMediaType(HyperslabError):
-    code: ClassVar[str] = "unsupported-media-type"
-    title: ClassVar[str] = "A body of this type cannot be read"
+class UnsupportedMediaType(
+    HyperslabError, code="unsupported-media-type", title="A body of this type cannot be read", status=415
+):
     found: str
     expected: list[str]
     header: str = "Content-Type"
-
-    def __str__(self) -> str:
-        return f"{self.header} {self.found!r}: expected one of {', '.join(self.expected)}"
+    sentence = "{header} {found!r}: expected one of {expected!l}"
 
 
-@dataclass(eq=False)
-class RangeNotSatisfiable(HyperslabError):
+class RangeNotSatisfiable(
+    HyperslabError, code="range-not-satisfiable", title="The byte range lies outside", status=416
+):
     """``size`` in bytes."""
 
-    code: ClassVar[str] = "range-not-satisfiable"
-    title: ClassVar[str] = "The byte range lies outside"
     range: str
     size: int
-
-    def __str__(self) -> str:
-        return f"Range: {self.range}: the whole has {self.size} bytes"
+    sentence = "Range: {range}: the whole has {size} bytes"
 
 
-@dataclass(eq=False)
-class Unauthorized(HyperslabError):
-    code: ClassVar[str] = "unauthorized"
-    title: ClassVar[str] = "Credentials are needed"
+class Unauthorized(HyperslabError, code="unauthorized", title="Credentials are needed", status=401):
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    sentence = "{reason}"
 
 
-@dataclass(eq=False)
-class Forbidden(HyperslabError):
-    code: ClassVar[str] = "forbidden"
-    title: ClassVar[str] = "Not allowed"
+class Forbidden(HyperslabError, code="forbidden", title="Not allowed", status=403):
+    pass
 
 
-@dataclass(eq=False)
-class ReadOnly(Forbidden):
-    code: ClassVar[str] = "read-only"
-    title: ClassVar[str] = "The store is read-only"
+class ReadOnly(Forbidden, code="read-only", title="The store is read-only"):
     store: str
-
-    def __str__(self) -> str:
-        return f"the store {self.store!r} is read-only: the operator can make it writable"
+    sentence = "the store {store!r} is read-only: the operator can make it writable"
 
 
-@dataclass(eq=False)
-class WriteForbidden(Forbidden):
+class WriteForbidden(Forbidden, code="write-forbidden", title="This token may not write"):
     """The token may read, and only read."""
 
-    code: ClassVar[str] = "write-forbidden"
-    title: ClassVar[str] = "This token may not write"
 
-
-@dataclass(eq=False)
-class ForeignOrigin(Forbidden):
-    code: ClassVar[str] = "foreign-origin"
-    title: ClassVar[str] = "A page of another origin may not change anything"
+class ForeignOrigin(Forbidden, code="foreign-origin", title="A page of another origin may not change anything"):
     origin: str
     host: str
-
-    def __str__(self) -> str:
-        return (
-            f"the request comes from a page of {self.origin}, not of {self.host}: pages of other origins may change "
-            "something only if the setting cors_origins names them"
-        )
+    sentence = (
+        "the request comes from a page of {origin}, not of {host}: pages of other origins may change something only if "
+        "the setting cors_origins names them"
+    )
 
 
-@dataclass(eq=False)
-class ForeignHost(Forbidden):
-    code: ClassVar[str] = "foreign-host"
-    title: ClassVar[str] = "Not a name of this service"
+class ForeignHost(Forbidden, code="foreign-host", title="Not a name of this service"):
     host: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.host!r} is no name under which this service takes changes: use localhost or an address, or name it "
-            "in the setting allowed_hosts"
-        )
+    sentence = (
+        "{host!r} is no name under which this service takes changes: use localhost or an address, or name it in the "
+        "setting allowed_hosts"
+    )
 
 
-@dataclass(eq=False)
-class BrokenData(HyperslabError):
-    code: ClassVar[str] = "broken-data"
-    title: ClassVar[str] = "What the store holds is broken"
+class BrokenData(HyperslabError, code="broken-data", title="What the store holds is broken", status=502):
+    """Never 404, which to a Zarr client means fill values."""
 
 
-@dataclass(eq=False)
-class BadMetadata(BrokenData):
+class BadMetadata(BrokenData, code="bad-metadata", title="A metadata document is broken"):
     """``member`` is the wrong member, or None where the document as a whole is."""
 
-    code: ClassVar[str] = "bad-metadata"
-    title: ClassVar[str] = "A metadata document is broken"
     key: str
     member: str | None
     reason: str
-
-    def __str__(self) -> str:
-        where = self.key if self.member is None else f"{self.key}: {self.member}"
-        return f"{where}: {self.reason}"
+    sentence = "{key}{member!c}: {reason}"
 
 
-@dataclass(eq=False)
-class CodecRefused(BrokenData):
+class CodecRefused(BrokenData, code="codec-refused", title="A codec is unknown or not allowed"):
     """``member`` is where the codec stands: ``compressor`` or ``filters[0]``."""
 
-    code: ClassVar[str] = "codec-refused"
-    title: ClassVar[str] = "A codec is unknown or not allowed"
     key: str
     codec: str
     reason: str
     member: str | None = None
-
-    def __str__(self) -> str:
-        where = self.key if self.member is None else f"{self.key}: {self.member}"
-        return f"{where}: codec {self.codec!r}: {self.reason}"
+    sentence = "{key}{member!c}: codec {codec!r}: {reason}"
 
 
-@dataclass(eq=False)
-class ChunkCorrupt(BrokenData):
+class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be decoded"):
     """``codec`` is the one that failed, None where the size is wrong."""
 
-    code: ClassVar[str] = "chunk-corrupt"
-    title: ClassVar[str] = "A chunk cannot be decoded"
     key: str
     codec: str | None
     reason: str
@@ -667,149 +448,107 @@ class ChunkCorrupt(BrokenData):
         return f"chunk {self.key!r} cannot be decoded{by}: {self.reason}"
 
 
-@dataclass(eq=False)
-class StoredTooLarge(BrokenData):
+class StoredTooLarge(BrokenData, code="stored-too-large", title="A stored value is too large to be read"):
     """A document or chunk of ``size`` bytes where at most ``limit`` make sense; nothing of it was read."""
 
-    code: ClassVar[str] = "stored-too-large"
-    title: ClassVar[str] = "A stored value is too large to be read"
     key: str
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        return f"{self.key!r} has {self.size} bytes, the limit is {self.limit}"
+    sentence = "{key!r} has {size} bytes, the limit is {limit}"
 
 
-@dataclass(eq=False)
-class UnsupportedFormat(BrokenData):
+class UnsupportedFormat(
+    BrokenData, code="unsupported-format", title="A node of a format that is not read yet", status=422
+):
     """A node that is sound, but of another format than Zarr v2; ``key`` is its document."""
 
-    code: ClassVar[str] = "unsupported-format"
-    title: ClassVar[str] = "A node of a format that is not read yet"
     path: str
     key: str
-
-    def __str__(self) -> str:
-        return f"{self.path!r} is of Zarr v3 ({self.key}): only Zarr v2 is read, as zarr_format=2 writes it"
+    sentence = "{path!r} is of Zarr v3 ({key}): only Zarr v2 is read, as zarr_format=2 writes it"
 
 
-@dataclass(eq=False)
-class StoreError(HyperslabError):
+class StoreError(HyperslabError, code="store-failed", title="The store could not answer", status=502):
     """Where a write had begun, ``written`` and ``failed`` are chunk keys; repeating the request is safe."""
 
-    code: ClassVar[str] = "store-failed"
-    title: ClassVar[str] = "The store could not answer"
     store: str
     key: str
     reason: str
     written: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    sentence = "store {store!r}, key {key!r}: {reason}"
 
     def __str__(self) -> str:
         part = f" ({len(self.written)} chunks were written, {len(self.failed)} were not)" if self.failed else ""
-        return f"store {self.store!r}, key {self.key!r}: {self.reason}{part}"
+        return super().__str__() + part
 
 
-@dataclass(eq=False)
-class StoreTimeout(StoreError):
-    code: ClassVar[str] = "store-timeout"
-    title: ClassVar[str] = "The store did not answer in time"
+class StoreTimeout(StoreError, code="store-timeout", title="The store did not answer in time", status=504):
+    pass
 
 
-@dataclass(eq=False)
-class StoreFull(StoreError):
-    code: ClassVar[str] = "store-full"
-    title: ClassVar[str] = "The store has no space left"
+class StoreFull(StoreError, code="store-full", title="The store has no space left", status=507):
+    pass
 
 
-@dataclass(eq=False)
-class StoreDenied(StoreError):
-    code: ClassVar[str] = "store-denied"
-    title: ClassVar[str] = "The store refused the service's credentials"
+class StoreDenied(StoreError, code="store-denied", title="The store refused the service's credentials"):
+    pass
 
 
-@dataclass(eq=False)
-class InDoubt(StoreError):
+class InDoubt(StoreError, code="write-in-doubt", title="Whether it was stored is not known"):
     """An answer was lost, and another writer came before anybody could look: was ours stored in between?"""
 
-    code: ClassVar[str] = "write-in-doubt"
-    title: ClassVar[str] = "Whether it was stored is not known"
 
-
-@dataclass(eq=False)
-class PartlyWritten(StoreError):
+class PartlyWritten(StoreError, code="partly-written", title="Only a part of the chunks was written"):
     """Something other than the store ended a write half way."""
 
-    code: ClassVar[str] = "partly-written"
-    title: ClassVar[str] = "Only a part of the chunks was written"
 
-
-@dataclass(eq=False)
-class PartlyConflicting(PartlyWritten):
+class PartlyConflicting(
+    PartlyWritten,
+    code="partly-conflicting",
+    title="Another writer came first; only a part of the chunks was written",
+    status=409,
+):
     """Another writer came first at one of the chunks that are ``failed``."""
 
-    code: ClassVar[str] = "partly-conflicting"
-    title: ClassVar[str] = "Another writer came first; only a part of the chunks was written"
 
-
-@dataclass(eq=False)
-class ConsolidatedBehind(StoreError):
+class ConsolidatedBehind(
+    StoreError, code="consolidated-behind", title="It is done, but consolidated metadata does not say so yet"
+):
     """What was asked is done and published; ``key`` is a copy of the metadata that does not say so yet."""
 
-    code: ClassVar[str] = "consolidated-behind"
-    title: ClassVar[str] = "It is done, but consolidated metadata does not say so yet"
-
-    def __str__(self) -> str:
-        return f"store {self.store!r}: what was asked is done, but {self.key!r} does not say so yet: {self.reason}"
+    sentence = "store {store!r}: what was asked is done, but {key!r} does not say so yet: {reason}"
+    __str__ = HyperslabError.__str__
 
 
-@dataclass(eq=False)
-class Overloaded(HyperslabError):
+class Overloaded(HyperslabError, code="overloaded", title="Too much at once", status=503):
     """``retry_after`` in seconds."""
 
-    code: ClassVar[str] = "overloaded"
-    title: ClassVar[str] = "Too much at once"
     reason: str
     retry_after: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.reason}; try again in {self.retry_after} s"
+    sentence = "{reason}; try again in {retry_after} s"
 
 
-@dataclass(eq=False)
-class ChangedWhileRead(Overloaded):
+class ChangedWhileRead(Overloaded, code="changed-while-read", title="It was written while it was read"):
     """Somebody has written what was being read, and at every new attempt again."""
 
-    code: ClassVar[str] = "changed-while-read"
-    title: ClassVar[str] = "It was written while it was read"
+
+class Cancelled(HyperslabError, code="cancelled", title="The client has left", status=499):
+    """Nobody reads the answer; the status only labels the request in the metrics."""
 
 
-@dataclass(eq=False)
-class Cancelled(HyperslabError):
-    code: ClassVar[str] = "cancelled"
-    title: ClassVar[str] = "The client has left"
-
-
-@dataclass(eq=False)
-class RemoteProblem(HyperslabError):
+class RemoteProblem(HyperslabError, code="remote-problem", title="The server reported a problem", status=502):
     """A problem whose code this version does not know, or an answer that is none of this service."""
 
-    code: ClassVar[str] = "remote-problem"
-    title: ClassVar[str] = "The server reported a problem"
     status: int
     detail: str
-
-    def __str__(self) -> str:
-        return f"HTTP {self.status}: {self.detail}"
+    sentence = "HTTP {status}: {detail}"
 
 
-@dataclass(eq=False)
-class Unreachable(HyperslabError, ConnectionError):
+class Unreachable(
+    HyperslabError, ConnectionError, code="unreachable", title="The server cannot be reached", status=502
+):
     """No answer, or none that was whole, after ``attempts``; the transport's own exception is the cause."""
 
-    code: ClassVar[str] = "unreachable"
-    title: ClassVar[str] = "The server cannot be reached"
     host: str
     port: int
     reason: str

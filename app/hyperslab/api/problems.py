@@ -1,14 +1,16 @@
-"""Errors as HTTP: one table from class to status, and ``application/problem+json`` (RFC 9457)."""
+"""Errors as problem documents, ``application/problem+json`` (RFC 9457)."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import tomllib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from hyperslab import errors
@@ -17,50 +19,15 @@ from hyperslab.wire import PROBLEM
 
 log = logging.getLogger("hyperslab.api")
 
-
-STATUS: Final[Mapping[type[HyperslabError], int]] = MappingProxyType(
-    {
-        errors.HyperslabError: 500,
-        errors.BadRequest: 400,
-        MethodNotAllowed: 405,
-        errors.Unauthorized: 401,
-        errors.Forbidden: 403,
-        errors.NotFound: 404,
-        errors.NotAcceptable: 406,
-        errors.ClientStalled: 408,
-        errors.Conflict: 409,
-        errors.PreconditionFailed: 412,
-        errors.TooLarge: 413,
-        errors.UnsupportedMediaType: 415,
-        errors.RangeNotSatisfiable: 416,
-        errors.Impossible: 422,
-        errors.UnsupportedFormat: 422,
-        errors.HeadTooLarge: 431,
-        errors.CodingUnknown: 501,
-        errors.Cancelled: 499,
-        errors.BrokenData: 502,
-        errors.StoreError: 502,
-        errors.PartlyConflicting: 409,
-        errors.RemoteProblem: 502,
-        errors.Unreachable: 502,
-        errors.Overloaded: 503,
-        errors.StoreTimeout: 504,
-        errors.StoreFull: 507,
-    }
-)
-"""The status of a class is that of its nearest ancestor here.
-
-What a store holds or fails at is a bad gateway and never 404, which to a Zarr client means fill values. 499 is never
-sent: it labels, in the metrics, the requests whose clients left.
-"""
-
 SERVER_ERROR: Final = "internal-error"
 UNEXPECTED: Final = "Something went wrong in the service"
 
 
-def status_of(error: type[HyperslabError]) -> int:
-    """The status of a class, found along its MRO."""
-    return next(STATUS[cls] for cls in error.__mro__ if cls in STATUS)
+@cache
+def remedies() -> dict[str, str]:
+    """What to do about each problem, by code: a sentence or two in which backquotes mark code."""
+    text = files("hyperslab.api").joinpath("remedies.toml").read_text(encoding="utf-8")
+    return {code: remedy for codes, remedy in tomllib.loads(text).items() for code in codes.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +46,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Problem:
     """
     if not isinstance(error, HyperslabError):
         return _unexpected(error, path=path, root=root)
-    status = status_of(type(error))
+    status = error.http_status
     if status >= 500 and not isinstance(error, errors.Overloaded):
         log.warning("%s on %s: %s", error.code, path, error)
     described = {"title": error.title, "status": status, "detail": str(error), "code": error.code}

@@ -14,8 +14,7 @@ from hyperslab.api import docs
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.params import Query
-from hyperslab.api.problems import UNEXPECTED, status_of
-from hyperslab.api.remedies import REMEDIES
+from hyperslab.api.problems import UNEXPECTED, remedies
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
@@ -81,13 +80,13 @@ async def _check(context: Context, mount: MountedStore, patience: float) -> dict
 
 def _explain(code: str) -> dict[str, Any]:
     """Raises `RouteNotFound` for a code that no problem has."""
-    remedy = REMEDIES.get(code)
+    remedy = remedies().get(code)
     if remedy is None:
         raise RouteNotFound(f"/problems/{code}")
     known: dict[str, Any] = {"code": code, "title": UNEXPECTED, "status": 500, "members": ["id"]}
     cls = next((cls for cls in all_errors() if cls.code == code), None)
     if cls is not None:
-        known |= {"title": cls.title, "status": status_of(cls), "members": [f.name for f in fields(cls)]}
+        known |= {"title": cls.title, "status": cls.http_status, "members": [f.name for f in fields(cls)]}
     return {**known, "remedy": remedy}
 
 
