@@ -41,7 +41,7 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
     """What is in the stores that are folders; others would have to be asked over a network."""
     mounts = mount_stores(settings)
     catalog = Catalog(mounts)
-    here = [mount for mount in mounts if not mount.is_far]
+    here = [mount for mount in mounts if not mount.is_remote]
     try:
         return {mount.name: survey(catalog, mount, seconds=_SECONDS / len(here)) for mount in here}
     finally:

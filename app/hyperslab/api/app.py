@@ -72,7 +72,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
-    far = [mount.name for mount in mounts if mount.is_far]
+    far = [mount.name for mount in mounts if mount.is_remote]
     metrics, threads = Metrics(service), Threads(options.request_threads, far)
     tokens = bool(options.read_tokens or options.write_tokens)
     responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)

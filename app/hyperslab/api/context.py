@@ -46,10 +46,10 @@ class Context:
         """Also raises `WrongKind`."""
         return _array(await self.open_node(path))
 
-    def is_far(self, path: str) -> bool:
+    def is_remote(self, path: str) -> bool:
         """Whether a path lies in a store where each request takes milliseconds."""
         mount = self.service.catalog.mounts.get(path.partition("/")[0])
-        return mount is not None and mount.is_far
+        return mount is not None and mount.is_remote
 
     def remembered_array(self, path: str) -> ArrayNode | None:
         """See `Catalog.remembered`; None where that is a group."""
@@ -58,7 +58,7 @@ class Context:
 
     async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
-        if not mount.is_far:
+        if not mount.is_remote:
             return fn(*args, **kwargs)
         return await self.threads.run(fn, *args, **kwargs)
 

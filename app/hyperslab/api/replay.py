@@ -79,7 +79,7 @@ class ResponseCache:
     def put(self, key: CacheKey, response: CachedResponse) -> None:
         """Store a response, if it is small and its sources are few and local."""
         sources = response.sources
-        if not sources.mount.is_far and len(sources.keys) <= MOST_KEYS and len(response.data) <= _LARGEST:
+        if not sources.mount.is_remote and len(sources.keys) <= MOST_KEYS and len(response.data) <= _LARGEST:
             nbytes = len(response.data) + _OVERHEAD + _PER_KEY * len(sources.keys)
             self._responses.put(key, "", response, nbytes)
 

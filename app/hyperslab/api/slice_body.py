@@ -61,7 +61,7 @@ class SliceBody:
     def is_small(self) -> bool:
         """Little of a local store, with memory that need not be waited for."""
         reader, plan = self.reader, self.plan
-        if plan.array.mount.is_far or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
+        if plan.array.mount.is_remote or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
             return False
         return not reader.working_memory(plan) and reader.effort(plan) + plan.touched * _PER_CHUNK <= _SHORT
 
@@ -124,7 +124,7 @@ class DecodedBody:
 
     @property
     def is_small(self) -> bool:
-        return self.size <= MOST_READY and not self.plan.array.mount.is_far
+        return self.size <= MOST_READY and not self.plan.array.mount.is_remote
 
     def head(self) -> Headers:
         return cost_headers(self.plan.touched, self.reader.count_cached(self.plan), None, self.timings)

@@ -31,7 +31,7 @@ def wanted_bytes(mount: MountedStore, request: Request) -> tuple[int, int] | Non
     """Start and stop of the bytes to be read along with the size and the version of a key, so that a far store is asked
     once; None where it is better to look first. That costs nothing in a store that is near, and tells whether any bytes
     are needed, or which."""
-    if not mount.is_far or request.method != "GET" or request.has_any(_MAY_NEED_NONE):
+    if not mount.is_remote or request.method != "GET" or request.has_any(_MAY_NEED_NONE):
         return None
     text = request.header(b"range")
     place = (0, None) if text is None else place_of(text)
@@ -85,7 +85,7 @@ class StoredBody:
 
     @property
     def is_small(self) -> bool:
-        return self.found.size <= _WHOLE and not self.found.mount.is_far
+        return self.found.size <= _WHOLE and not self.found.mount.is_remote
 
     def ready(self, part: ByteRange) -> Ready | None:
         """What was read when the key was found; else the store must be asked."""

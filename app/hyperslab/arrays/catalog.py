@@ -102,14 +102,14 @@ class Catalog:
             return None
         prefix = as_prefix(rest)
         keys = _document_keys(mount, prefix)
-        if mount.is_far and not self.versions.knows_all(mount, keys):
+        if mount.is_remote and not self.versions.knows_all(mount, keys):
             return None
         return self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, keys)))
 
     def remembered(self, path: str) -> Node | None:
         """The node at ``path`` as it was when it was last opened, if it lies in a store that is far; asks nobody."""
         mount, rest = self.locate(path)
-        return self._nodes.any_version((mount.name, rest)) if mount.is_far else None
+        return self._nodes.any_version((mount.name, rest)) if mount.is_remote else None
 
     def unchanged(self, nodes: Sequence[Node], *, may_block: bool) -> bool:
         """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.
@@ -123,7 +123,7 @@ class Catalog:
             return False
         known = {key: version for node in nodes for key, version in node.documents.items()}
         keys = [*known]
-        if mount.is_far and not (may_block or self.versions.knows_all(mount, keys)):
+        if mount.is_remote and not (may_block or self.versions.knows_all(mount, keys)):
             return False
         return self.versions.versions(mount, "", keys) == [*known.values()]
 
@@ -193,7 +193,7 @@ class Catalog:
         roots = prefixes(path)
         keys = [root + ".zmetadata" for root in roots]
         stored: Sequence[Stored | None] = [None] * len(keys)
-        if mount.recheck == "always" and mount.is_far:
+        if mount.recheck == "always" and mount.is_remote:
             stored = mount.store.get_each(keys)
             versions = _versions_of(stored)
         else:
@@ -289,7 +289,7 @@ class Catalog:
     def _is_read_unseen(self, mount: MountedStore, rest: str, keys: Sequence[str]) -> bool:
         """Whether looking up versions before the documents are read would cost a far store a trip more and spare
         nothing."""
-        if not mount.is_far or self._nodes.any_version((mount.name, rest)):
+        if not mount.is_remote or self._nodes.any_version((mount.name, rest)):
             return False
         return not self.versions.knows_all(mount, keys)
 

@@ -111,7 +111,7 @@ class ChunkReader:
         self._store = store = array.mount.store
         files = file_store(store)
         self._files: Files | None = None if files is None else files.files()
-        worth = _RANGES_WORTH_REMOTE if array.mount.is_far else _RANGES_WORTH_LOCAL
+        worth = _RANGES_WORTH_REMOTE if array.mount.is_remote else _RANGES_WORTH_LOCAL
         self.by_parts = self._partial is not None and store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
     def read(self, part: Projection, version: str | None, out: NDArray, cost: ReadCost) -> str | None:

@@ -96,7 +96,7 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
     consolidated.leave_out(mount, prefix)
     for group in () if linked else _groups(prefix, below):  # which open nodes that have no document any more, too
         remove_document(mount, group + ".zmetadata", turn.check)
-    if recursive and not (linked or mount.is_far):  # links to nodes go while there is what they lead to
+    if recursive and not (linked or mount.is_remote):  # links to nodes go while there is what they lead to
         mount.store.delete_prefix(prefix, turn.check, lambda key: not _is_linked_node(mount, f"{key}/"))
     for inner, is_array in below.items():
         turn.check()

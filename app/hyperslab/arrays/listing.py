@@ -195,7 +195,7 @@ def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | N
 def _concerns_one(mount: MountedStore, error: BadPath | StoreError) -> bool:
     """Whether an error concerns this key alone, and will be reported when the key itself is asked for: a link that
     leads out of the store or, in a folder that exists, what may not be entered (``lost+found``) or is no file."""
-    if isinstance(error, StoreError) and not mount.is_far:
+    if isinstance(error, StoreError) and not mount.is_remote:
         mount.store.check()
         return True
     return isinstance(error, BadPath)

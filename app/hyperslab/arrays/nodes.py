@@ -43,7 +43,7 @@ class MountedStore:
         return self.store_data_equal_to_fill_value or not self.fill_missing
 
     @property
-    def is_far(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether each request to the store takes milliseconds."""
         return not self.store.capabilities.cheap_stat
 

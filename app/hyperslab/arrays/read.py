@@ -170,7 +170,7 @@ class Reader:
         """Whether `read_tagged` is better than a look-up: where a store is remote, and versions come with the data, of
         all but a few chunks that are cached."""
         array = plan.array
-        if not array.mount.is_far or plan.touched > FEW or self._chunk_reader(plan).by_parts:
+        if not array.mount.is_remote or plan.touched > FEW or self._chunk_reader(plan).by_parts:
             return False
         keys = [array.chunk_key(part.coords) for part in plan.projections()]
         cached = sum(self.cache.any_version(cache_key(array, key)) is not None for key in keys)
@@ -302,7 +302,7 @@ class Reader:
             pool = self._pools.get(mount.name)
             if pool is None:
                 pool = self._pools[mount.name] = WorkerPool(
-                    mount.store.capabilities.width, mount.name, remote=mount.is_far
+                    mount.store.capabilities.width, mount.name, remote=mount.is_remote
                 )
             return pool
 
@@ -310,7 +310,7 @@ class Reader:
         self, mount: MountedStore, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None
     ) -> list[R]:
         """The results of ``work``, which does nothing but ask ``mount``: of a remote store concurrently."""
-        if not mount.is_far or not items:
+        if not mount.is_remote or not items:
             return [work(item) for item in items]
         return self.pool(mount).map(work, items, cancel)
 
@@ -327,7 +327,7 @@ class Reader:
         """Read ``count`` chunks of a plan into ``out``: of the versions that were looked up, where somebody needs
         those (the cache, or requests for parts of objects) or knows them."""
         needed = self._caching(plan) is not Caching.NEVER or (
-            plan.array.mount.is_far and self._chunk_reader(plan).by_parts
+            plan.array.mount.is_remote and self._chunk_reader(plan).by_parts
         )
         if not needed and not plan.lookup.done:
             plan.lookup.forgo()
@@ -369,8 +369,8 @@ class Reader:
                 note(part.coords, seen)
 
         effort = reader.effort(first)
-        if count > 1 and (mount.is_far or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
-            nbytes = 0 if not mount.is_far else reader.decoded(first)
+        if count > 1 and (mount.is_remote or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
+            nbytes = 0 if not mount.is_remote else reader.decoded(first)
             self.pool(mount).each(parts(), count, read, cancel, nbytes=nbytes)
             return
         for part in parts():

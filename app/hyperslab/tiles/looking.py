@@ -55,7 +55,7 @@ class Looking:
     def _guess(self, path: str, asked: Asked) -> Frame | None:
         """The plane of the picture as it was last opened; None where there is none, or nothing to be won."""
         picture = self._pictures.last(path, asked.field)
-        if picture is None or not picture.levels[0].array.mount.is_far:
+        if picture is None or not picture.levels[0].array.mount.is_remote:
             return None
         try:
             return make_frame(picture, asked)

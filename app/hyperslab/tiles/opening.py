@@ -286,7 +286,7 @@ class Pictures:
     ) -> tuple[Cell, Picture] | None:
         """The first image that is there; a far store is asked for all of them at once."""
         found: Iterable[Picture | None]
-        if mount.is_far:
+        if mount.is_remote:
             found = self._reader.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
         else:
             found = (self.open_cell(cell.path, field) for cell in cells)

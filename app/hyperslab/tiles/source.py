@@ -106,7 +106,7 @@ class Source:
         if self.touched(frame, region) > most_chunks:
             return False
         array, part = _part(frame, region)
-        if not array.mount.is_far:
+        if not array.mount.is_remote:
             return True
         keys = [array.chunk_key(coords) for coords in touched_coords(part, array.metadata.grid)]
         return self.reader.versions.knows_all(array.mount, keys)

@@ -136,7 +136,7 @@ class Statistics:
                 self.sample(subject, cancel)
 
         each = [*{subject.key: subject for subject in subjects}.values()]
-        if len(each) > 1 and (mount := each[0].picture.levels[0].array.mount).is_far:
+        if len(each) > 1 and (mount := each[0].picture.levels[0].array.mount).is_remote:
             self._reader.each(mount, take, each, cancel)
 
     def _taken(self, subject: Subject, cancel: Cancel | None) -> Sample:
@@ -239,7 +239,7 @@ class Statistics:
         return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
     def _current_tag(self, subject: Subject) -> str | None:
-        far = subject.picture.levels[0].array.mount.is_far
+        far = subject.picture.levels[0].array.mount.is_remote
         with self._lock:
             tag, noted = self._tags.get((subject.key, subject.picture.version), (None, 0.0))
         return tag if time.monotonic() - noted < (_FAR_TAG_SECONDS if far else _TAG_SECONDS) else None

@@ -33,7 +33,7 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     request.query.only(_KNOWN)
     path, _, text = request.tail.rpartition("/")
     stored = request.query.text("format") == _STORED
-    if context.is_far(path) and not stored:
+    if context.is_remote(path) and not stored:
         return FarReply(context, path, lambda array: _selection(array, parse_coords(array, text)))
     array, coords = await open_chunk(context, request)
     if stored:

@@ -40,7 +40,7 @@ def router(context: Context) -> APIRouter:
         mounts = context.service.catalog.mounts.values()
         patience = _STORES_SECONDS if all_stores else _READY_SECONDS
         checks = await asyncio.gather(*[_check(context, mount, patience) for mount in mounts])
-        needed = [all_stores or not mount.is_far for mount in mounts]  # the folders of this machine
+        needed = [all_stores or not mount.is_remote for mount in mounts]  # the folders of this machine
         ready = all(check["ready"] for check, counts in zip(checks, needed, strict=True) if counts)
         document = {
             "status": "ready" if ready else "not ready",

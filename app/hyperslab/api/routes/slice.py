@@ -30,7 +30,7 @@ def endpoint(context: Context) -> Endpoint:
 async def get_slice(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     items = _items(request)
-    if context.is_far(request.tail):
+    if context.is_remote(request.tail):
         return FarReply(context, request.tail, lambda array: _selection(request, array, items))
     array = await context.open_array(request.tail)
     return await array_reply(context, request, array, _selection(request, array, items))
