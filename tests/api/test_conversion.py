@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hyperslab.api.conversion import converted
+from hyperslab.api.values_out import converted
 from hyperslab.errors import BadParameter, NotRepresentable
 
 

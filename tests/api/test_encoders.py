@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
-from hyperslab.api.tables import encode_csv
+from hyperslab.api.values_out import check_form, encode_csv, encode_json, encode_objects, npy_header
 from hyperslab.errors import NotRepresentable
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
@@ -141,7 +140,7 @@ def test_an_npy_header_of_records_takes_the_version_it_needs(count: int, name: s
 
 def test_objects_are_never_pickled() -> None:
     with pytest.raises(NotRepresentable, match="pickle"):
-        check_npy(np.dtype(object))
+        check_form("npy", (1,), np.dtype(object))
 
 
 @pytest.mark.parametrize("item", [{1, 2}, object(), np.zeros((2, 2))])

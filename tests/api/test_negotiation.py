@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hyperslab.api.negotiation import accepts, choose_format
+from hyperslab.api.values_out import accepts, choose_format
 from hyperslab.errors import BadParameter, NotAcceptable
 
 

@@ -16,18 +16,23 @@ from numpy.typing import NDArray
 from hyperslab.api.bodies import Bytes, Produced
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.conversion import converted
-from hyperslab.api.encoders import check_npy, encode_json, npy_header
 from hyperslab.api.headers import array_headers, caching, cost_headers
-from hyperslab.api.negotiation import choose_format, media_types
 from hyperslab.api.object_body import ObjectBody
 from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.reply import Headers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import MOST_READY_CHUNKS, DecodedBody, SliceBody, bytes_of, produce_reduced, produce_text
-from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.threads import cancelled_when_gone
+from hyperslab.api.values_out import (
+    check_form,
+    choose_format,
+    converted,
+    encode_csv,
+    encode_json,
+    media_types,
+    npy_header,
+)
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
@@ -117,10 +122,7 @@ class Wanted:
 
     def check(self, limit: int | None) -> None:
         """Refuse before anything is looked up: what has no such form, and what is more than ``limit`` bytes."""
-        if self.form == "csv":
-            check_table(self.shape, self.out_dtype)
-        elif self.form == "npy":
-            check_npy(self.out_dtype)
+        check_form(self.form, self.shape, self.out_dtype)
         if limit is not None and self.nbytes > limit:
             boxes = self.boxes(limit) if self.bins is None else []
             raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=boxes)

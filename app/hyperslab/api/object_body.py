@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.bodies import Ready
-from hyperslab.api.encoders import add_objects
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.reply import Headers
+from hyperslab.api.values_out import add_objects
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.plan import ReadPlan

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.conditional import Conditions, Validators, etag_of, strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.negotiation import MEDIA_TYPES
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import document_etag
+from hyperslab.api.values_out import MEDIA_TYPES
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.create import NodeCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode

@@ -21,21 +21,25 @@ from hyperslab.api.array_reply import DECODINGS, TEXT_IS_LARGER, decoder_of
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
-from hyperslab.api.encoders import check_npy, encode_json, encode_objects, npy_header
 from hyperslab.api.headers import array_headers, cost_headers
-from hyperslab.api.json_values import values_from_json
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.negotiation import choose_format, media_types
-from hyperslab.api.object_values import parse_objects
 from hyperslab.api.preconditions import points_check, points_etag
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.reply import Answer, Buffer, Delivered, Headers, Reply, encoded, request_at
 from hyperslab.api.request import Request
 from hyperslab.api.slice_body import bytes_of
 from hyperslab.api.streaming import Stream, held, send_stream
-from hyperslab.api.tables import check_table, encode_csv
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
-from hyperslab.api.values import CASTINGS, cast, check_form, target
+from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
+from hyperslab.api.values_out import (
+    check_form,
+    choose_format,
+    encode_csv,
+    encode_json,
+    encode_objects,
+    media_types,
+    npy_header,
+)
 from hyperslab.api.writing import written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
@@ -80,10 +84,7 @@ async def gather(context: Context, request: Request) -> Reply:
     replan = partial(context.service.reader.plan_points, array, coordinates, field)
     plan = await context.threads.run(replan)
     dtype = plan.dtype if decoder is None else decoder.dtype
-    if form == "csv":
-        check_table(plan.shape, dtype)
-    elif form == "npy":
-        check_npy(dtype)
+    check_form(form, plan.shape, dtype)
     timings = {"plan": perf_counter() - began}
     return _Gathered(context, plan, replan, form, timings, decoder)
 
@@ -153,7 +154,7 @@ async def scatter(context: Context, request: Request) -> Answer:
     array = await context.open_array(request.tail)
     check_writable(array.mount)
     field = resolve_field(array, request.query.text("field"))
-    check_form(request, _KINDS)
+    check_kind(request, _KINDS)
     beside = context.service.writer.memory(array, context.options.max_points)
     async with received_body(context, request, unsaid=JSON, beside=beside) as body:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
@@ -174,12 +175,8 @@ def _scattered(
     points = _checked(next_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
     if wanted.dtype.is_object:
-        return list(points.T), parse_objects(stream.read(), wanted.shape, wanted.codecs)
-    values = parse_npy(stream)
-    if values.shape not in (wanted.shape, wanted.inner):
-        raise BadBody("the shape of the values", list(wanted.shape), list(values.shape))
-    casting = request.query.choice("casting", CASTINGS) or "safe"
-    return list(points.T), cast(values, wanted.dtype.numpy, casting)
+        return list(points.T), parse_objects(stream.read(), wanted)
+    return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
 
 
 def _scattered_json(
@@ -188,7 +185,7 @@ def _scattered_json(
     document = parse_json_body(body, most_json(context))
     points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
-    return list(points.T), values_from_json(document["values"], wanted.dtype, wanted.shape, wanted.codecs)
+    return list(points.T), values_from_json(document["values"], wanted)
 
 
 async def _read_coordinates(context: Context, request: Request, array: ArrayNode) -> list[NDArray[Any]]:
@@ -196,7 +193,7 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     rank = len(array.metadata.shape)
     most = context.options.max_points
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
-    check_form(request, _KINDS)
+    check_kind(request, _KINDS)
     async with received_body(context, request, unsaid=JSON, most=limit) as body:
         points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
     return list(np.ascontiguousarray(_checked(points, array, most).T))

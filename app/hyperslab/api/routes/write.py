@@ -9,7 +9,6 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from hyperslab.api import writing
-from hyperslab.api.appending import appended_values
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
@@ -22,7 +21,7 @@ from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
-from hyperslab.api.values import check_form, check_headers, parse_values, target
+from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
 from hyperslab.api.writing import Operation, written_answer
 from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
@@ -98,7 +97,7 @@ async def append(context: Context, request: Request) -> Answer:
     rank = len(array.metadata.shape)
     if not -rank <= axis < rank:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
-    check_form(request)
+    check_kind(request)
     key = _idempotency_key(request)
     beside = context.service.writer.memory(array, _MOST_APPENDED)
     async with received_body(context, request, beside=beside) as body:
@@ -128,7 +127,7 @@ async def _put(
     name = None if field is None else field.name
     try:
         wanted = target(array, selection.shape, field)
-        check_form(request)
+        check_kind(request)
         check_headers(request, wanted)
         beside = context.service.writer.memory(array, touched(selection, array.metadata.grid))
         async with received_body(context, request, beside=beside) as body:

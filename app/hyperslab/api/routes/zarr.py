@@ -16,12 +16,12 @@ from hyperslab.api.bodies import Bytes
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
-from hyperslab.api.negotiation import accepts
 from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import stored_reply, wanted_bytes
+from hyperslab.api.values_out import accepts
 from hyperslab.arrays.keys import DOCUMENTS, Index, MadeKey, StoredKey, looks_like_chunk
 from hyperslab.errors import KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML

@@ -1,0 +1,365 @@
+"""Values that a write brings: raw, npy, JSON or objects, checked against what they are to be stored as.
+
+JSON may have every form that our own answers have (see `values_out`), and the spellings of fill values.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.api.request import Request
+from hyperslab.api.upload import media_type, parse_json_body, parse_npy
+from hyperslab.arrays.limits import check_countable
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.dtypes import DataType, Field, parse_dtype
+from hyperslab.engine.fill_value import object_codec, parse_new_item
+from hyperslab.errors import BadBody, UnsupportedMediaType, shown
+from hyperslab.wire import (
+    ARRAY_DTYPE,
+    ARRAY_SHAPE,
+    JSON,
+    NPY,
+    OBJECTS,
+    RAW,
+    bare_dtype,
+    dtype_from_json,
+    dtype_to_json,
+    npy_dtype,
+    unpack_objects,
+)
+from hyperslab.wire import parse_dtype as parse_dtype_text
+
+Codecs = Sequence[Mapping[str, Any]]
+
+_CASTINGS: Final = ("safe", "same_kind", "unsafe")
+"""Which conversions of an npy body are allowed, in numpy's words; NaN never becomes an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What values are to become: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``."""
+
+    dtype: DataType
+    shape: tuple[int, ...]
+    inner: tuple[int, ...]
+    codecs: Codecs
+
+
+def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Target:
+    """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
+    `TooLarge` for a shape that no array in memory can have, even an empty one."""
+    check_countable(shape, array.metadata.itemsize)
+    codecs = array.metadata.codecs
+    if field is None:
+        return Target(array.metadata.dtype, shape, (), codecs)
+    inner = field.shape if field.part is None else ()  # one value is for all cells of a part
+    return Target(parse_dtype(field.json), shape + field.shape, inner, codecs)
+
+
+def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
+    """Refuse a body of another media type, and an unknown ``casting``, before any of it is read."""
+    kind = media_type(request)
+    if kind not in (None, *kinds):
+        raise UnsupportedMediaType(str(kind), list(kinds))
+    request.query.choice("casting", _CASTINGS)
+
+
+def check_headers(request: Request, wanted: Target) -> None:
+    """A client may say what it sends; then it must be what is expected. Raises `BadBody`."""
+    shape = _stated_shape(request)
+    if shape is not None and shape not in (list(wanted.shape), list(wanted.inner)):
+        raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
+    dtype = request.header(ARRAY_DTYPE.lower().encode())
+    if dtype is not None and (media_type(request) or RAW) == RAW:
+        expected = json.dumps(wanted.dtype.json)  # as it is to be sent: the quotes belong to it
+        try:
+            sent = parse_dtype_text(dtype)
+        except (ValueError, TypeError, ImportError, SyntaxError) as error:
+            raise BadBody(f"{ARRAY_DTYPE}, which is JSON", expected, dtype) from error
+        if sent != bare_dtype(wanted.dtype.numpy):
+            raise BadBody(ARRAY_DTYPE, expected, dtype)
+
+
+def _stated_shape(request: Request) -> Any:
+    """What a client says of the shape of its values; None where it says nothing. Raises `BadBody`."""
+    text = request.header(ARRAY_SHAPE.lower().encode())
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise BadBody(f"{ARRAY_SHAPE} is not JSON", "a list of sizes", text) from error
+
+
+def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
+    """The values of a body whose media type was checked, of ``wanted.shape``, or one item to be broadcast.
+
+    Without a Content-Type a body is raw. Raises `BadBody`, which names what was expected and found.
+    """
+    check_headers(request, wanted)
+    kind = media_type(request) or RAW
+    if kind == JSON:
+        return values_from_json(parse_json_body(body), wanted)
+    if kind == NPY:
+        return cast(request, parse_npy(io.BytesIO(body)), wanted, "the npy body")
+    if wanted.dtype.is_object:
+        return parse_objects(body, wanted)
+    if kind == OBJECTS:
+        raise BadBody("objects for an array of fixed-size items", wanted.dtype.json, "|O")
+    dtype = wanted.dtype.numpy
+    expected = prod(wanted.shape) * dtype.itemsize
+    if len(body) != expected:
+        described = f"a raw body of shape {list(wanted.shape)} and dtype {dtype_to_json(dtype)}, in bytes"
+        raise BadBody(described, expected, len(body))
+    return np.frombuffer(body, dtype).reshape(wanted.shape) if expected else np.zeros(wanted.shape, dtype)
+
+
+def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
+    """The values of a body to be put behind the end of ``axis``, as many rows as it holds; raises as `parse_values`."""
+    kind, metadata = media_type(request) or RAW, array.metadata
+    if kind == NPY:
+        return _cast(parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request)
+    if kind == JSON:
+        part = parse_json_body(body)
+        for _ in range(axis):
+            part = part[0] if isinstance(part, list) and part else None
+        if not isinstance(part, list):
+            raise BadBody("JSON to append is nested lists", f"{len(metadata.shape)} levels", shown(part))
+        rows = len(part)
+    elif metadata.dtype.is_object:
+        rows = _rows(request, array, axis, number=len(_unpack(body)), each=1, unit="objects")
+    else:
+        rows = _rows(request, array, axis, number=len(body), each=metadata.itemsize, unit="bytes")
+    return parse_values(request, body, target(array, _with_rows(array, axis, rows), None))
+
+
+def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:
+    shape = array.metadata.shape
+    return (*shape[:axis], rows, *shape[axis + 1 :])
+
+
+def _rows(request: Request, array: ArrayNode, axis: int, *, number: int, each: int, unit: str) -> int:
+    """How many rows a body of ``number`` units is, of which an item takes ``each``; where rows hold no items, as many
+    as the client says."""
+    row = prod(_with_rows(array, axis, 1)) * each
+    if number % row if row else number:
+        raise BadBody(f"a body to append has whole rows, in {unit}", f"a multiple of {row}" if row else 0, number)
+    if row:
+        return number // row
+    shape = _stated_shape(request)
+    if shape is None:
+        raise BadBody("rows that hold no items cannot be counted", f"{ARRAY_SHAPE}, or an npy body", "neither")
+    rows = shape[axis] if isinstance(shape, list) and len(shape) == len(array.metadata.shape) else None
+    if type(rows) is not int or rows < 0:
+        raise BadBody(ARRAY_SHAPE, f"the shape of what is appended to {list(array.metadata.shape)}", shape)
+    return rows
+
+
+def cast(request: Request, values: NDArray[Any], wanted: Target, what: str) -> NDArray[Any]:
+    """Values of an npy file in the dtype they are to have; raises `BadBody` for another shape, and where numpy's rule
+    ``casting=`` forbids it, NaN would become an integer, units of time are too far apart, or a text means nothing."""
+    if values.shape not in (wanted.shape, wanted.inner):
+        raise BadBody(f"the shape of {what}", list(wanted.shape), list(values.shape))
+    return _cast(values, wanted.dtype.numpy, request)
+
+
+def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArray[Any]:
+    if values.dtype == dtype:
+        return values
+    if values.dtype == npy_dtype(dtype):
+        return np.asarray(values, order="C").view(dtype)  # which may have no axes, and keeps none
+    expected, found = dtype_to_json(dtype), dtype_to_json(values.dtype)
+    casting = request.query.choice("casting", _CASTINGS) or "safe"
+    try:
+        if not np.can_cast(values.dtype, bare_dtype(dtype), casting=casting):  # type: ignore[arg-type]
+            raise BadBody(f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)", expected, found)
+        if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
+            raise BadBody("NaN and infinity cannot become integers", expected, found)
+        if dtype.names is None:
+            return values.astype(dtype)
+        records = np.zeros(values.shape, dtype)
+        records.view(bare_dtype(dtype))[...] = values
+    except (OverflowError, ValueError, TypeError) as error:
+        raise BadBody(f"dtype of the body: {error}", expected, found) from error
+    return records
+
+
+def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
+    """Nested lists of ``wanted.shape``, or one item (0-d) to be broadcast; raises `BadBody`."""
+    dtype, shape = wanted.dtype, wanted.shape
+    if not isinstance(document, list) or _is_item(document, wanted):
+        return _item(document, wanted)
+    leaves = _leaves(document, shape)  # as many as the body has, whatever the selection would need
+    values: NDArray[Any] = np.empty(shape, dtype.numpy)
+    flat = values.reshape(-1)
+    for i, item in enumerate(leaves):
+        flat[i : i + 1] = _item(item, wanted)
+    return values
+
+
+def _is_item(document: list[Any], wanted: Target) -> bool:
+    """Whether a list is one item: a complex number has two parts, an object may be a list itself."""
+    if wanted.dtype.is_object:
+        return not wanted.shape
+    return wanted.dtype.numpy.kind == "c" and len(document) == 2 and not isinstance(document[0], list)
+
+
+def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The items of nested lists in C order; raises `BadBody` where the nesting has another shape."""
+    level = [document]
+    for axis, size in enumerate(shape):
+        for part in level:
+            if not isinstance(part, list) or len(part) != size:
+                found = len(part) if isinstance(part, list) else shown(part)
+                raise BadBody(f"the length of the JSON lists along axis {axis}", size, found)
+        level = [item for part in level for item in part]
+    return level
+
+
+def _item(value: Any, wanted: Target) -> NDArray[Any]:
+    """One item (0-d); null is refused but for objects."""
+    dtype = wanted.dtype
+    if dtype.is_object:
+        item: NDArray[Any] = np.empty(1, object)
+        try:
+            found = parse_new_item(value, dtype, wanted.codecs)
+        except ValueError as error:
+            raise BadBody(f"not an object of this array: {error}") from error
+        item[0] = _checked_object(None if found is None else found[()], wanted.codecs)
+        return item.reshape(())
+    if value is None:
+        raise BadBody("null is no value", dtype.json, None)
+    if dtype.fields and isinstance(value, Mapping):
+        return _record(value, dtype)
+    kind = dtype.numpy.kind
+    try:
+        if kind == "S":
+            return _bytes(value, dtype.numpy)
+        if kind == "M" and isinstance(value, str) and value != "NaT":  # counts and NaT are spelled as in fill values
+            return _time(value, dtype.numpy)
+        found = parse_new_item(value, dtype)
+    except (ValueError, OverflowError) as error:  # the second where numpy counts time in attoseconds
+        raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
+    assert found is not None  # only null is
+    return found
+
+
+def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
+    """From a value for each field; raises `BadBody` where one is missing or unknown."""
+    names = [field.name for field in dtype.fields]
+    if sorted(value) != sorted(names):
+        raise BadBody("the fields of a record", names, list(value))
+    item: NDArray[Any] = np.zeros((), dtype.numpy)
+    for field in dtype.fields:
+        item[field.name] = values_from_json(value[field.name], Target(parse_dtype(field.json), field.shape, (), ()))
+    return item
+
+
+_ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
+_TIME: Final = re.compile(
+    r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", re.ASCII
+)
+
+
+def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Fixed bytes from text in which ``\\xff`` stands for a byte that is not UTF-8; raises `ValueError`."""
+    raw = b"".join(_unescaped(value)) if isinstance(value, str) else None
+    if raw is None or len(raw) > dtype.itemsize:
+        raise ValueError(f"expected text of at most {dtype.itemsize} bytes, found {shown(value)}")
+    return np.array(raw, dtype)
+
+
+def _unescaped(text: str) -> Iterator[bytes]:
+    end = 0
+    for match in _ESCAPED.finditer(text):
+        yield text[end : match.start()].encode()
+        yield bytes.fromhex(match[1])
+        end = match.end()
+    yield text[end:].encode()
+
+
+def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The time (0-d) that ISO 8601 text names, in UTC; raises `ValueError` where the unit of ``dtype`` is too coarse
+    for it."""
+    if not _TIME.fullmatch(text):
+        raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
+    exact = np.datetime64(text.removesuffix("Z"))
+    found = exact.astype(dtype.newbyteorder("="))
+    if found != exact:
+        raise ValueError(f"{text} falls between two values of the unit")
+    return np.array(found, dtype)
+
+
+def parse_objects(body: bytes | memoryview, wanted: Target) -> NDArray[Any]:
+    """Objects of ``wanted.shape``, or one alone (0-d) for all of it, from the layout of `wire.objects`; raises
+    `BadBody`."""
+    items, count = _unpack(body), prod(wanted.shape)
+    if len(items) not in (count, 1):
+        raise BadBody(f"the number of objects for shape {list(wanted.shape)}", count, len(items))
+    values: NDArray[Any] = np.empty(len(items), object)
+    for i, item in enumerate(items):
+        values[i] = _checked_object(item, wanted.codecs)
+    return values.reshape(wanted.shape if len(items) == count else ())
+
+
+def _unpack(body: bytes | memoryview) -> list[Any]:
+    try:
+        return unpack_objects(body)
+    except ValueError as error:
+        raise BadBody(f"the body is no object array: {error}") from error
+
+
+def _checked_object(item: Any, codecs: Codecs) -> Any:
+    """One item, as the array's codec takes it; raises `BadBody` for what that cannot hold."""
+    name = object_codec(codecs)
+    try:
+        return _object_for(name, codecs[0], item)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadBody(f"an object that {name} cannot hold: {error}") from error
+
+
+def _object_for(name: str, codec: Mapping[str, Any], item: Any) -> Any:
+    """Raises `TypeError`, `ValueError` and `OverflowError`; json2 takes whatever it can spell."""
+    match name:
+        case "vlen-utf8":
+            if item is not None and not isinstance(item, str):
+                raise TypeError(f"expected text, found {shown(item)}")
+            (item or "").encode()  # raises where surrogates stand alone
+        case "categorize" if item not in (None, "", *codec["labels"]):
+            raise ValueError(f"{shown(item)} is none of its labels")
+        case "vlen-bytes" if item is not None and not isinstance(item, bytes):
+            raise TypeError(f"expected bytes, found {shown(item)}")
+        case "vlen-array" if item is not None:
+            item = _array_item(item, dtype_from_json(codec["dtype"]))
+        case "msgpack2":
+            _check_keys(item)
+        case _:
+            pass
+    return item
+
+
+def _array_item(item: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    values = np.asarray(item)
+    if values.ndim != 1 or not (np.can_cast(values.dtype, dtype, "same_kind") or not values.size):
+        raise TypeError(f"expected a list or 1-d array of {dtype}")
+    return np.asarray(item, dtype)
+
+
+def _check_keys(item: Any) -> None:
+    """MessagePack writes maps with any key, and reads back only those whose keys are text or bytes."""
+    if isinstance(item, Mapping):
+        for key in item:
+            if not isinstance(key, str | bytes):
+                raise TypeError(f"the key {shown(key)} of a map is neither text nor bytes")
+        item = item.values()
+    elif not isinstance(item, list):
+        return
+    for inner in item:
+        _check_keys(inner)
