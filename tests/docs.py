@@ -38,7 +38,7 @@ def settings_page() -> str:
 
 Each setting can be given in a TOML file, in the environment or, for the most common ones, on the command line. The
 command line wins over the environment, the environment over the file, and the file over the default. A setting that
-does not exist stops the start with a message that names it. How to choose them: [Operate](../how-to/deploy.md).
+does not exist stops the start with a message that names it. How to choose them: [Operate](../operate/deploy.md).
 
 ```toml
 # hyperslab serve --config hyperslab.toml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -254,10 +255,26 @@ def test_the_page_is_filled_between_its_marks_only() -> None:
     assert pages.filled(filled, {"engine": "new"}) == filled
 
 
-def test_the_page_has_a_place_for_every_suite_but_the_smoke_benchmark() -> None:
-    text = pages.PAGE.read_text(encoding="utf-8")
+def test_the_page_links_the_tables_of_every_suite_but_the_smoke_benchmark() -> None:
+    text, folder = pages.PAGE.read_text(encoding="utf-8"), pages.PAGE.with_suffix("")
+    named = re.findall(r"\]\(performance/([\w-]+)\.csv\)", text)
 
-    assert [name for name in SUITES if name != "smoke" and f"<!-- made: {name} -->" not in text] == []
+    assert [name for name in SUITES if name not in {"smoke", *named}] == []
+    assert sorted([*named, "targets"]) == sorted(path.stem for path in folder.glob("*.csv"))
+
+
+def test_results_replace_those_of_their_suite_only(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="comes with the extra [bench]")
+    page, folder = tmp_path / "page.md", tmp_path / "page"
+    folder.mkdir()
+    page.write_text("before\n<!-- made: targets -->\n<!-- end -->\n")
+    (folder / "targets.csv").write_text("suite,wanted,,found\nengine,old,met,1\nhttp,kept,met,2\n")
+
+    pages.write_docs(Run({}, {}, "", [outcome({("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 2.0})]), page)
+
+    assert "old" not in page.read_text()
+    assert "| http | kept | met | 2 |" in page.read_text()
+    assert (folder / "engine.csv").read_text().startswith("case,")
 
 
 def test_pictures_are_the_same_for_the_same_numbers(tmp_path: Path) -> None:
@@ -271,7 +288,7 @@ def test_pictures_are_the_same_for_the_same_numbers(tmp_path: Path) -> None:
     (first,), (second,) = draw(run, tmp_path / "one"), draw(run, tmp_path / "two")
 
     assert first.read_bytes() == second.read_bytes()
-    assert first.name == "performance-engine.svg"
+    assert first.name == "engine.svg"
 
 
 def test_a_case_spells_its_selection_as_the_service_does() -> None:

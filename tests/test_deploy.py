@@ -32,7 +32,7 @@ from tests.viewer.support import Viewer, read
 __all__ = ["browser", "playwright", "tab"]
 
 DEPLOY = ROOT / "deploy"
-GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+GUIDES = sorted((ROOT / "docs" / "operate").glob("*.md"))
 CLUSTER = {"HYPERSLAB_PORT": "tcp://10.0.0.1:80", "HYPERSLAB_SERVICE_HOST": "10.0.0.1"}
 """What Kubernetes puts into the environment of a pod beside a Service that is called hyperslab."""
 
@@ -128,7 +128,7 @@ def behind_nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     files = ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*self_signed.split(), *files], check=True, capture_output=True)
     (shown,) = re.findall(
-        r"```nginx\n(.*?)```", (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8"), re.DOTALL
+        r"```nginx\n(.*?)```", (ROOT / "docs/operate/deploy.md").read_text(encoding="utf-8"), re.DOTALL
     )
     port = free_port()
     with running_server({"demo": demo_folder(demo_parent())}, trusted_proxies=["127.0.0.1"]) as server:

@@ -17,14 +17,13 @@ from tests.tools import ROOT
 __all__ = ["s3_server"]
 
 DOCS: Final = ROOT / "docs"
-PAGES: Final = (
-    "tutorial/index.md",
-    "how-to/serve-your-data.md",
-    "how-to/take-slices.md",
-    "how-to/write-safely.md",
-    "how-to/big-arrays.md",
-    "how-to/other-libraries.md",
-    "how-to/troubleshoot.md",
+BROWSED: Final = ("web-viewers.md",)
+"""Run by tests/viewer/test_recipes.py, in a browser."""
+PAGES: Final = sorted(
+    str(page.relative_to(DOCS))
+    for part in ("tutorials", "recipes", "operate")
+    for page in (DOCS / part).glob("*.md")
+    if page.name not in BROWSED and list(examples(page))
 )
 
 pytestmark = pytest.mark.skipif(

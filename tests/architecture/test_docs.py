@@ -108,7 +108,7 @@ def test_every_problem_has_a_way_out() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page)
 
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks``: see docs/how-to/benchmark.md."""
+"""``python -m tests.benchmarks``: see docs/internals/benchmark.md."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write what was measured")
     parser.add_argument("--read", type=Path, metavar="JSON", help="measure nothing: show an earlier run's JSON")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures as SVG")
-    parser.add_argument("--write-docs", action="store_true", help="fill in docs/explanation/performance.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the results into docs/internals")
     return parser
 
 

@@ -1,9 +1,10 @@
-"""Fills the tables of docs/explanation/performance.md from a run; what stands between them is written by people."""
+"""Writes the results of a run into docs/internals: tables as CSV files, pictures, and the targets of the page."""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +13,20 @@ from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import markdown, target_table
 from tests.benchmarks.results import Outcome, Run, Table
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "performance.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "internals" / "performance.md"
 _SECTION: Final = re.compile(r"(<!-- made: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TARGETS: Final = ("suite", "wanted", "", "found")
 
 
 def write_docs(run: Run, page: Path = PAGE) -> None:
-    """Redraw the pictures and fill in what the run has; other parts of the page stay as they are."""
-    draw(run, page.parent)
-    made = {outcome.suite: section(outcome) for outcome in run.outcomes} | {"machine": _machine(run)}
+    """Replace what the run has measured; results of other suites, and the text of the page, stay as they are."""
+    folder = page.with_suffix("")
+    draw(run, folder)
+    for outcome in run.outcomes:
+        for name, table in tables(outcome):
+            _write_csv(folder / f"{name}.csv", [table.head, *table.rows])
+    targets = _merged_targets(folder / "targets.csv", run.outcomes)
+    made = {"machine": _machine(run), "targets": markdown(Table("", _TARGETS, targets, prose=True))}
     page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
@@ -33,19 +40,30 @@ def filled(text: str, made: Mapping[str, str]) -> str:
     return _SECTION.sub(replace, text)
 
 
-def section(outcome: Outcome) -> str:
-    """Targets, tables and notes of a suite."""
-    suite = SUITES[outcome.suite]
-    targets = suite.targets(outcome)
-    parts = [markdown(target_table(targets))] if targets else []
-    parts += [markdown(table) for table in suite.tables(outcome)]
-    if outcome.notes:
-        parts.append("Left out:\n\n" + "\n".join(f"- {note}" for note in dict.fromkeys(outcome.notes)))
-    return "\n\n".join(parts)
+def tables(outcome: Outcome) -> list[tuple[str, Table]]:
+    """The tables of a suite by the name of their file: ``http``, and ``http-2`` for a second one."""
+    numbered = enumerate(SUITES[outcome.suite].tables(outcome), start=1)
+    return [(outcome.suite if number == 1 else f"{outcome.suite}-{number}", table) for number, table in numbered]
+
+
+def _merged_targets(path: Path, outcomes: Iterable[Outcome]) -> list[Sequence[str]]:
+    """The targets of all suites, in the order of the registry: new ones, and those of suites that did not run."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows: list[Sequence[str]] = list(csv.reader(file))[1:]
+    for outcome in outcomes:
+        new = target_table(SUITES[outcome.suite].targets(outcome)).rows
+        rows = [row for row in rows if row[0] != outcome.suite] + [[outcome.suite, *row] for row in new]
+    rows.sort(key=lambda row: list(SUITES).index(row[0]))
+    _write_csv(path, [_TARGETS, *rows])
+    return rows
+
+
+def _write_csv(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def _machine(run: Run) -> str:
-    facts = [(name, value) for name, value in run.machine.items()]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    rows = [*facts, ("versions", versions), ("command", f"`{run.command}`")]
+    rows = [*run.machine.items(), ("versions", versions), ("command", f"`{run.command}`")]
     return markdown(Table("", ["", ""], rows, prose=True))

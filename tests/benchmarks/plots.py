@@ -38,7 +38,7 @@ def draw(run: Run, folder: Path) -> list[Path]:
         for outcome in run.outcomes:
             painter = PAINTERS.get(outcome.suite)
             if painter is not None and outcome.measurements:
-                path = folder / f"performance-{outcome.suite}.svg"
+                path = folder / f"{outcome.suite}.svg"
                 painter(outcome).savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight")
                 drawn.append(path)
     return drawn

@@ -32,7 +32,7 @@ def support_page(note: str) -> str:
 What the Zarr v2 specification, TensorStore's `zarr` driver and zarr-python's data types describe. A ✓ stands for a
 test: what the library writes is read equal through the service and `RemoteArray`, and what the service writes is read
 equal by the library, with its compressors, orders and separators. The facts behind this page are
-[numbered](conformance.md).
+[numbered](../internals/conformance.md).
 
 ## Data types
 

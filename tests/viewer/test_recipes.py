@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/web-viewers.md do what they say, on a small store with the demo's names."""
+"""The recipes of docs/recipes/web-viewers.md do what they say, on a small store with the demo's names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.tiles.support import write_array, write_attributes, write_image
 from tests.tools import ROOT, napari_python, node_modules
 from tests.viewer.support import pixels
 
-PAGE: Final = (ROOT / "docs" / "how-to" / "web-viewers.md").read_text(encoding="utf-8")
+PAGE: Final = (ROOT / "docs" / "recipes" / "web-viewers.md").read_text(encoding="utf-8")
 DOCUMENTED: Final = "http://127.0.0.1:8000"
 ORANGE, BLUE = (255, 128, 0), (0, 128, 255)
 LIBRARIES: Final[Mapping[str, str]] = {

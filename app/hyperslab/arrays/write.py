@@ -1,4 +1,4 @@
-"""Writing boxes, chunks and points, with the guarantees of docs/explanation/consistency.md."""
+"""Writing boxes, chunks and points, with the guarantees of docs/concepts/consistency.md."""
 
 from __future__ import annotations
 

@@ -1,0 +1,37 @@
+"""The site of the documentation is built without a warning, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_page_can_be_found_in_the_menu(site: Path) -> None:
+    menu = set(re.findall(r'href="([^"#:]+\.html)', (site / "index.html").read_text(encoding="utf-8")))
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html"}
+
+    assert sorted(page for page in pages - menu if not page.startswith("adr/0")) == []
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    tags = r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]+)|<link[^>]*rel="stylesheet"[^>]*href="(https?:[^"]+)'
+
+    assert [page.name for page in site.rglob("*.html") if re.search(tags, page.read_text(encoding="utf-8"))] == []
