@@ -49,7 +49,7 @@ def tables(outcome: Outcome) -> list[tuple[str, Table]]:
 def _merged_targets(path: Path, outcomes: Iterable[Outcome]) -> list[Sequence[str]]:
     """The targets of all suites, in the order of the registry: new ones, and those of suites that did not run."""
     with path.open(newline="", encoding="utf-8") as file:
-        rows: list[Sequence[str]] = list(csv.reader(file))[1:]
+        rows: list[Sequence[str]] = [*csv.reader(file)][1:]
     for outcome in outcomes:
         new = target_table(SUITES[outcome.suite].targets(outcome)).rows
         rows = [row for row in rows if row[0] != outcome.suite] + [[outcome.suite, *row] for row in new]
