@@ -33,7 +33,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Retries that do not sleep: the seconds that they would have waited."""
     waited: list[float] = []
-    monkeypatch.setattr("hyperslab.client.cancel.Cancel.pause", lambda _, seconds: waited.append(seconds))
+    monkeypatch.setattr("hyperslab.client.transport.Cancel.pause", lambda _, seconds: waited.append(seconds))
     return waited
 
 

@@ -123,8 +123,8 @@ def test_an_opened_field_is_an_array_with_the_subarrays_axes(oracle: Oracle) -> 
 
 
 def test_closing_one_node_disturbs_no_read_of_another(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SMALL", "SMALLEST_BOX"):
-        monkeypatch.setattr(f"hyperslab.client.read.{limit}", 1000)
+    for limit in ("SMALLEST_BOX", "LARGEST_BOX"):
+        monkeypatch.setattr(f"hyperslab.client.reading.{limit}", 1000)
     oracle.add("store/a", CUBE, (2, 11, 12))
     group = RemoteGroup(f"{oracle.url}/v1/metadata/store")
     array, other = group.open_array("a"), group.open_array("a")
@@ -147,8 +147,8 @@ def test_closing_one_node_disturbs_no_read_of_another(oracle: Oracle, monkeypatc
 
 
 def test_closing_a_node_ends_its_threads(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SMALL", "SMALLEST_BOX"):
-        monkeypatch.setattr(f"hyperslab.client.read.{limit}", 1000)
+    for limit in ("SMALLEST_BOX", "LARGEST_BOX"):
+        monkeypatch.setattr(f"hyperslab.client.reading.{limit}", 1000)
     others = set(threading.enumerate())
     with open_copy(oracle, CUBE, (2, 11, 12)) as array:
         assert_same(array[...], CUBE)

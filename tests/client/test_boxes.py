@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import wire
-from hyperslab.client.boxes import Box, Cutter, relative, whole_box
-from hyperslab.client.indexing import Axis, select
+from hyperslab.client.indexing import Axis, Box, select
 from tests.client.oracle_server import mesh
 from tests.client.strategies import chunk_shapes, full_shapes, slices
 
@@ -28,50 +27,50 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
 def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
     array = np.arange(int(np.prod(shape))).reshape(shape)
-    whole = whole_box(data.draw(axes_of(shape)))
-    cutter = Cutter(data.draw(chunk_shapes(shape)), 8, data.draw(st.integers(1, 500)), data.draw(st.booleans()))
+    whole = Box.of(data.draw(axes_of(shape)))
+    chunks, limit, inside = data.draw(chunk_shapes(shape)), data.draw(st.integers(1, 500)), data.draw(st.booleans())
     result = np.full(whole.shape, -1)
 
-    for box in cutter.cut(whole):
+    for box in whole.cut(chunks, 8, limit, inside_chunks=inside):
         region = box.region_of(result)
         assert (region == -1).all()
         region[...] = array[mesh(box.text, shape)]
-        assert not cutter.inside_chunks or region.nbytes <= max(8, cutter.limit)
+        assert not inside or region.nbytes <= max(8, limit)
 
     assert np.array_equal(result, array[mesh(whole.text, shape)])
 
 
 def test_cuts_lie_on_chunk_edges_along_the_first_axis() -> None:
-    whole = whole_box((range(10, 100), range(50)))
+    whole = Box.of((range(10, 100), range(50)))
 
-    boxes = Cutter((16, 25), 1, 2000).cut(whole)
+    boxes = whole.cut((16, 25), 1, 2000)
 
     assert [box.text for box in boxes] == ["10:48,0:50", "48:80,0:50", "80:100,0:50"]
 
 
 def test_a_row_of_chunks_that_is_too_large_is_cut_along_the_next_axis() -> None:
-    boxes = Cutter((16, 25), 1, 500).cut(whole_box((range(32), range(50))))
+    boxes = Box.of((range(32), range(50))).cut((16, 25), 1, 500)
 
     assert [box.text for box in boxes] == ["0:16,0:25", "0:16,25:50", "16:32,0:25", "16:32,25:50"]
 
 
 def test_cuts_of_a_reversed_range_lie_on_chunk_edges_too() -> None:
-    boxes = Cutter((4,), 1, 4).cut(whole_box((range(9, -1, -1),)))
+    boxes = Box.of((range(9, -1, -1),)).cut((4,), 1, 4)
 
     assert [box.text for box in boxes] == ["9:7:-1", "7:3:-1", "3::-1"]
 
 
 def test_one_chunk_is_cut_only_where_it_has_to_be() -> None:
-    whole = whole_box((range(100),))
+    whole = Box.of((range(100),))
 
-    assert len(Cutter((100,), 1, 10).cut(whole)) == 1
-    assert len(Cutter((100,), 1, 10, inside_chunks=True).cut(whole)) == 10
+    assert len(whole.cut((100,), 1, 10)) == 1
+    assert len(whole.cut((100,), 1, 10, inside_chunks=True)) == 10
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3000))
 @settings(max_examples=20, deadline=None)
 def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
-    boxes = Cutter((10,), 1, 1 << 30).cut(whole_box((np.array(indices),)))
+    boxes = Box.of((np.array(indices),)).cut((10,), 1, 1 << 30)
 
     assert all(len(box.text) < 5000 for box in boxes)
     assert [i for box in boxes for i in wire.parse_selection(box.text)[0]] == indices  # type: ignore[union-attr]
@@ -80,11 +79,4 @@ def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
 def test_a_cut_of_an_axis_of_10_to_the_18_chunks_is_cheap() -> None:
     axis = select(slice(10**17, 10**17 + 1000), (10**18,)).axes[0]
 
-    assert len(Cutter((1,), 1, 100).cut(whole_box((axis,)))) == 10
-
-
-def test_a_part_knows_its_region_within_the_whole() -> None:
-    whole = Box((range(10, 20),), (slice(100, 110),))
-    part = Box((range(12, 15),), (slice(102, 105),))
-
-    assert relative(part, whole) == (slice(2, 5),)
+    assert len(Box.of((axis,)).cut((1,), 1, 100)) == 10

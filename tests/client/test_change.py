@@ -110,7 +110,7 @@ def test_a_value_that_was_written_meanwhile_is_what_is_changed(array: RemoteArra
 
 
 def test_whoever_never_comes_first_is_told(array: RemoteArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.change.ATTEMPTS", 3)
+    monkeypatch.setattr("hyperslab.client.session.CHANGE_ATTEMPTS", 3)
     calls = []
 
     def late(values: Array) -> Array:
@@ -160,7 +160,7 @@ def test_a_change_that_a_busy_server_refused_is_tried_again(
     array: RemoteArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("hyperslab.client.change.time.sleep", waited.append)
+    monkeypatch.setattr("hyperslab.client.session.time.sleep", waited.append)
 
     def refuse_once(send: Callable[[], Response]) -> Response:
         if not waited:

@@ -10,7 +10,7 @@ import pytest
 
 from hyperslab.client import HTTPTransport, RemoteArray, RemoteGroup
 from hyperslab.client.attributes import Attributes
-from hyperslab.client.indexers import Indexer
+from hyperslab.client.indexing import Indexer
 
 PUBLIC = (RemoteArray, RemoteGroup, Attributes, Indexer, HTTPTransport)
 USED_AS = {"__array__", "__contains__", "__getitem__", "__iter__", "__len__", "__setitem__"}

@@ -20,8 +20,8 @@ import urllib3
 
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
 from hyperslab.client import HTTPTransport
-from hyperslab.client.cancel import Cancel
 from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
+from hyperslab.client.transport import Cancel
 from hyperslab.errors import Unreachable
 from tests.client.oracle_server import Answer, Call, Fault, Oracle, pause, problem
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
@@ -262,8 +262,8 @@ def test_a_lost_answer_to_a_write_is_written_again(oracle: Oracle, array: Remote
 def test_one_failure_stops_the_other_boxes_and_is_raised(
     oracle: Oracle, array: RemoteArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 4_000)
-    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 4_000)
+    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 4_000)
+    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 4_000)
     denied = problem(403, errors.Unauthorized(reason="token expired"))
     oracle.faults += [Fault(answer=denied)]
 
@@ -273,8 +273,8 @@ def test_one_failure_stops_the_other_boxes_and_is_raised(
 
 
 def test_a_failure_ends_the_waiting_of_the_other_boxes(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
-    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
     array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
     denied = problem(403, errors.Unauthorized(reason="token expired"))
     oracle.faults += [Fault(answer=busy(retry_after="29"))] * 3 + [Fault(answer=denied)] * 20
@@ -292,8 +292,8 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch, wakes: bool
 ) -> None:
     """Also one that does not wake the thread which waits: it came just before, or to another thread."""
-    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 40_000)
-    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
+    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
     array = RemoteArray(oracle.add("store/a", CUBE, (10, 10, 10)))
 
     def interrupt() -> None:
@@ -341,8 +341,8 @@ def read_all(session: Session, url: str, cancel: Cancel) -> None:
 
 
 def test_connections_are_bounded_and_kept_alive(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.read.SMALLEST_BOX", 20_000)
-    monkeypatch.setattr("hyperslab.client.read.LARGEST_BOX", 20_000)
+    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 20_000)
+    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 20_000)
     seen: set[int] = set()
     answer = oracle.answer
 

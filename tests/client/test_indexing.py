@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import errors
-from hyperslab.client.indexing import Selection, select, select_blocks, select_orthogonal, select_vectorised
+from hyperslab.client.indexing import Selection, select, select_blocks, select_orthogonal
 from tests.client.oracle_server import mesh
 from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys, shapes
 
@@ -29,12 +29,12 @@ def apply(selection: Selection, array: Array) -> Any:
     if not selection.pointwise:
         items = [axis if isinstance(axis, int) else [int(i) for i in axis] for axis in selection.axes]
         raw = array[mesh(",".join(map(str, items)), array.shape)] if items else array.copy()
-        return selection.layout.to_result(np.asarray(raw))
+        return selection.to_result(np.asarray(raw))
     for axis in selection.axes:
         place += isinstance(axis, range)
         at = place if isinstance(axis, range) else 0
         index.append(np.asarray(axis).reshape([-1 if i == at else 1 for i in range(1 + len(along))]))
-    return selection.layout.to_result(array[tuple(index)])
+    return selection.to_result(array[tuple(index)])
 
 
 @settings(max_examples=500, deadline=None)
@@ -69,13 +69,13 @@ def test_values_go_back_to_the_wire_in_the_order_in_which_they_came(data: st.Dat
         selection = select(data.draw(keys(array.shape)), array.shape)
     except IndexError:
         return
-    raw = np.arange(int(np.prod(selection.layout.raw))).reshape(selection.layout.raw)
+    raw = np.arange(int(np.prod(selection.raw))).reshape(selection.raw)
     if 0 in selection.shape:
         return
 
-    result = selection.layout.to_result(raw)
+    result = selection.to_result(raw)
 
-    assert np.array_equal(selection.layout.to_raw(result), raw)
+    assert np.array_equal(selection.to_raw(result), raw)
 
 
 @settings(max_examples=150, deadline=None)
@@ -100,16 +100,16 @@ def test_vectorised_selection_puts_the_points_first() -> None:
     array = numbered((4, 5, 6))
     rows, columns = np.array([[0, 3], [1, -1]]), np.array([2, 4])
 
-    assert np.array_equal(apply(select_vectorised((rows, columns), array.shape), array), array[rows, columns])
+    assert np.array_equal(apply(select((rows, columns), array.shape, points_first=True), array), array[rows, columns])
     expected = np.moveaxis(array[:, rows, columns], 0, -1)
-    assert np.array_equal(apply(select_vectorised((slice(None), rows, columns), array.shape), array), expected)
+    assert np.array_equal(apply(select((slice(None), rows, columns), array.shape, points_first=True), array), expected)
 
 
 def test_vectorised_selection_takes_a_mask_of_the_whole_shape_and_scalars() -> None:
     array = numbered((4, 5))
 
-    assert np.array_equal(apply(select_vectorised(array % 3 == 0, array.shape), array), array[array % 3 == 0])
-    assert select_vectorised((1, 2), array.shape).scalar
+    assert np.array_equal(apply(select(array % 3 == 0, array.shape, points_first=True), array), array[array % 3 == 0])
+    assert select((1, 2), array.shape, points_first=True).scalar
 
 
 @settings(max_examples=100, deadline=None)

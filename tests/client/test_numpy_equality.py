@@ -100,7 +100,7 @@ def test_writes_equal_numpys(host: Host, data: st.DataObject) -> None:
 
 
 def test_big_selections_are_cut_and_put_together(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("read", "write"):
+    for module in ("reading", "writing"):
         monkeypatch.setattr(f"hyperslab.client.{module}.SMALLEST_BOX", 10_000)
         monkeypatch.setattr(f"hyperslab.client.{module}.LARGEST_BOX", 20_000)
     values = np.random.default_rng(0).integers(0, 60_000, (40, 50, 60)).astype("<u2")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from hyperslab import errors, wire
-from hyperslab.client import objects
-from hyperslab.client.definition import define_array, format_fill_value
+from hyperslab.client.definition import define_array
 from hyperslab.client.document import ArrayDocument
-from hyperslab.client.fill_value import parse_fill_value
+from hyperslab.client.values import as_stored, decode_objects, encode_objects, format_fill_value, parse_fill_value
 
 STRUCTURED = np.dtype([("x", "<i4"), ("y", "|S2")])
 
@@ -147,7 +146,7 @@ OBJECTS = ["a", "ü\ud800", "", b"\x00\xff", None, True, -1, 2**70, 1.5, [1, ["x
 def test_objects_go_both_ways(shape: tuple[int, ...]) -> None:
     values = np.fromiter(OBJECTS, object).reshape(shape)
 
-    decoded = objects.decode(objects.encode(values), shape)
+    decoded = decode_objects(encode_objects(values), shape)
 
     assert decoded.shape == shape
     assert decoded.reshape(-1).tolist() == OBJECTS
@@ -158,8 +157,8 @@ def test_ragged_arrays_are_objects_too() -> None:
     values = np.empty(2, object)
     values[0], values[1] = np.array([1, 2], "<i2"), [3]
 
-    held = objects.as_stored(values, {"id": "vlen-array", "dtype": "<i2"})
-    first, second = objects.decode(objects.encode(held), (2,))
+    held = as_stored(values, {"id": "vlen-array", "dtype": "<i2"})
+    first, second = decode_objects(encode_objects(held), (2,))
 
     assert first.dtype == second.dtype == np.dtype("<i2")
     assert (first.tolist(), second.tolist()) == ([1, 2], [3])
@@ -169,14 +168,14 @@ def test_a_single_object_has_no_axes() -> None:
     value = np.empty((), object)
     value[()] = ["a", 1]
 
-    assert objects.decode(objects.encode(value), ())[()] == ["a", 1]
+    assert decode_objects(encode_objects(value), ())[()] == ["a", 1]
 
 
 def test_objects_of_another_number_are_refused() -> None:
     with pytest.raises(errors.BadBody, match="number of objects"):
-        objects.decode(objects.encode(np.array(["a", "b"], object)), (3,))
+        decode_objects(encode_objects(np.array(["a", "b"], object)), (3,))
     with pytest.raises(errors.BadBody, match="no object array"):
-        objects.decode(b"junk", (1,))
+        decode_objects(b"junk", (1,))
 
 
 def document(**members: Any) -> dict[str, Any]:

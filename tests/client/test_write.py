@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hyperslab import RemoteArray, errors, wire
-from hyperslab.client.casting import as_values
+from hyperslab.client.values import as_values
 from tests.client.oracle_server import Fault, Oracle
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,8 +55,8 @@ def test_one_value_keeps_all_its_bits(oracle: Oracle, bits: str) -> None:
 
 
 def test_a_big_write_is_cut_on_chunk_edges(oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.write.SMALLEST_BOX", 4000)
-    monkeypatch.setattr("hyperslab.client.write.LARGEST_BOX", 4000)
+    monkeypatch.setattr("hyperslab.client.writing.SMALLEST_BOX", 4000)
+    monkeypatch.setattr("hyperslab.client.writing.LARGEST_BOX", 4000)
     values = np.arange(64 * 50, dtype="<u4").reshape(64, 50)
 
     make(oracle, np.zeros_like(values), (16, 50))[3:] = values[3:]
@@ -315,7 +315,7 @@ def test_an_empty_list_is_of_any_dtype(oracle: Oracle, dtype: Any) -> None:
 
 
 def test_int4_has_a_range_of_its_own() -> None:
-    with pytest.raises(OverflowError, match="holds -8 to 7"):
+    with pytest.raises(OverflowError, match="8 does not fit dtype int4"):
         as_values([8], wire.dtype_from_json("int4"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.group import RemoteGroup
-from hyperslab.client.http import HTTPTransport
-from hyperslab.client.transport import Response, Transport
+from hyperslab.client.transport import HTTPTransport, Response, Transport
 
 __all__ = ["HTTPTransport", "RemoteArray", "RemoteGroup", "Response", "Transport"]

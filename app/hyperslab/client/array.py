@@ -9,30 +9,24 @@ from typing import Any
 import numpy as np
 
 from hyperslab.client.address import Address, with_query
-from hyperslab.client.append import append_values
-from hyperslab.client.casting import as_object, as_values
-from hyperslab.client.change import until_undisturbed
-from hyperslab.client.description import codec_text, size_text, table
+from hyperslab.client.definition import read_lengths
 from hyperslab.client.document import ArrayDocument
-from hyperslab.client.fields import split_fields
-from hyperslab.client.indexers import Indexer
 from hyperslab.client.indexing import (
     AnyArray,
+    Indexer,
     Selection,
     select,
     select_blocks,
     select_orthogonal,
-    select_vectorised,
+    split_fields,
 )
 from hyperslab.client.node import RemoteNode, open_session, read_document
-from hyperslab.client.objects import as_stored, object_codec
-from hyperslab.client.progress import Progress, Report, report
-from hyperslab.client.read import read_selection
-from hyperslab.client.session import Session
-from hyperslab.client.shapes import read_lengths
-from hyperslab.client.source import Source
+from hyperslab.client.reading import Endpoint, read_selection
+from hyperslab.client.session import Session, until_undisturbed
+from hyperslab.client.text import Progress, Report, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
-from hyperslab.client.write import read_tag, write_selection, write_tagged
+from hyperslab.client.values import as_object, as_stored, as_values, object_codec
+from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
 from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
 
 _MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
@@ -184,7 +178,7 @@ class RemoteArray(RemoteNode):
     def vindex(self) -> Indexer:
         """Points: index arrays vary together, ``a.vindex[rows, columns]``; the result has their shape, then the axes
         that slices leave. Reads and writes, and raises as `get` and `set`."""
-        return Indexer(lambda key: select_vectorised(key, self.shape), self._read, self._write)
+        return Indexer(lambda key: select(key, self.shape, points_first=True), self._read, self._write)
 
     @property
     def blocks(self) -> Indexer:
@@ -222,7 +216,7 @@ class RemoteArray(RemoteNode):
             raise ValueError("out is read-only")
         try:
             with self._report(selection, progress) as on_bytes:
-                values = read_selection(self._source, selection, out=out, on_bytes=on_bytes)
+                values = read_selection(self._endpoint, selection, out=out, on_bytes=on_bytes)
         except ArrayChanged:
             self.refresh()  # so that a second try sees the array as it is now
             raise
@@ -279,7 +273,7 @@ class RemoteArray(RemoteNode):
         ``selection`` is made of integers, slices and lists; raises `IndexError` for others, and as `get`.
         """
         array, box = self._box(selection)
-        tag = read_tag(array._source, box)  # before the values: at worst it is older than they are
+        tag = read_tag(array._endpoint, box)  # before the values: at worst it is older than they are
         return array._read(box), tag
 
     def set_tagged(self, selection: Any, value: Any, tag: str) -> str:
@@ -292,7 +286,7 @@ class RemoteArray(RemoteNode):
         array, box = self._box(selection)
         values = array._values(box, value)
         try:
-            return write_tagged(array._source, box, values, tag)
+            return write_tagged(array._endpoint, box, values, tag)
         except _MISFITS as error:
             self._check_unchanged(error)
             raise
@@ -324,7 +318,7 @@ class RemoteArray(RemoteNode):
         Raises `TypeError`, `OverflowError` or `ValueError` for data that do not fit, and what the server raised.
         """
         self._check_stored()
-        offset, shape = append_values(self._source, self._held(as_values(data, self.dtype)), axis)
+        offset, shape = append_values(self._endpoint, self._held(as_values(data, self.dtype)), axis)
         self._adopt({**self.info, "shape": shape}, None)
         return offset
 
@@ -332,7 +326,7 @@ class RemoteArray(RemoteNode):
         values = self._values(selection, value)
         try:
             with self._report(selection, progress) as on_bytes:
-                write_selection(self._source, selection, values, on_bytes=on_bytes)
+                write_selection(self._endpoint, selection, values, on_bytes=on_bytes)
         except _MISFITS as error:
             self._check_unchanged(error)
             raise
@@ -379,7 +373,7 @@ class RemoteArray(RemoteNode):
 
     def _know(self, document: ArrayDocument) -> None:
         self._document = document
-        self._source = Source(self._session, self._address, document)
+        self._endpoint = Endpoint(self._session, self._address, document)
 
     # --- being an object -----------------------------------------------------------------------------------------
 
@@ -403,19 +397,14 @@ class RemoteArray(RemoteNode):
 
 def facts(array: RemoteArray) -> dict[str, Any]:
     """What people want to know of an array, in order."""
-    names = array.dimension_names
-    known: Mapping[str, Any] = {
-        "array": array.path,
-        "field": array.field,
-        "shape": array.shape,
-        "dimensions": names and ", ".join(name or "?" for name in names),
-        "dtype": array.dtype,
-        "chunks": array.chunks,
-        "size": size_text(array.nbytes),
-        "order": array.order,
-        "fill value": array.fill_value,
-        "compressor": codec_text(array.info.get("compressor")),
-        "filters": ", ".join(codec_text(codec) for codec in array.info.get("filters") or ()) or None,
-        "url": array.url,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    return array_facts(
+        array.info,
+        field=array.field,
+        shape=array.shape,
+        dtype=array.dtype,
+        chunks=array.chunks,
+        size=size_text(array.nbytes),
+        order=array.order,
+        url=array.url,
+        **{"fill value": array.fill_value},
+    )

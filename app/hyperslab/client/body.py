@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hyperslab.client.cancel import Cancel
 from hyperslab.client.session import Request, Session, reason_of, unreachable
-from hyperslab.client.transport import BROKEN_CONNECTION, Response
+from hyperslab.client.transport import BROKEN_CONNECTION, Cancel, Response
 from hyperslab.errors import RemoteProblem
 
 OnBytes = Callable[[int], None]
@@ -21,7 +20,7 @@ class Body:
     """The body of one answer; a broken one is resumed with ``Range`` and ``If-Range`` (RFC 9110 §14).
 
     ``check`` looks at an answer before its body is read from the beginning. ``begun`` are the bytes that are here
-    already and the ETag of the body that they are from.
+    already and the ETag of the body that they are from: `position` and `etag`.
     """
 
     def __init__(
@@ -40,18 +39,7 @@ class Body:
         self._cancel = cancel
         self._on_bytes = on_bytes
         self._response: Response | None = None
-        self._position, self._etag = begun
-        self._failures = 0  # since the last byte
-
-    @property
-    def position(self) -> int:
-        """Bytes read so far."""
-        return self._position
-
-    @property
-    def etag(self) -> str | None:
-        """The validator of the body, once it is open."""
-        return self._etag
+        self.position, self.etag = begun
 
     def open(self) -> int:
         """Ask for the body without reading it: how many bytes are still to come.
@@ -75,10 +63,23 @@ class Body:
         Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and `Unreachable` once attempts run out.
         """
         self._cancel.check()
-        count = self._read_some(buffer)
-        self._position += count
-        self._on_bytes(count)
-        return count
+        retry = self._session.retry
+        for attempt in range(1, retry.attempts + 1):
+            response = self._response or self._open()
+            try:
+                count = response.readinto(buffer)
+                if not count:
+                    raise ConnectionResetError(f"the body ended after {self.position} bytes")
+            except BROKEN_CONNECTION as error:
+                self.close()
+                if attempt == retry.attempts:
+                    raise unreachable(self._request, error, attempt) from error
+                self._session.wait(self._request, reason_of(error), attempt, retry.backoff(attempt), self._cancel)
+            else:
+                self.position += count
+                self._on_bytes(count)
+                return count
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def close(self) -> None:
         """Give the connection back."""
@@ -86,40 +87,22 @@ class Body:
             self._response.close()
             self._response = None
 
-    def _read_some(self, buffer: memoryview) -> int:
-        """At least one byte, in however many attempts."""
-        while True:
-            response = self._response or self._open()
-            try:
-                count = response.readinto(buffer)
-                if not count:
-                    raise ConnectionResetError(f"the body ended after {self._position} bytes")
-            except BROKEN_CONNECTION as error:
-                self.close()
-                self._failures += 1
-                if self._failures >= self._session.retry.attempts:
-                    raise unreachable(self._request, error, self._failures) from error
-                failure = reason_of(error)
-            else:
-                self._failures = 0
-                return count
-            pause = self._session.retry.backoff(self._failures)
-            self._session.wait(self._request, failure, self._failures, pause, self._cancel)
-
     def _open(self) -> Response:
-        self._response = self._open_rest() if self._position else self._session.open(self._request, self._cancel)
-        if not self._position:
+        if self.position:
+            self._response = self._open_rest()
+        else:
+            self._response = self._session.open(self._request, self._cancel)
             self._check(self._response)
-            self._etag = self._response.headers.get("ETag")
+            self.etag = self._response.headers.get("ETag")
         return self._response
 
     def _open_rest(self) -> Response:
-        if self._request.method != "GET" or self._etag is None or self._etag.startswith("W/"):
+        if self._request.method != "GET" or self.etag is None or self.etag.startswith("W/"):
             raise BodyChanged("a part of this body cannot be asked for")
-        rest = {"Range": f"bytes={self._position}-", "If-Range": self._etag}
+        rest = {"Range": f"bytes={self.position}-", "If-Range": self.etag}
         response = self._session.open(self._request.with_headers(rest), self._cancel)
         begins = response.headers.get("Content-Range", "")
-        if response.status != 206 or not begins.startswith(f"bytes {self._position}-"):
+        if response.status != 206 or not begins.startswith(f"bytes {self.position}-"):
             response.close()
             raise BodyChanged("the answer is another one by now")
         return response

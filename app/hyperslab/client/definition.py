@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import operator
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Protocol
@@ -10,10 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.casting import as_values, broadcast, is_extension
 from hyperslab.client.indexing import AnyArray
-from hyperslab.client.objects import as_stored, encode, object_codec
-from hyperslab.client.shapes import read_shape
+from hyperslab.client.values import (
+    as_stored,
+    as_values,
+    broadcast,
+    encode_objects,
+    format_fill_value,
+    is_extension,
+    object_codec,
+)
 
 
 class SupportsConfig(Protocol):
@@ -48,7 +54,8 @@ def define_array(
         found["filters"] = [_codec(codec) for codec in members["filters"]]
     if "fill_value" in members:
         found["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
-    return {"kind": "array", "shape": read_shape(shape), "dtype": stored, **found}
+    lengths = [operator.index(length) for length in read_lengths(shape)]  # type: ignore[arg-type]  # refuses None
+    return {"kind": "array", "shape": lengths, "dtype": stored, **found}
 
 
 def read_data(data: Any, dtype: Any) -> AnyArray:
@@ -63,7 +70,7 @@ def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
     dtype = wire.dtype_from_json(definition["dtype"])
     broadcast(as_values(values, dtype), tuple(definition["shape"]))
     if dtype.hasobject:
-        encode(as_stored(values, object_codec(definition)))
+        encode_objects(as_stored(values, object_codec(definition)))
 
 
 def _as_item(value: Any, stored: Any) -> Any:
@@ -93,28 +100,16 @@ def _is_spelled(value: Any, dtype: np.dtype[Any]) -> bool:
     return isinstance(value, str) and dtype.kind not in "SUmM"
 
 
-def format_fill_value(value: Any) -> Any:
-    """JSON of a fill value as Zarr v2 has it (spec: *Fill value encoding*)."""
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind in "mM":
-            return int(value.astype(np.int64))
-        if is_extension(value.dtype):
-            value = int(value) if "int" in value.dtype.name else float(value)
-        elif value.dtype.kind == "V":
-            return base64.b64encode(value.tobytes()).decode()
-        else:
-            value = value.item()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, complex):
-        return [_format_float(value.real), _format_float(value.imag)]
-    return _format_float(value) if isinstance(value, float) else value
+def read_lengths(shape: Any) -> list[int | None]:
+    """The length of each axis, None where it is to stay; an integer alone stands for one axis.
 
-
-def _format_float(value: float) -> float | str:
-    if value != value:  # noqa: PLR0124 - only NaN is not itself
-        return "NaN"
-    return value if abs(value) != float("inf") else "Infinity" if value > 0 else "-Infinity"
+    Raises `TypeError` for lengths that are no integers: a part of one would be lost.
+    """
+    if hasattr(shape, "__index__") and np.ndim(shape) == 0:
+        shape = [shape]
+    if isinstance(shape, str | bytes) or not hasattr(shape, "__iter__"):
+        raise TypeError(f"shape={shape!r}: expected an integer, or one for each axis")
+    return [None if length is None else operator.index(length) for length in shape]
 
 
 def _dtype_json(dtype: Any) -> Any:

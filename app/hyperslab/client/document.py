@@ -1,4 +1,4 @@
-"""What the client knows of an array: its node document, parsed once."""
+"""The node document of an array, parsed once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.client.fill_value import parse_fill_value
-from hyperslab.client.objects import object_codec
+from hyperslab.client.values import object_codec, parse_fill_value
 from hyperslab.errors import BadMetadata, FieldUnknown, WrongKind
 
 
@@ -52,7 +51,12 @@ class ArrayDocument:
             chunks = tuple(int(n) for n in members["chunks"])
         except (KeyError, TypeError, ValueError) as error:
             raise BadMetadata(key=path, member=None, reason=f"the node document is incomplete: {error!r}") from error
-        dtype, item_shape = _open_field(item_dtype, field, path)
+        dtype, item_shape = item_dtype, ()
+        if field is not None:
+            if item_dtype.fields is None or field not in item_dtype.fields:
+                raise FieldUnknown(path=path, field=field, fields=list(item_dtype.names or ()))
+            opened = item_dtype.fields[field][0]
+            dtype, item_shape = opened.base, opened.shape
         decoded = members.get("decoded") if decode == "cf" and not item_dtype.names else None
         if decoded is not None:
             dtype = wire.dtype_from_json(decoded["dtype"])
@@ -97,19 +101,10 @@ class ArrayDocument:
         return self.members.get("limits") or {}
 
     @property
-    def answer_limit(self) -> int | None:
-        """The most bytes of values in one answer, None where there is no limit; objects are limited as JSON is."""
+    def response_limit(self) -> int | None:
+        """The most bytes of values in one response, None where there is no limit; objects are limited as JSON is."""
         return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
 
     def with_members(self, members: Mapping[str, Any], etag: str | None) -> ArrayDocument:
         """The same array and field as a newer document describes them."""
         return ArrayDocument.parse(members, field=self.field, etag=etag, decode=self.decode)
-
-
-def _open_field(dtype: np.dtype[Any], field: str | None, path: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    if field is None:
-        return dtype, ()
-    if dtype.fields is None or field not in dtype.fields:
-        raise FieldUnknown(path=path, field=field, fields=list(dtype.names or ()))
-    opened = dtype.fields[field][0]
-    return opened.base, opened.shape

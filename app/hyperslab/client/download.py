@@ -14,10 +14,9 @@ from typing import Any, BinaryIO, Final, cast
 
 from hyperslab import wire
 from hyperslab.client.body import Body, BodyChanged
-from hyperslab.client.cancel import Cancel
-from hyperslab.client.progress import Progress, report
 from hyperslab.client.session import Request, Session
-from hyperslab.client.transport import Response
+from hyperslab.client.text import Progress, report
+from hyperslab.client.transport import Cancel, Response
 from hyperslab.errors import ArrayChanged, BadParameter, RangeNotSatisfiable, RemoteProblem
 
 _PIECE = 1 << 20

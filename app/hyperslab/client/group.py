@@ -14,14 +14,12 @@ from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.definition import Codec, check_data, define_array, read_data
-from hyperslab.client.description import dtype_text, group_as_html, size_text
 from hyperslab.client.document import ArrayDocument
-from hyperslab.client.jsontext import dump_json
 from hyperslab.client.node import RemoteNode, open_session, read_document
-from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
+from hyperslab.client.text import Progress, Tree, dtype_text, group_as_html, size_text
 from hyperslab.client.transport import Transport
-from hyperslab.client.tree import Tree
+from hyperslab.client.values import dump_json
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, UnsupportedFormat, WrongKind
 
 _PAGE = 1000

@@ -1,150 +1,271 @@
-"""numpy's indexing rules, turned into what the wire can ask for.
+"""From numpy's brackets to what the wire can ask for.
 
 A key becomes a `Selection`: per axis an index, a range or an array of indices, always explicit and within the shape
 that the client knows, so that an array that grows meanwhile does not change the answer. Index arrays that vary along
 result axes of their own (one list, or an open mesh as of `numpy.ix_`) are *orthogonal*: one box on the wire. All
-others pick *points*. The rules are numpy's, "Advanced indexing" in its user guide.
+others pick *points*. The rules are numpy's, "Advanced indexing" in its user guide. Boxes that are too big for one
+request are cut on the edges of chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from hyperslab.client.keys import NOTHING, AnyArray, Axis, IntArray, Item, plain_axes, read_key
-from hyperslab.client.layout import Layout
+from hyperslab import wire
+from hyperslab.errors import IndexOutOfRange, TooManyIndices
 
-__all__ = [
-    "AnyArray",
-    "Axis",
-    "IntArray",
-    "Selection",
-    "select",
-    "select_blocks",
-    "select_orthogonal",
-    "select_vectorised",
-]
+AnyArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Axis = int | range | IntArray
+"""What is taken of one axis: one index (the axis is dropped), a range of them, or a 1-d array of them."""
+
+_Item = tuple[int | None, Axis]
+"""An axis and what is taken of it. Without an axis: `_NEW_AXIS`, `_NO_AXES`, or an array for a 0-d boolean."""
+_NEW_AXIS = range(1)
+_NO_AXES = range(0)  # an ellipsis that stands for nothing still separates index arrays, as any slice does
+_LIST_TEXT = 4096  # characters of the bracketed lists of one request: with the rest, a URL stays below 6 KiB
+_INVALID = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), field names and integer or boolean arrays "
+    "are valid indices"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """``axes`` in the array's order. Where ``pointwise``, the index arrays have one length and vary together.
+    """What is taken of each axis, and how the values that come over the wire become the result.
 
-    ``layout.raw`` is the shape as it comes from the wire: the axes in their order or, for points, the points first
-    and then the ranges. ``scalar``: numpy would give a scalar.
+    Where ``pointwise``, the index arrays in ``axes`` have one length and vary together. ``raw`` is the shape on the
+    wire: the axes in their order or, for points, the points first and then the ranges. ``split`` is the same with the
+    axes of index arrays taken apart, ``order`` its transposition, and ``shape`` the result's. ``scalar``: numpy would
+    give a scalar.
     """
 
     axes: tuple[Axis, ...]
     pointwise: bool
-    layout: Layout
     scalar: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
+    raw: tuple[int, ...]
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        return prod(self.layout.shape)
+        return prod(self.shape)
+
+    def to_result(self, raw: AnyArray) -> AnyArray:
+        """A view of ``raw`` in the result's shape."""
+        return raw.reshape(self.split).transpose(self.order).reshape(self.shape)
+
+    def to_raw(self, result: AnyArray) -> AnyArray:
+        """The values of ``result`` as they go over the wire; a view where numpy can give one."""
+        transposed = result.reshape(tuple(self.split[i] for i in self.order))
+        return transposed.transpose(np.argsort(self.order)).reshape(self.raw)
 
 
-def select(key: Any, shape: Sequence[int]) -> Selection:
-    """What ``array[key]`` is for a numpy array of this shape.
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """``a.oindex``, ``a.vindex`` or ``a.blocks``: ``select`` reads a key, ``read`` and ``write`` are the array's."""
+
+    select: Callable[[Any], Selection]
+    read: Callable[[Selection], Any]
+    write: Callable[[Selection, Any], None]
+
+    def __getitem__(self, key: Any) -> Any:
+        """The values; raises as `RemoteArray.get`."""
+        return self.read(self.select(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write values, which are broadcast; raises as `RemoteArray.set`."""
+        self.write(self.select(key), value)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def split_fields(key: Any) -> tuple[str | list[str] | None, Any]:
+    """The field or list of fields that a key names, and its rest: ``"x"``, ``["x", "y"]``, ``("x", 0)``."""
+
+    def names(part: Any) -> bool:
+        return isinstance(part, str) or (
+            isinstance(part, list) and bool(part) and all(isinstance(name, str) for name in part)
+        )
+
+    if names(key):
+        return key, ()
+    named = [part for part in key if names(part)] if isinstance(key, tuple) else []
+    if len(named) > 1:
+        raise IndexError("an index can name one field or one list of fields")
+    return (named[0], tuple(part for part in key if part is not named[0])) if named else (None, key)
+
+
+def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Selection:
+    """What ``array[key]`` is for a numpy array of this shape, or ``array.vindex[key]``, where ``points_first``: there
+    the result axes of index arrays come first in any case.
 
     Raises `IndexOutOfRange`, `TooManyIndices` and, for what numpy does not take either, `IndexError`.
     """
-    axes = plain_axes(key, shape)
-    if axes is not None:
-        counts = _counts(axes)
-        return Selection(axes, False, Layout.plain(counts), not counts)
-    items = read_key(key, shape)
-    return _combine(items, len(shape), first=False, scalar=_is_scalar(items))
-
-
-def select_vectorised(key: Any, shape: Sequence[int]) -> Selection:
-    """What ``vindex`` takes: index arrays vary together, and their result axes come first."""
-    items = read_key(key, shape)
-    return _combine(items, len(shape), first=True, scalar=_is_scalar(items))
+    items = _read_key(key, shape)
+    together = _broadcast([taken for _, taken in items if isinstance(taken, np.ndarray)])
+    # Axes have labels: an array's axis its number, axis j of the broadcast index arrays -1 - j, a new axis None.
+    block = [-1 - j for j in range(len(together))]
+    sizes: dict[int | None, int] = {None: 1, **dict(zip(block, together, strict=True))}
+    varying = {axis: _labels(taken, block) for axis, taken in items if isinstance(taken, np.ndarray)}
+    on_wire = [label for axis, labels in varying.items() if axis is not None for label in labels]
+    pointwise = len(on_wire) > len(set(on_wire))
+    axes: list[Axis] = []
+    found = block.copy() if pointwise else []
+    for axis, taken in items:
+        if axis is None:
+            continue
+        if isinstance(taken, np.ndarray):
+            axes.append(np.broadcast_to(taken, together).reshape(-1) if pointwise else _simplify(taken))
+            found += [] if pointwise else varying[axis]
+        else:
+            axes.append(taken)
+        if isinstance(taken, range):
+            found.append(axis)
+            sizes[axis] = len(taken)
+    wanted = _result_labels(items, block, points_first=points_first)
+    raw = (prod(together), *(len(axis) for axis in axes if isinstance(axis, range))) if pointwise else lengths(axes)
+    return Selection(
+        tuple(axes),
+        pointwise,
+        all(isinstance(taken, int) for _, taken in items),
+        raw,
+        tuple(sizes[label] for label in found),
+        tuple(found.index(label) for label in wanted if label in found),
+        tuple(sizes[label] for label in wanted),
+    )
 
 
 def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
-    """What ``oindex`` takes: each axis is indexed by itself and stays in its place."""
+    """What ``oindex`` takes: each axis is indexed by itself and stays in its place; raises as `select`."""
     if any(np.ndim(part) > 1 for part in (key if isinstance(key, tuple) else (key,)) if not isinstance(part, slice)):
         raise IndexError("oindex takes integers, slices, and 1-d integer or boolean arrays, one for each axis")
-    items = read_key(key, shape)
-    kept: list[int] = []
-    for item in items:
-        if item.axis is None and item.taken is not NOTHING:
-            raise IndexError("oindex takes no new axes")
-        if item.axis is not None and not isinstance(item.taken, int):
-            kept.append(len(item.taken))
-    axes = tuple(_simplify(item.taken) for item in items if item.axis is not None)
-    layout = Layout.plain(_counts(axes), tuple(kept))
-    return Selection(axes, False, layout, _is_scalar(items))
+    items = [item for item in _read_key(key, shape) if item[1] is not _NO_AXES]
+    if any(axis is None for axis, _ in items):
+        raise IndexError("oindex takes no new axes")
+    axes = tuple(_simplify(taken) for _, taken in items)
+    raw, kept = lengths(axes), lengths([taken for _, taken in items])
+    scalar = all(isinstance(taken, int) for _, taken in items)
+    return Selection(axes, False, scalar, raw, raw, tuple(range(len(raw))), kept)
 
 
 def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Selection:
-    """What ``blocks`` takes: integers and slices that count chunks; no axis is dropped."""
+    """What ``blocks`` takes: integers and slices that count chunks; no axis is dropped. Raises as `select`."""
     counts = [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
     parts = []
-    for item in read_key(key, counts):
-        if item.axis is None and item.taken is NOTHING:
+    for axis, taken in _read_key(key, counts):
+        run = range(taken, taken + 1) if isinstance(taken, int) else taken
+        if run is _NO_AXES:
             continue
-        taken = item.taken
-        if isinstance(taken, int):
-            taken = range(taken, taken + 1)
-        if item.axis is None or not isinstance(taken, range) or taken.step != 1:
+        if axis is None or not isinstance(run, range) or run.step != 1:
             raise IndexError("blocks takes integers and slices without a step")
-        chunk = chunks[item.axis]
-        parts.append(slice(taken.start * chunk, min(taken.stop * chunk, shape[item.axis])))
+        parts.append(slice(run.start * chunks[axis], min(run.stop * chunks[axis], shape[axis])))
     return select(tuple(parts), shape)
 
 
-def _is_scalar(items: Sequence[Item]) -> bool:
-    """numpy gives a scalar where every axis has an integer and there is no ellipsis."""
-    return all(isinstance(item.taken, int) for item in items)
+def lengths(axes: Sequence[Axis]) -> tuple[int, ...]:
+    """The shape of what is taken of axes one by one."""
+    return tuple(len(axis) for axis in axes if not isinstance(axis, int))
 
 
-def _combine(items: Sequence[Item], rank: int, *, first: bool, scalar: bool) -> Selection:
-    """``first``: the result axes of the arrays come first even where all arrays stand side by side."""
-    arrays = [item.taken for item in items if isinstance(item.taken, np.ndarray)]
-    if not arrays:
-        return _combine_basic(items, scalar=scalar)
-    together = _broadcast(arrays)
-    by_axis = {item.axis: item.taken for item in items if item.axis is not None}
-    pointwise = _vary_together([a for a in by_axis.values() if isinstance(a, np.ndarray)], together)
-    axes: list[Axis] = []
-    found: list[int] = []  # labels of the axes on the wire: an array axis, or -1 - j for axis j of `together`
-    sizes = {-1 - j: length for j, length in enumerate(together)}
-    for axis in range(rank):
-        taken = by_axis[axis]
-        if isinstance(taken, range):
-            sizes[axis] = len(taken)
-            found.append(axis)
-            axes.append(taken)
-        elif isinstance(taken, int):
-            axes.append(taken)
-        elif pointwise:
-            axes.append(np.broadcast_to(taken, together).reshape(-1))
-        else:
-            found.extend(-1 - j for j in _own_axes(taken, together))
-            axes.append(_simplify(taken))
-    if pointwise:
-        found = [*(-1 - j for j in range(len(together))), *found]
-    raw = ((prod(together), *(sizes[a] for a in found if a >= 0))) if pointwise else _counts(axes)
-    layout = Layout.from_labels(raw, found, _wanted(items, len(together), first), sizes)
-    return Selection(tuple(axes), pointwise, layout, scalar)
+def open_mesh(axes: Sequence[Axis]) -> tuple[IntArray, ...]:
+    """Index arrays of all cells at points, which broadcast: the points come first, then an axis for each range."""
+    width = 1 + sum(isinstance(axis, range) for axis in axes)
+    columns = []
+    place = 0
+    for axis in axes:
+        place += isinstance(axis, range)
+        along = place if isinstance(axis, range) else 0
+        columns.append(np.asarray(axis, np.int64).reshape([-1 if i == along else 1 for i in range(width)]))
+    return tuple(columns)
 
 
-def _combine_basic(items: Sequence[Item], *, scalar: bool) -> Selection:
-    """Integers and slices alone: every axis keeps its place."""
-    axes = tuple(item.taken for item in items if item.axis is not None)
-    kept = tuple(len(i.taken) for i in items if isinstance(i.taken, range) and i.taken is not NOTHING)
-    return Selection(axes, False, Layout.plain(_counts(axes), kept), scalar)
+def coordinates(axes: Sequence[Axis]) -> IntArray:
+    """(cells, rank) indices of all cells at points: one point after the other, each with its ranges in C order."""
+    return np.stack(np.broadcast_arrays(*open_mesh(axes)), axis=-1).reshape(-1, len(axes))
+
+
+def _read_key(key: Any, shape: Sequence[int]) -> list[_Item]:
+    """What a key takes of each axis, in their order."""
+    parts = [_read_part(part) for part in (key if isinstance(key, tuple) else (key,))]
+    used = sum(_axes_used(part) for part in parts)
+    ellipses = sum(part is Ellipsis for part in parts)
+    if used > len(shape):
+        raise TooManyIndices(given=used, rank=len(shape))
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    items: list[_Item] = []
+    axis = 0
+    for part in parts if ellipses or used == len(shape) else [*parts, ...]:
+        width = len(shape) - used if part is Ellipsis else _axes_used(part)
+        items += _read_axes(part, axis, shape[axis : axis + width])
+        axis += width
+    return items
+
+
+_Part = int | slice | EllipsisType | AnyArray | None
+
+
+def _read_part(part: Any) -> _Part:
+    """One part of a key as one of few types: integers lose their numpy type, sequences become arrays."""
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if hasattr(part, "__index__") and not isinstance(part, bool | np.bool_ | np.ndarray):
+        return operator.index(part)
+    array = np.asarray(part)
+    if array.size == 0 and not isinstance(part, np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type" if array.ndim else _INVALID)
+    return array if array.ndim or array.dtype.kind == "b" else int(array)
+
+
+def _axes_used(part: _Part) -> int:
+    if isinstance(part, np.ndarray) and part.dtype.kind == "b":
+        return part.ndim
+    return 0 if part is None or part is Ellipsis else 1
+
+
+def _read_axes(part: _Part, axis: int, sizes: Sequence[int]) -> list[_Item]:
+    """What one part of a key takes of the axes that it covers, the first of which is ``axis``."""
+    if part is None:
+        return [(None, _NEW_AXIS)]
+    if isinstance(part, EllipsisType):
+        return [(axis + i, range(size)) for i, size in enumerate(sizes)] or [(None, _NO_AXES)]
+    if isinstance(part, slice):
+        return [(axis, range(*part.indices(sizes[0])))]
+    if isinstance(part, int):
+        if not -sizes[0] <= part < sizes[0]:
+            raise IndexOutOfRange(axis=axis, index=part, size=sizes[0])
+        return [(axis, part % sizes[0])]
+    return _read_array(part, axis, sizes)
+
+
+def _read_array(array: AnyArray, axis: int, sizes: Sequence[int]) -> list[_Item]:
+    if array.dtype.kind == "b" and array.ndim == 0:
+        return [(None, np.zeros(int(array), np.int64))]
+    if array.dtype.kind == "b":
+        for i, (size, length) in enumerate(zip(sizes, array.shape, strict=True)):
+            if size != length:
+                raise IndexError(
+                    f"boolean index did not match indexed array along axis {axis + i}; size of axis is {size} "
+                    f"but size of corresponding boolean axis is {length}"
+                )
+        return [(axis + i, indices) for i, indices in enumerate(array.nonzero())]
+    outside = (array < -sizes[0]) | (array >= sizes[0])  # before the conversion, which would fold unsigned ones
+    if outside.any():
+        raise IndexOutOfRange(axis=axis, index=int(array[outside][0]), size=sizes[0])
+    signed = array.astype(np.int64)
+    return [(axis, np.where(signed < 0, signed + sizes[0], signed))]
 
 
 def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
@@ -156,33 +277,23 @@ def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
         raise IndexError(message) from error
 
 
-def _own_axes(array: IntArray, together: tuple[int, ...]) -> list[int]:
-    """The axes of the broadcast shape along which this array varies."""
-    missing = len(together) - array.ndim
-    return [missing + j for j, length in enumerate(array.shape) if length != 1]
+def _labels(array: IntArray, block: Sequence[int]) -> list[int]:
+    """Those of the axes of the broadcast shape along which this array varies."""
+    return [label for label, length in zip(block[len(block) - array.ndim :], array.shape, strict=True) if length != 1]
 
 
-def _vary_together(arrays: Sequence[IntArray], together: tuple[int, ...]) -> bool:
-    owned = [j for array in arrays for j in _own_axes(array, together)]
-    return len(owned) != len(set(owned))
-
-
-def _wanted(items: Sequence[Item], width: int, first: bool) -> list[int | None]:
-    """Labels of the result's axes: those of the arrays stand where the arrays do if they are side by side, else
+def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bool) -> list[int | None]:
+    """The axes of the result: those of the index arrays stand where the arrays do if these are side by side, else
     first."""
-    at = [i for i, item in enumerate(items) if not isinstance(item.taken, range)]
-    side_by_side = width > 0 and at[-1] - at[0] + 1 == len(at) and not first
-    labels: list[int | None] = []
-    for i, item in enumerate(items):
+    at = [i for i, (_, taken) in enumerate(items) if not isinstance(taken, range)]
+    side_by_side = bool(block) and at[-1] - at[0] + 1 == len(at) and not points_first
+    labels: list[int | None] = [] if side_by_side else [*block]
+    for i, (axis, taken) in enumerate(items):
         if side_by_side and i == at[0]:
-            labels.extend(-1 - j for j in range(width))
-        if isinstance(item.taken, range) and item.taken is not NOTHING:
-            labels.append(item.axis)
-    return labels if side_by_side else [*(-1 - j for j in range(width)), *labels]
-
-
-def _counts(axes: Sequence[Axis]) -> tuple[int, ...]:
-    return tuple(len(axis) for axis in axes if not isinstance(axis, int))
+            labels += block
+        if isinstance(taken, range) and taken is not _NO_AXES:
+            labels.append(axis)
+    return labels
 
 
 def _simplify(taken: Axis) -> Axis:
@@ -191,11 +302,108 @@ def _simplify(taken: Axis) -> Axis:
     if not isinstance(taken, np.ndarray):
         return taken
     flat = taken.reshape(-1)
-    if flat.size == 1:
-        return int(flat[0])
-    if flat.size == 0:
-        return flat
+    if flat.size < 2:
+        return int(flat[0]) if flat.size else flat
     first, step = int(flat[0]), int(flat[1]) - int(flat[0])
     if step == 0 or not bool((np.diff(flat) == step).all()):
         return flat
     return range(first, first + step * flat.size, step)
+
+
+# --- boxes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """``axes`` of the array, and the region ``where`` of the result (its raw axes) that they fill."""
+
+    axes: tuple[Axis, ...]
+    where: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, axes: Sequence[Axis]) -> Box:
+        """The box that fills a whole result."""
+        return cls(tuple(axes), tuple(slice(0, length) for length in lengths(axes)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return lengths(self.axes)
+
+    @property
+    def text(self) -> str:
+        """The value of ``select=``."""
+        return wire.format_selection([_to_wire(axis) for axis in self.axes])
+
+    def region_of(self, result: AnyArray) -> AnyArray:
+        """The view of ``result`` that this box fills; an array even where it has no axes."""
+        index: tuple[Any, ...] = (*self.where, ...)
+        return np.asarray(result[index])
+
+    def cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, *, inside_chunks: bool = False) -> list[Box]:
+        """Boxes of at most ``limit`` bytes that fill the same region, in C order of the array's axes.
+
+        Ranges are cut on the edges of ``chunks``, the first axes first, so that a box fills contiguous memory where
+        that is possible; a single chunk is cut only where ``inside_chunks``.
+        """
+        boxes = list(self._cut(chunks, item_nbytes, limit, 0))
+        if not inside_chunks:
+            return boxes
+        return [part for box in boxes for part in box._cut([1] * len(chunks), item_nbytes, limit, 0)]
+
+    def _cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, axis: int) -> Iterator[Box]:
+        """Cut along ``axis``, then each piece along the axes after it, as far as needed."""
+        nbytes = prod(self.shape) * item_nbytes
+        lists = [len(taken) for taken in self.axes if isinstance(taken, np.ndarray)]
+        longest = _longest_list(self.axes)
+        if axis == len(self.axes) or (nbytes <= limit and max(lists, default=0) <= longest):
+            yield self
+            return
+        taken = self.axes[axis]
+        if isinstance(taken, int):
+            yield from self._cut(chunks, item_nbytes, limit, axis + 1)
+            return
+        count = max(1, len(taken) * limit // max(nbytes, limit))
+        start = 0
+        while start < len(taken):
+            if isinstance(taken, range):
+                stop = _aligned(taken, chunks[axis], start, start + count)
+            else:
+                stop = min(start + min(count, longest), len(taken))
+            yield from self._part(axis, start, stop)._cut(chunks, item_nbytes, limit, axis + 1)
+            start = stop
+
+    def _part(self, axis: int, start: int, stop: int) -> Box:
+        """Positions ``start:stop`` of what is taken of ``axis``."""
+        taken = self.axes[axis]
+        assert not isinstance(taken, int)
+        out = len(lengths(self.axes[:axis]))
+        offset = self.where[out].start
+        where = (*self.where[:out], slice(offset + start, offset + stop), *self.where[out + 1 :])
+        return Box((*self.axes[:axis], taken[start:stop], *self.axes[axis + 1 :]), where)
+
+
+def _aligned(taken: range, chunk: int, start: int, stop: int) -> int:
+    """The last edge of a chunk after ``start`` and up to ``stop``, as a position in ``taken``, else the next one."""
+    if stop >= len(taken):
+        return len(taken)
+    edge = taken[stop] // chunk * chunk  # of the chunk that ``stop`` lies in: where that is entered, and left
+    entered, left = (edge, edge + chunk) if taken.step > 0 else (edge + chunk - 1, edge - 1)
+    first, after = (-((taken.start - bound) // taken.step) for bound in (entered, left))
+    return first if first > start else min(after, len(taken))
+
+
+def _longest_list(axes: Sequence[Axis]) -> int:
+    """How many indices each list may have, so that all lists of a request fit its URL."""
+    lists = [axis for axis in axes if isinstance(axis, np.ndarray) and axis.size]
+    digits = max((len(str(int(axis.max()))) for axis in lists), default=0)
+    return max(1, _LIST_TEXT // max(1, len(lists)) // (digits + 1))
+
+
+def _to_wire(axis: Axis) -> wire.SelectionItem:
+    if isinstance(axis, int):
+        return axis
+    if isinstance(axis, np.ndarray):
+        return [int(index) for index in axis]
+    # A stop below zero would be counted from the end: it stands for "to the beginning".
+    stop = axis.stop if axis.stop >= 0 else None
+    return slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0)

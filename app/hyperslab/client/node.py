@@ -12,12 +12,10 @@ from typing import Any, Final, Self
 from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.attributes import Attributes, Patch
-from hyperslab.client.change import until_undisturbed
-from hyperslab.client.http import HTTPTransport
-from hyperslab.client.jsontext import dump_json
-from hyperslab.client.progress import Progress
-from hyperslab.client.session import Request, Session
-from hyperslab.client.transport import Transport
+from hyperslab.client.session import Request, Session, until_undisturbed
+from hyperslab.client.text import Progress
+from hyperslab.client.transport import HTTPTransport, Transport
+from hyperslab.client.values import dump_json
 from hyperslab.errors import BadParameter
 
 TOKEN: Final = "HYPERSLAB_TOKEN"

@@ -1,4 +1,4 @@
-"""Requests that survive a bad moment: retries with backoff, problems as exceptions, a few threads for many requests."""
+"""Requests with retries: backoff, problems as exceptions, worker threads, and changes on condition."""
 
 from __future__ import annotations
 
@@ -12,32 +12,41 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
 
 from hyperslab import __version__, wire
-from hyperslab.client.cancel import NEVER, Cancel
-from hyperslab.client.problems import read_problem
-from hyperslab.client.transport import BROKEN_CONNECTION, Body, Response, Transport
-from hyperslab.errors import BrokenData, Cancelled, RemoteProblem, StoreDenied, Unreachable
+from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Body, Cancel, Response, Transport
+from hyperslab.errors import (
+    BrokenData,
+    Cancelled,
+    HyperslabError,
+    Overloaded,
+    PreconditionFailed,
+    RemoteProblem,
+    StoreDenied,
+    Unreachable,
+    WriteConflict,
+    from_facts,
+)
 
 log = logging.getLogger("hyperslab.client")
 
 T = TypeVar("T")
 
-BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
-"""Answers that a later attempt may turn into a good one."""
-_UNCLEAR_STATUSES: Final = frozenset({502, 504})
-"""Of those, what a proxy says that has lost the answer."""
+_BUSY: Final = frozenset({429, 502, 503, 504})  # a later attempt may succeed
+_UNCLEAR: Final = frozenset({502, 504})  # of those, what a proxy says that has lost the answer
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
-_SNIPPET: Final = 200
-"""Bytes that are shown of an answer that cannot be understood."""
+_SNIPPET: Final = 500  # bytes that are shown of an answer that cannot be understood
 _OF_URLLIB3: Final = re.compile(r"^HTTPS?Connection(Pool)?\(.*?\): ")
-_TURN: Final = 0.5
-"""Seconds of waiting after which Python looks whether it was interrupted."""
+_POLL: Final = 0.5  # seconds of waiting after which Python looks whether it was interrupted
+
+CHANGE_ATTEMPTS: Final = 100
+"""That many times others may come first in `until_undisturbed`; each time, one of them has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +133,11 @@ class Session:
         that holds none.
         """
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
-        try:
-            members = json.loads(answer.body)
-        except ValueError:  # a sign-in page, say, or the wrong port
-            members = None
-        if isinstance(members, dict):
-            return members, answer.headers
-        shown = answer.body[:_SNIPPET].decode("utf-8", "replace").strip() or "nothing"
-        raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
+        members = _parse_object(answer.body)
+        if members is None:  # a sign-in page, say, or the wrong port
+            shown = _snippet(answer.body) or "nothing"
+            raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
+        return members, answer.headers
 
     def for_each(self, work: Callable[[T, Cancel], None], items: Iterable[T]) -> None:
         """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
@@ -144,7 +150,7 @@ class Session:
         threads = self._executor()  # held here, so that nobody's `close` ends it
         futures = [threads.submit(_unless_cancelled, work, item, cancel) for item in waiting]
         try:
-            _wait_in_turns(futures)
+            _wait_for_failure(futures)
         finally:  # also on Ctrl-C: nobody wants the rest any more
             if not all(future.done() and future.exception() is None for future in futures):
                 cancel.set()
@@ -166,10 +172,11 @@ class Session:
         for attempt in range(1, self.retry.attempts + 1):
             last = attempt == self.retry.attempts or not request.repeatable
             try:
-                response = self._exchange(request)
+                headers = {**self._headers, **request.headers}
+                response = self.transport.request(request.method, request.url, headers=headers, body=request.body)
                 if response.status < 300 or response.status == 304 or (lost and response.status == 404):
                     return take(response)
-                lost |= request.removes and response.status in _UNCLEAR_STATUSES
+                lost |= request.removes and response.status in _UNCLEAR
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
             except (SSLError, ProxyError) as error:  # the same at every attempt
@@ -190,14 +197,10 @@ class Session:
         log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
         cancel.pause(pause)
 
-    def _exchange(self, request: Request) -> Response:
-        headers = {**self._headers, **request.headers}
-        return self.transport.request(request.method, request.url, headers=headers, body=request.body)
-
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
         """Seconds to wait after a refusal that may pass; raises the problem where it will not, or not soon."""
         problem = read_problem(response)
-        if last or response.status not in BUSY_STATUSES or isinstance(problem, _PERMANENT):
+        if last or response.status not in _BUSY or isinstance(problem, _PERMANENT):
             raise problem
         asked = parse_retry_after(response.headers.get("Retry-After"))
         if asked is None:
@@ -214,7 +217,8 @@ class Session:
         return threads
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.transport, self._headers, self.connections, self.retry)
+        make = partial(Session, headers=self._headers, connections=self.connections, retry=self.retry)
+        return make, (self.transport,)
 
 
 def unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
@@ -248,6 +252,47 @@ def parse_retry_after(value: str | None) -> float | None:
     return max(0.0, date.timestamp() - time.time())
 
 
+def read_problem(response: Response) -> HyperslabError:
+    """Read and close a refusal: the error that the server raised, by the ``code`` in it, or `RemoteProblem`."""
+    status, headers, body = _read_whole(response)
+    document = _parse_object(body) or {}
+    known = from_facts(str(document.get("code")), document)
+    if known is not None:
+        return known
+    location = headers.get("Location")
+    if 300 <= status < 400 and location:
+        return RemoteProblem(status=status, detail=f"redirected to {location}: use that address")
+    detail = document.get("detail") or document.get("title") or _snippet(body) or "(no explanation)"
+    return RemoteProblem(status=status, detail=str(detail))
+
+
+def until_undisturbed(attempt: Callable[[], T]) -> T:
+    """The result of the first ``attempt`` to read, change and write that no other writer interferes with.
+
+    Where others keep coming, raises what the last attempt did: `PreconditionFailed`, `WriteConflict` or `Overloaded`.
+    """
+    for number in range(1, CHANGE_ATTEMPTS):
+        try:
+            return attempt()
+        except (PreconditionFailed, WriteConflict):
+            time.sleep(random.uniform(0, min(0.5, 0.005 * 2.0**number)))
+        except Overloaded as busy:  # refused before anything was done
+            time.sleep(busy.retry_after + random.uniform(0, 0.005))
+    return attempt()
+
+
+def _parse_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except ValueError:  # a proxy's HTML, or nothing at all
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _snippet(body: bytes) -> str:
+    return body[:_SNIPPET].decode("utf-8", "replace").strip()
+
+
 def _read_whole(response: Response) -> Whole:
     try:
         return Whole(response.status, response.headers, response.read())
@@ -255,15 +300,15 @@ def _read_whole(response: Response) -> Whole:
         response.close()
 
 
-def _wait_in_turns(futures: Sequence[Future[None]]) -> None:
-    """Until all are done or one has failed.
+def _wait_for_failure(futures: Sequence[Future[None]]) -> None:
+    """Wait until all are done or one has failed.
 
-    In turns, because a signal ends a wait only if that goes on already: one that comes between Python's last look at
+    It polls, because a signal ends a wait only if that goes on already: one that comes between Python's last look at
     signals and the system call would be noticed when the wait has ended by itself.
     """
     pending: Collection[Future[None]] = futures
     while pending:
-        done, pending = wait(pending, _TURN, return_when=FIRST_EXCEPTION)
+        done, pending = wait(pending, _POLL, return_when=FIRST_EXCEPTION)
         if any(future.exception() is not None for future in done):
             return
 
@@ -276,7 +321,3 @@ def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel
     except BROKEN_CONNECTION:
         cancel.check()  # then it is broken because it was cut
         raise
-
-
-def _restore(transport: Transport, headers: Mapping[str, str], connections: int, retry: RetryPolicy) -> Session:
-    return Session(transport, headers=headers, connections=connections, retry=retry)

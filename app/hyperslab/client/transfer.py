@@ -16,14 +16,13 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
 from hyperslab.client.array import RemoteArray, facts
-from hyperslab.client.description import facts_without_dtype
 from hyperslab.client.download import check_output, download_file, form_of
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
 from hyperslab.client.pagestate import page_selection
-from hyperslab.client.progress import Progress
 from hyperslab.client.session import Request, Session
+from hyperslab.client.text import Progress, array_facts
 from hyperslab.client.transport import Transport
 from hyperslab.errors import BadBody, BadParameter
 
@@ -106,7 +105,7 @@ def describe(
         try:
             node = open_node(session, address, members, etag)
         except ModuleNotFoundError:
-            lines = _fact_lines(facts_without_dtype(members, place))
+            lines = _fact_lines(array_facts(members, url=place))
         else:
             lines = _tree_lines(node) if isinstance(node, RemoteGroup) else _fact_lines(facts(node) | {"url": place})
         return "\n".join([*lines, *_attribute_lines(members.get("attributes") or {})])

@@ -1,0 +1,145 @@
+"""Text for people: descriptions of nodes, trees, and how far a transfer has come."""
+
+from __future__ import annotations
+
+import html
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST = 200  # characters of an attribute
+
+Progress = bool | Callable[[int, int], None]
+"""True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
+
+Report = AbstractContextManager[Callable[[int], None]]
+"""Gives what is told how many more bytes are done; a negative number of them has to be done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A group and what lies below it: prints as a tree, in notebooks too."""
+
+    label: str
+    branches: tuple[Tree, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.label, *self._lines("")])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        for i, branch in enumerate(self.branches):
+            last = i == len(self.branches) - 1
+            yield f"{indent}{'└── ' if last else '├── '}{branch.label}"
+            yield from branch._lines(indent + ("    " if last else "│   "))
+
+
+def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
+    """What people want to know of an array, in order: from its node document, but for what is ``known`` better."""
+    names = members.get("dimension_names")
+    filters = members.get("filters") or ()
+    told: Mapping[str, Any] = {
+        "array": members.get("path"),
+        "field": None,
+        "shape": tuple(members["shape"]),
+        "dimensions": names and ", ".join(name or "?" for name in names),
+        "dtype": f"{dtype_text(members)}, whose values need ml_dtypes",
+        "chunks": tuple(members["chunks"]),
+        "size": None,
+        "order": None,
+        "fill value": members.get("fill_value"),
+        "compressor": codec_text(members.get("compressor")),
+        "filters": ", ".join(codec_text(codec) for codec in filters) or None,
+        "url": None,
+        **known,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def group_as_html(
+    path: str, url: str, attributes: Mapping[str, Any], children: Sequence[tuple[str, str]], most: int
+) -> str:
+    """A group as tables: its attributes, and at most so many of its children with their kinds."""
+    listed = dict(children[:most]) | ({"…": "and more"} if len(children) > most else {})
+    own = {name: json.dumps(value, ensure_ascii=False) for name, value in attributes.items()}
+    shown = {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for name, text in own.items()}
+    sections = {"attributes": shown, "children": listed}
+    tables = [
+        f"<details open><summary>{title}</summary>{table(rows)}</details>" for title, rows in sections.items() if rows
+    ]
+    return "".join([table({"group": path, "url": url}), *tables])
+
+
+def table(rows: Mapping[str, Any]) -> str:
+    """An HTML table of two columns."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+def dtype_text(members: Mapping[str, Any]) -> str:
+    """The dtype as the node document spells it."""
+    dtype = members["dtype"]
+    return dtype if isinstance(dtype, str) else json.dumps(dtype)
+
+
+def size_text(nbytes: int) -> str:
+    """Bytes with a unit: ``32.0 MiB``."""
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    power = min((nbytes.bit_length() - 1) // 10, 5)
+    return f"{nbytes / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
+
+
+def codec_text(codec: Mapping[str, Any] | None) -> str:
+    """``blosc(cname=lz4, clevel=5)``."""
+    if codec is None:
+        return "none"
+    parameters = ", ".join(f"{name}={value}" for name, value in codec.items() if name != "id")
+    return f"{codec.get('id')}({parameters})" if parameters else str(codec.get("id"))
+
+
+def report(progress: Progress, total: int, title: str) -> Report:
+    """Watch one transfer of ``total`` bytes; raises `ImportError` where a bar is asked for and tqdm is not there."""
+    if progress is False or not total:
+        return nullcontext(lambda _: None)
+    if progress is True:
+        return _bar(total, title)
+    told, lock, done = progress, threading.Lock(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        with lock:
+            done += count
+            told(done, total)
+
+    return nullcontext(advance)
+
+
+@contextmanager
+def _bar(total: int, title: str) -> Iterator[Callable[[int], None]]:
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(
+            "a progress bar needs tqdm: pip install 'hyperslab[cli]', or pass a function as progress="
+        ) from error
+    lock = threading.Lock()
+    with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
+
+        def advance(count: int) -> None:
+            with lock:
+                bar.update(count)
+
+        yield advance
