@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from hyperslab import RemoteGroup, errors
-from hyperslab.arrays import consolidated
+from hyperslab.arrays import documents
 from hyperslab.storage import StoreConfig
 from tests.api.test_broken_nodes import DEFINITION, Served, problem, serving
 
@@ -202,13 +202,13 @@ def test_links_and_what_is_no_key_are_named_and_kept(tmp_path: Path) -> None:
 def test_a_node_that_is_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
         nodes(data, "/a")
-        leave_out = consolidated.leave_out
+        leave_out = documents.leave_out
 
         def late(*args: Any) -> None:
             leave_out(*args)
             nodes(data, "/late")
 
-        monkeypatch.setattr(consolidated, "leave_out", late)
+        monkeypatch.setattr(documents, "leave_out", late)
         kept = data.http.delete(EXP, params={"recursive": "true"}).json()["kept"]
 
         assert kept["keys"] == ["exp/late/.zarray", "exp/late/0", "exp/late/1"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab.arrays import consolidated
+from hyperslab.arrays import lease
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
@@ -167,7 +167,7 @@ class Unconsolidated(CountingStore):
 def test_where_it_cannot_follow_what_is_published_is_not_done_again(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consolidated, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(lease, "_LONGEST_PAUSE", 0.0)
     config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
     store = Unconsolidated(open_store(config))
     service = build([MountedStore("data", store, writable=True)])

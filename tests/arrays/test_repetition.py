@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hyperslab.arrays.append import digest_of
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.repetition import digest_of
 from hyperslab.arrays.service import Service
 from hyperslab.errors import BadParameter
 from tests.arrays.support import read_all, service_on

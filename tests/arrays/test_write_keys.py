@@ -12,7 +12,8 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import NodeExists, StoreError, WriteConflict
+from hyperslab.engine.new_array import new_document
+from hyperslab.errors import BadDefinition, NodeExists, StoreError, WriteConflict
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
@@ -205,3 +206,21 @@ def test_what_is_written_behind_a_condition_that_held_is_not_deleted(
         service.key_writer.delete(f"data/{key}", hold)
 
     assert (tmp_path / key).read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "codec"),
+    [("<i4", {"id": "shuffle", "elementsize": 3}), ("|V3", {"id": "delta", "dtype": "<f4"})],
+    ids=["shuffle", "delta"],
+)
+def test_codecs_that_nothing_could_be_stored_with_are_refused(
+    tmp_path: Path, service: Service, dtype: str, codec: object
+) -> None:
+    document = {**new_document({"shape": [4], "chunks": [2], "dtype": dtype}), "filters": [codec]}
+
+    with pytest.raises(BadDefinition):
+        service.creator.create_array("data/made", document)
+    with pytest.raises(BadDefinition):
+        service.key_writer.put("data/put/.zarray", json.dumps(document).encode())
+
+    assert not (tmp_path / "put").exists()

@@ -13,9 +13,10 @@ from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.values_out import MEDIA_TYPES
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.create import NodeCheck
+from hyperslab.arrays.documents import KeyCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import selection_tag
-from hyperslab.arrays.write import ChunkCheck, Current, KeyCheck, Precondition
+from hyperslab.arrays.write import ChunkCheck, Current, Precondition
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, normalise

@@ -3,8 +3,8 @@
 ``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
 an append has written and not yet published. All such cells lie inside the extent. ``doubt`` is an extent in which
 requests of a writer that was cut off may still take effect; it is there until the shape has grown over it. ``appends``
-are the last appends that had an idempotency key. Readers ignore members they do not know (CONFORMANCE 13); a writer
-that drops ours drops these promises with it, and nothing else.
+are the last appends that had an idempotency key. Readers ignore members they do not know; a writer that drops ours
+drops these promises with it, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hyperslab.engine.metadata import ArrayMetadata
 
 OWN_MEMBER = "hyperslab"
 LARGEST = (1 << 62) - 1
-"""Of the sizes that an axis can have."""
+"""The largest size of an axis."""
 _MOST_REMEMBERED = 64
 
 Shape = tuple[int, ...]
@@ -29,18 +29,18 @@ def extent(metadata: ArrayMetadata) -> Shape | None:
 
 
 def doubt(metadata: ArrayMetadata) -> Shape | None:
-    """The shape in which a chunk that is absent may yet be stored by a request that comes late; None for none."""
+    """The shape in which a chunk that is absent may yet be stored by a late request; None if there is none."""
     return _sizes(metadata.document, "doubt", metadata.shape)
 
 
 def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
     """A ``.zarray`` that differs from the one that a writer who was cut off has read, and remembers what that writer
     may have on its way."""
-    own, shape = _own(document), document.get("shape")
+    shape = document.get("shape")
     rank = len(shape) if isinstance(shape, list) else 0
     noted = [s for name in ("extent", "doubt") if (s := _sizes(document, name, (0,) * rank)) is not None]
-    marked = {**own, "fence": fence, **({"doubt": [max(sizes) for sizes in zip(*noted, strict=True)]} if noted else {})}
-    return {**document, OWN_MEMBER: marked}
+    in_doubt = {"doubt": [max(sizes) for sizes in zip(*noted, strict=True)]} if noted else {}
+    return {**document, OWN_MEMBER: {**_own(document), "fence": fence, **in_doubt}}
 
 
 def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
@@ -56,10 +56,7 @@ def larger(first: Shape, second: Shape | None) -> Shape:
 
 def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
     """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``, and the ``digest`` of their
-    values where it was kept; oldest first.
-
-    What somebody else has put there is left out: the document is untrusted.
-    """
+    values where it was stored; oldest first. What others have put there is left out: the document is untrusted."""
     entries = _own(metadata.document).get("appends")
     return [entry for entry in entries if _is_append(entry, metadata.shape)] if isinstance(entries, list) else []
 
@@ -71,9 +68,7 @@ def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
 
 
 def _is_append(entry: Any, shape: Shape) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
-        return False
-    if not isinstance(entry.get("digest", ""), str):
+    if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and isinstance(entry.get("digest", ""), str)):
         return False
     numbers = [entry.get(name) for name in ("axis", "offset", "length")]
     return all(isinstance(n, int) and 0 <= n <= LARGEST for n in numbers) and entry["axis"] < len(shape)

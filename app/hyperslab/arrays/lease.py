@@ -1,8 +1,8 @@
-"""One writer at a time among replicas that share nothing but an object store, for what one put cannot do.
+"""Keeping writers apart: node locks, repeated attempts, and a lease among replicas that share only an object store.
 
-A lease is an object made with a conditional put, so only one replica can hold it. It is renewed while it is held; one
-that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. It is given back by a put on
-condition as well: a DELETE that is repeated would take it from the next holder.
+A lease is for what one put cannot do. It is an object made with a conditional put, so only one replica can hold it. It
+is renewed while it is held; one that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken
+over. It is given back by a put on condition as well: a DELETE that is repeated would take it from the next holder.
 
 It keeps replicas out of each other's way, and is no fence: a request of a holder that was slow may take effect at any
 time. So all that is stored under a lease is stored on the condition of what was read under it, and nobody leaves that
@@ -13,12 +13,13 @@ way (see `extent.fenced`). Who could not publish makes sure of the lease before 
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, Final
 
 from hyperslab.arrays.extent import fenced
 from hyperslab.arrays.nodes import MountedStore
@@ -37,12 +38,25 @@ from hyperslab.errors import (
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 from hyperslab.storage.keys import HIDDEN
 
+MOST_TRIES: Final = 100
+_LONGEST_PAUSE = 0.25
 _TERM = 20.0
 _RENEWALS = 4
-_PAUSE = 0.02
 _LONGEST_WAIT = 60.0
-_MOST_TRIES = 32
 _CLAIMS = 3
+
+
+def attempts() -> Iterator[int]:
+    """Numbers `MOST_TRIES` attempts at what other writers may prevent; from the third on, each after a random pause."""
+    for attempt in range(MOST_TRIES):
+        if attempt > 1:
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**attempt)))
+        yield attempt
+
+
+def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
+    """Held shared by writers of chunks, exclusively by whoever changes shape, existence or several chunks at once."""
+    return mount.store.lock(f"{prefix}.zarray", shared=shared)
 
 
 class Turn:
@@ -134,7 +148,7 @@ class Lease(Turn):
                     self.inherited = True
                     self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
                 return
-            time.sleep(_PAUSE)
+            time.sleep(0.02)
         raise Overloaded(f"other writers have kept {self._document!r} for {_LONGEST_WAIT:.0f} s", 5)
 
     def _claim(self, expected: str | Absent) -> bool:
@@ -201,7 +215,7 @@ class Lease(Turn):
 
         A change by somebody else does not do that: it may be the holder's own, who then goes on from there.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in attempts():
             stored = self._store.get(self._document)
             document = None if stored is None else parse_object(stored.data)
             if stored is None or document is None:
@@ -210,4 +224,4 @@ class Lease(Turn):
                 text = distinct(dump_json(fenced(document, self._holder)))
                 self._store.put(self._document, text, if_version=stored.version)
                 return
-        raise WriteConflict(self._document, f"other writers changed it {_MOST_TRIES} times")
+        raise WriteConflict(self._document, f"other writers changed it {MOST_TRIES} times")

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BrokenData
+from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
 from hyperslab.storage.base import Store
+from hyperslab.storage.keys import as_prefix
 
 Recheck = Literal["always", "never"] | float
 """When what is remembered of a store is checked again: on every read, never, or after so many seconds.
@@ -51,6 +52,19 @@ class MountedStore:
         """The logical path of what is at a prefix."""
         return f"{self.name}/{prefix}".rstrip("/")
 
+    def check_writable(self) -> None:
+        """Raise `ReadOnly` unless the operator has made the store writable and the store itself takes writes."""
+        if not (self.writable and self.store.capabilities.writable):
+            raise ReadOnly(self.name)
+
+    def check_not_assumed(self, prefix: str, *, below: bool = False) -> None:
+        """Raise `BadDefinition` for an array whose document the operator has given: no request can change it, or remove
+        it with all that lies ``below`` a group."""
+        for path in self.assume_metadata:
+            if as_prefix(path) == prefix or (below and path.startswith(prefix)):
+                which = shown(self.path(as_prefix(path)))
+                raise BadDefinition("metadata", f"the operator's configuration fixes the metadata of {which}")
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayNode:
@@ -69,6 +83,10 @@ class ArrayNode:
     metadata_version: str
     data_id: str
     documents: Mapping[str, str | None]
+
+    @property
+    def kind(self) -> Literal["array"]:
+        return "array"
 
     def chunk_key(self, coords: tuple[int, ...]) -> str:
         """The key of a chunk in the store."""
@@ -108,6 +126,10 @@ class GroupNode:
     implicit: bool = False
     documents: Mapping[str, str | None] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Literal["group"]:
+        return "group"
 
 
 @dataclass(frozen=True, slots=True)

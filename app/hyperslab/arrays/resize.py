@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice, product
+from math import prod
 from typing import Any
 
-from hyperslab.arrays import consolidated
-from hyperslab.arrays.access import check_not_assumed, check_writable
+from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.clear import check_clearable, clear_edges, clear_outside, fill_doubt
-from hyperslab.arrays.documents import put_document
-from hyperslab.arrays.extent import LARGEST, extent, larger, with_extent
-from hyperslab.arrays.lease import Turn, alone
+from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
+from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.patch import plan_attributes, put_attributes
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.write import node_lock
+from hyperslab.arrays.update import ChunkWriter, is_all_fill
+from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadDefinition, ConsolidatedBehind, Overloaded, WriteConflict
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+from hyperslab.errors import (
+    BadDefinition,
+    ChunkCorrupt,
+    ConsolidatedBehind,
+    Overloaded,
+    StoredTooLarge,
+    TooLarge,
+    WriteConflict,
+)
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe, remover
 from hyperslab.storage.keys import as_prefix
 
-_MOST_TRIES = 32
+_MOST_FILLED = 1 << 16
+_MOST_LOOKED_UP = 10_000
+"""Above so many candidates a listing of what is there costs less than looking up each."""
+_BATCH = 4096
+"""Edge chunks that are known at a time while an array grows: there may be more than fit into memory."""
 
 
 class Resizer:
@@ -53,15 +65,15 @@ class Resizer:
         Attributes come first: others may change them at the same time, and what a shape cuts off is gone. Raises, with
         nothing changed, `BadDefinition` for a wrong rank or size, an axis that changes in a direction that is not
         allowed, or attributes that are not possible; what ``check`` raises for the array as it is now; `WriteConflict`
-        where others keep changing the metadata, or have changed the shape alone after the check. `TooLarge` as
-        `publish` does.
+        if others keep changing the metadata, or have changed the shape alone after the check. `TooLarge` as `publish`
+        does.
         """
         mount, rest = self._catalog.locate(path)
-        check_writable(mount)
+        mount.check_writable()
         prefix = as_prefix(rest)
         # what an append has under way is not cut, nor published
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
-            for _ in range(_MOST_TRIES):
+            for _ in attempts():
                 array = self._catalog.open_array(path, fresh=True)
                 if check is not None:
                     check(array)
@@ -69,60 +81,56 @@ class Resizer:
                 if attributes is not None and not self._change_attributes(array, attributes, wanted):
                     continue
                 if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
-                    follow_again(array)
+                    follow_again(self._reader, array)
                     return self._catalog.open_array(path, fresh=True)
                 if attributes is not None and check is not None:  # the check would not know the array again
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
                 attributes = None
                 turn.take_again()
-        raise WriteConflict(path, f"other writers changed the metadata {_MOST_TRIES} times")
+        raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
 
     def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
         """Clear what may lie beyond the shape, for those who are about to store a larger one, or one without a note of
-        it; raises `WriteConflict` where the turn is lost on the way: then it may be the next holder's."""
+        it; raises `WriteConflict` if the turn is lost on the way: then it may be the next holder's."""
         left = extent(array.metadata)
         if left is not None:
-            clear_outside(self._reader, array, left, turn.check)
+            Clearer(self._reader, array, turn.check).clear_outside(left)
 
     def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> bool:
         """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
         meanwhile. The caller holds the node lock. Raises `TooLarge`, before anything is stored, where that cuts through
         chunks too large to be decoded."""
         before, now = array.metadata.shape, metadata.shape
-        left = extent(array.metadata)
-        check_clearable(self._reader, replace(array, metadata=metadata), larger(before, left))
+        left = larger(before, extent(array.metadata))
+        Clearer(self._reader, replace(array, metadata=metadata), turn.check).check_decodable(left)
         if any(n > b for n, b in zip(now, before, strict=True)):
             self.clear_beyond(array, turn)
-            clear_edges(self._reader, array, now, turn.check)
-            fill_doubt(self._reader, array, now, turn.check)
+            clearer = Clearer(self._reader, array, turn.check)
+            clearer.clear_edges(now)
+            clearer.fill_doubt(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
-        if publish_metadata(self._reader, array, with_extent(metadata, larger(before, left))) is None:
+        if publish_metadata(self._reader, array, with_extent(metadata, left)) is None:
             return False
         with suppress(WriteConflict, Overloaded):  # the shrink is done, and noted: the next who grows clears the rest
             turn.take_again()
-            self._clear(array.path, turn)
+            array = self._catalog.open_array(array.path, fresh=True)
+            if extent(array.metadata) is not None:
+                self.clear_beyond(array, turn)
+                publish_metadata(self._reader, array, with_extent(array.metadata, None))
         return True
 
-    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: tuple[int, ...]) -> bool:
+    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> bool:
         """Merge a patch where the shape could be stored, too; False where others have changed the attributes since.
 
         What ``.zmetadata`` does not say then, it says when the shape is stored: else that would not be done.
         """
         if wanted != array.metadata.shape:
-            stored_version(array)
-        plan = plan_attributes(array.mount, array.prefix, array, patch)
+            _stored_version(array)
         try:
-            return put_attributes(array.mount, array.prefix, plan, self._catalog.versions)
+            return documents.merge_attributes(self._catalog.versions, array.mount, array, patch)
         except ConsolidatedBehind:
             return True
-
-    def _clear(self, path: str, turn: Turn) -> None:
-        """Clear what a shrink has cut off and say so; where others change the metadata, the next who grows will."""
-        array = self._catalog.open_array(path, fresh=True)
-        if extent(array.metadata) is not None:
-            self.clear_beyond(array, turn)
-            publish_metadata(self._reader, array, with_extent(array.metadata, None))
 
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
@@ -130,46 +138,38 @@ def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) 
     done."""
     version = put_metadata(reader, array, metadata)
     if version is not None:
-        _follow(array, ".zarray")
+        documents.follow(reader.versions, array.mount, array.prefix, [f"{array.prefix}.zarray"])
     return version
 
 
 def put_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None where it is
+    """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None if it is
     not."""
     key = array.prefix + array.mount.metadata_key
+    condition = _stored_version(array)
     try:
-        version = put_document(array.mount, key, metadata.to_bytes(), stored_version(array))
+        return documents.put_document(reader.versions, array.mount, key, metadata.to_bytes(), condition)
     except VersionConflict:
         return None
-    reader.versions.note(array.mount, key, version)
-    return version
 
 
-def follow_again(array: ArrayNode) -> None:
+def follow_again(reader: Reader, array: ArrayNode) -> None:
     """Have ``.zmetadata`` say what is published, which a request before, or a step before, may have failed to do."""
     if array.documents.get(array.prefix + array.mount.metadata_key) is not None:
-        _follow(array, ".zarray", ".zattrs")
+        changed = [f"{array.prefix}.zarray", f"{array.prefix}.zattrs"]
+        documents.follow(reader.versions, array.mount, array.prefix, changed)
 
 
-def _follow(array: ArrayNode, *names: str) -> None:
-    consolidated.follow(array.mount, array.prefix, [array.prefix + name for name in names])
-
-
-def stored_version(array: ArrayNode) -> str | Absent:
+def _stored_version(array: ArrayNode) -> str | Absent:
     """The version of the array's own document, `ABSENT` where only ``.zmetadata`` holds it.
 
     Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
     """
-    check_not_assumed(array.mount, array.prefix)
-    if array.metadata_version.startswith("consolidated-"):
-        return ABSENT
-    return array.metadata_version
+    array.mount.check_not_assumed(array.prefix)
+    return ABSENT if array.metadata_version.startswith("consolidated-") else array.metadata_version
 
 
-def _wanted(
-    before: tuple[int, ...], shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool
-) -> tuple[int, ...]:
+def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool) -> Shape:
     if len(shape) != len(before):
         raise BadDefinition("shape", f"the array has {len(before)} axes, {len(shape)} sizes were given")
     wanted = tuple(was if now is None else now for now, was in zip(shape, before, strict=True))
@@ -181,3 +181,182 @@ def _wanted(
         if shrink_only and now > was:
             raise BadDefinition("shape", f"axis {axis} would grow from {was} to {now}, and shrink_only was asked for")
     return wanted
+
+
+class Clearer:
+    """Makes sure that what lies beyond an array's shape never shows: what a shrink cut off, and what others left there.
+
+    ``check`` is called when a chunk was read and before it is changed: what was read when the turn is lost may be
+    another's. What it raises ends the work, and repeating the work is safe. Where replicas share the store, chunks are
+    not removed but set to the fill value, on condition of what is there: a delete could come late, and what is absent
+    stands in nobody's way.
+    """
+
+    def __init__(self, reader: Reader, array: ArrayNode, check: Callable[[], None]) -> None:
+        self._reader = reader
+        self._array = array
+        self._check = check
+        self._grid = array.metadata.grid
+        self._shared = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+        self._writer = ChunkWriter(reader, array, fences=self._shared)
+        self._pool = reader.pool(array.mount)
+
+    def check_decodable(self, before: Shape) -> None:
+        """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""
+        cut = any(n < b and n % c for n, b, c in zip(self._grid.shape, before, self._grid.chunks, strict=True))
+        if cut and all(self._grid.shape):  # what is empty has no edge chunks
+            self._reader.check_chunk(self._array)
+
+    def clear_outside(self, before: Shape) -> None:
+        """Clear what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
+        chunks. Cost grows with the number of chunks that were cut. Raises as `check_decodable` does, before anything
+        is changed."""
+        self.check_decodable(before)
+        stored = dict(self._stored(before))
+
+        def clear(coords: Coords) -> None:
+            if coords in self._grid:
+                self._writer.update(coords, lambda chunk: self._clear_end(coords, chunk))
+            elif self._shared:
+                self._set_to_fill(coords, stored[coords])
+            else:
+                self._check()
+                self._writer.delete(coords)
+
+        self._pool.each(list(stored), len(stored), clear)
+
+    def clear_late(self, before: Shape, written: Mapping[Coords, str | None]) -> None:
+        """Clear what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
+
+        ``written``: its chunks, and the versions that they got; a chunk that has another one by now is not this
+        write's. The caller keeps the shape from changing.
+        """
+        whole = _whole_chunks(before, self._grid)
+        cut = [coords for coords, version in written.items() if version is not None and _is_cut(coords, whole)]
+        own = ChunkWriter(self._reader, self._array, written)
+        others = ChunkWriter(self._reader, self._array)
+
+        def clear(coords: Coords) -> None:
+            if coords in self._grid:  # whoever has changed the cells inside since has left those at the end
+                others.update(coords, lambda chunk: self._clear_end(coords, chunk))
+                return
+            self._check()
+            with suppress(WriteConflict):
+                own.delete(coords)
+
+        self._pool.each(cut, len(cut), clear)
+
+    def clear_edges(self, shape: Shape) -> None:
+        """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer
+        in ``shape``: whoever stores a whole chunk may leave values there.
+
+        Such chunks are read, and written only where there is something to clear. What cannot be decoded, or is too
+        large to be, stays: it shows no values either.
+        """
+        grid = self._grid
+        sizes = zip(grid.shape, shape, grid.chunks, strict=True)
+        whole = tuple(-(-size // chunk) * chunk if longer > size else size for size, longer, chunk in sizes)
+        edges = self._stored(whole)
+
+        def clear(coords: Coords) -> None:
+            def change(chunk: NDArray) -> bool:
+                if all(is_all_fill(chunk[beyond], self._array.metadata) for beyond in self._beyond(coords)):
+                    return False
+                self._clear_end(coords, chunk)
+                return True
+
+            with suppress(ChunkCorrupt, StoredTooLarge, TooLarge):
+                self._reader.check_chunk(self._array)
+                self._writer.update(coords, change)
+
+        while batch := [coords for coords, _ in islice(edges, _BATCH)]:
+            self._pool.each(batch, len(batch), clear, nbytes=self._reader.chunk_memory(self._array))
+
+    def fill_doubt(self, shape: Shape) -> None:
+        """Store fill values in chunks that are absent, that a larger ``shape`` would show, and that a late request may
+        yet store: then it finds them taken. Raises `WriteConflict` for more chunks than one write may touch."""
+        in_doubt = doubt(self._array.metadata)
+        if in_doubt is None:
+            return
+        boxes = list(_cut_boxes(tuple(map(min, in_doubt, larger(self._grid.shape, shape))), self._grid))
+        count = sum(prod(map(len, box)) for box in boxes)
+        if count > _MOST_FILLED:
+            doubtful = f"requests of a writer that was cut off may be on their way to {count} chunks"
+            raise WriteConflict(self._array.path, f"{doubtful}: grow in smaller steps")
+        absent = [coords for coords, version in self._looked_up(boxes) if version is None]
+        self._pool.each(absent, len(absent), lambda coords: self._set_to_fill(coords, None))
+
+    def _set_to_fill(self, coords: Coords, version: str | None) -> None:
+        """Without reading what is there, if it still has the version that was seen."""
+        self._check()
+        try:
+            ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords, lambda _: None)
+        except WriteConflict:
+
+            def change(chunk: NDArray) -> None:
+                self._check()
+                chunk[...] = self._array.metadata.fill
+
+            ChunkWriter(self._reader, self._array, fences=True).update(coords, change, covers=True)
+
+    def _stored(self, before: Shape) -> Iterator[tuple[Coords, str]]:
+        """Stored chunks of an array of the shape ``before`` that its shape cuts off or cuts through, and their
+        versions."""
+        array, grid = self._array, self._grid
+        boxes = list(_cut_boxes(before, grid))
+        if sum(prod(map(len, box)) for box in boxes) <= _MOST_LOOKED_UP:
+            yield from ((coords, version) for coords, version in self._looked_up(boxes) if version is not None)
+            return
+        old, whole = ChunkGrid(before, grid.chunks, grid.separator), _whole_chunks(before, grid)
+        for entry in array.mount.store.list_prefix(array.prefix):
+            coords = old.parse_key(entry.key[len(array.prefix) :])
+            if coords is not None and _is_cut(coords, whole):
+                yield coords, entry.version
+
+    def _looked_up(self, boxes: Sequence[Sequence[range]]) -> Iterator[tuple[Coords, str | None]]:
+        array = self._array
+        candidates = [coords for box in boxes for coords in product(*box)]
+        keys = [array.chunk_key(coords) for coords in candidates]
+        return zip(candidates, array.mount.store.versions(array.prefix, keys) if keys else [], strict=True)
+
+    def _clear_end(self, coords: Coords, chunk: NDArray) -> None:
+        """Set the cells of an edge chunk that lie beyond the shape to the fill value."""
+        self._check()
+        for beyond in self._beyond(coords):
+            chunk[beyond] = self._array.metadata.fill
+
+    def _beyond(self, coords: Coords) -> list[tuple[slice, ...]]:
+        """What of a chunk lies beyond the shape, along each axis."""
+        return [(slice(None),) * axis + (slice(size, None),) for axis, size in enumerate(self._grid.extent(coords))]
+
+
+def bury_doubt(array: object, check: Callable[[], None]) -> None:
+    """Put what counts as absent where a late request would store a chunk of an array that was removed: else it could
+    come into the next one. No further than one write reaches."""
+    if not isinstance(array, ArrayNode):
+        return
+    in_doubt, removes = doubt(array.metadata), remover(array.mount.store)
+    if in_doubt is None or removes is None:
+        return
+    candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.grid) for coords in product(*box))
+    check()
+    removes.occupy([array.chunk_key(coords) for coords in islice(candidates, _MOST_FILLED)])
+
+
+def _cut_boxes(before: Shape, grid: ChunkGrid) -> Iterator[list[range]]:
+    """Disjoint boxes of chunk coordinates that together hold every chunk which loses cells where the shape ``before``
+    becomes that of the grid."""
+    counts, whole = ChunkGrid(before, grid.chunks).counts, _whole_chunks(before, grid)
+    for axis, (first, count) in enumerate(zip(whole, counts, strict=True)):
+        if first < count:
+            yield [*map(range, whole[:axis]), range(first, count), *map(range, counts[axis + 1 :])]
+
+
+def _whole_chunks(before: Shape, grid: ChunkGrid) -> list[int]:
+    """How many leading chunks lose no cells along each axis."""
+    sizes = zip(before, grid.shape, grid.chunks, strict=True)
+    return [now // chunk if now < was else -(-was // chunk) for was, now, chunk in sizes]
+
+
+def _is_cut(coords: Coords, whole: Sequence[int]) -> bool:
+    return any(coord >= count for coord, count in zip(coords, whole, strict=True))

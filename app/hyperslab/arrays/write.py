@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.clear import clear_late
 from hyperslab.arrays.cost import Cancel
-from hyperslab.arrays.lease import Turn, alone
+from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import PointsPlan, Projection, ReadPlan, points_tag, resolve_field, select, selection_tag
+from hyperslab.arrays.plan import Projection, points_tag, resolve_field, select, selection_tag
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
@@ -39,11 +38,13 @@ from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
 from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import SelectionItem
 
+P = TypeVar("P", bound=Projection)
+
 _MOST_KEYS_NAMED = 1000
-_ALONE = 256 << 20
+_LARGE = 256 << 20
 """Chunks that take more bytes than this are written one after the other."""
 _MOST_CHUNKS = 1 << 16
-"""Up to here a plan knows the version of every chunk; what a write keeps of each until its end adds up, too."""
+"""Chunks of one write, whose versions are known until its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,7 @@ class Current:
 
 
 Precondition = Callable[[Current], None]
-"""Raises `errors.PreconditionFailed` where the write must not happen."""
-
-
-KeyCheck = Callable[[Entry | None], None]
-"""Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
+"""Raises `errors.PreconditionFailed` if the write must not happen."""
 
 ChunkCheck = Callable[[ArrayNode, Entry | None], None]
 """Given a chunk as it is now, and the array that it is one of; raises `errors.PreconditionFailed`."""
@@ -74,12 +71,15 @@ class Written:
     tag: str
 
 
-_Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The cells of an array, or of a field, that a write changes. ``shape``: of the values, subarray dimensions
+    included; ``tag``: makes the tag of the cells from the versions of their chunks, in the order of the projections."""
 
-
-def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
-    """Held shared by writers of chunks, exclusively by whoever changes shape, existence or several chunks at once."""
-    return mount.store.lock(f"{prefix}.zarray", shared=shared)
+    field: Field | None
+    shape: tuple[int, ...]
+    projections: Sequence[Projection]
+    tag: Callable[[Iterable[str | None]], str]
 
 
 class Writer:
@@ -93,7 +93,7 @@ class Writer:
         """Bytes that writing so many chunks takes beside their values: of those in hand at once, what is stored, the
         changed copy, and what lies between the codecs."""
         each = self._reader.chunk_memory(array)
-        return each * (1 + (0 if each > _ALONE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
+        return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
 
     def write(
         self,
@@ -109,30 +109,24 @@ class Writer:
     ) -> Written:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
-        ``seen``: which cells these were when the caller looked; ``made_for``: the data type that it saw; None where it
-        did not look. Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones,
-        `WriteConflict` where the array was resized or replaced since the caller looked, so that they are others now,
-        and what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
+        ``seen``: which cells these were when the caller looked; ``made_for``: the data type that it saw; None if it did
+        not look. Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones,
+        `WriteConflict` if the array was resized or replaced since the caller looked, so that they are others now, and
+        what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
         """
-        mount, rest = self._writable(path)
-        prefix = as_prefix(rest)
-        undivided = self._undivided(mount, path, items, field, check)
-        lock = node_lock(mount, prefix, shared=check is None)
-        with ExitStack() as afterwards, lock, undivided as (array, turn):
-            self._reader.check_chunk(array)
-            check_made_for(array, made_for)
+
+        def choose(array: ArrayNode) -> _Target:
             chosen = resolve_field(array, field)
             selection, chosen = split_selection(select(array, chosen, items), array.metadata.rank, chosen)
-            _check_seen(array, selection, seen)
+            if seen is not None and not selection.same_cells(seen):  # values for one frame would go into later ones
+                now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
+                raise WriteConflict(array.path, f"{now}: the array was resized")
             check_written(array, selection, chosen)
-            shaped = _broadcast(values, selection.shape + (chosen.shape if chosen else ()), array)
-            plan = self._checked(array, selection, chosen, check)
-            writer = self._chunk_writer(array, plan)
-            afterwards.push(self._settler(path, writer))
-            projections = list(project(selection, array.metadata.grid))
-            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen), turn, cancel)
-        tag = selection_tag(array, selection, chosen, (writer.written[p.coords] for p in projections))
-        return Written(array, len(projections), tag)
+            tag = partial(selection_tag, array, selection, chosen)
+            shape = selection.shape + (chosen.shape if chosen else ())
+            return _Target(chosen, shape, list(project(selection, array.metadata.grid)), tag)
+
+        return self._write(path, choose, values, made_for=made_for, check=check, cancel=cancel)
 
     def write_points(
         self,
@@ -145,148 +139,128 @@ class Writer:
         check: Precondition | None = None,
     ) -> Written:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
-        mount, rest = self._writable(path)
-        prefix = as_prefix(rest)
-        undivided = nullcontext(Turn()) if check is None else alone(mount, prefix)
-        with ExitStack() as afterwards, node_lock(mount, prefix, shared=check is None), undivided as turn:
-            array = self._catalog.open_array(path, fresh=True)
-            self._reader.check_chunk(array)
-            check_made_for(array, made_for)
+
+        def choose(array: ArrayNode) -> _Target:
             chosen = resolve_field(array, field)
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
-            shaped = _broadcast(values, (count, *(chosen.shape if chosen else ())), array)
-            writer = self._chunk_writer(array, self._checked_points(array, coordinates, chosen, check))
-            afterwards.push(self._settler(path, writer))
-            projections = list(project_points(coordinates, array.metadata.grid))
-            self._write_all(array, projections, _ProjectionWriter(writer, shaped, chosen, whole=False), turn)
-        tag = points_tag(array, coordinates, chosen, (writer.written[p.coords] for p in projections))
-        return Written(array, len(projections), tag)
+            shape = (count, *(chosen.shape if chosen else ()))
+            tag = partial(points_tag, array, coordinates, chosen)
+            return _Target(chosen, shape, list(project_points(coordinates, array.metadata.grid)), tag)
+
+        return self._write(path, choose, values, made_for=made_for, check=check)
 
     def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: ChunkCheck | None = None) -> str:
         """Store one encoded chunk; returns its version.
 
-        Raises `BadBody` where the data does not decode to a chunk of this array, `TooLarge` where one is too large to
-        try, `WriteConflict` where the array has no such chunk any more.
+        Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
+        `WriteConflict` if the array has no such chunk any more.
         """
-        mount, rest = self._writable(path)
-        with ExitStack() as afterwards, node_lock(mount, as_prefix(rest), shared=True):
+        mount, prefix = self._writable(path)
+        with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
             if coords not in array.metadata.grid:  # it would show when the array grows
                 raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array)
-            writer = self._stored_writer(array, coords, check)
-            afterwards.push(self._settler(path, writer))
-            return writer.put_stored(coords, data)
+            writers.append(self._writer_of(array, coords, check))
+            return writers[0].put_stored(coords, data)
 
     def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
-        """Remove one chunk, so that it reads as fill; False where it was not there, or the array has no such chunk any
+        """Remove one chunk, so that it reads as fill; False if it was not there, or the array has no such chunk any
         more."""
-        mount, rest = self._writable(path)
-        with node_lock(mount, as_prefix(rest), shared=True):
+        mount, prefix = self._writable(path)
+        with node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            return coords in array.metadata.grid and self._stored_writer(array, coords, check).delete(coords)
+            return coords in array.metadata.grid and self._writer_of(array, coords, check).delete(coords)
 
-    @contextmanager
-    def _undivided(
+    def _write(
         self,
-        mount: MountedStore,
         path: str,
-        items: Sequence[SelectionItem],
-        field: str | None,
+        choose: Callable[[ArrayNode], _Target],
+        values: NDArray,
+        *,
+        made_for: DataType | None,
         check: Precondition | None,
-    ) -> Iterator[tuple[ArrayNode, Turn]]:
-        """The array to be written to, and the turn to do so. One condition holds for all chunks of the write; for a
-        single chunk of this very array the conditional put sees to that."""
+        cancel: Cancel | None = None,
+    ) -> Written:
+        mount, prefix = self._writable(path)
+        with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
+            array, target = self._open(path, choose, made_for)
+            # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
+            divided = check is not None and len(target.projections) > 1
+            with alone(mount, prefix) if divided else nullcontext(Turn()) as turn:
+                if divided:
+                    array, target = self._open(path, choose, made_for)
+                shaped = _broadcast(values, target.shape, array)
+                expected = None
+                if check is not None:
+                    expected = chunk_versions(self._reader, array, target.projections)
+                    check(Current(target.tag(expected.values()), any(v is not None for v in expected.values())))
+                writer = ChunkWriter(self._reader, array, expected)
+                writers.append(writer)
+
+                def write(projection: Projection) -> None:
+                    turn.check()  # a chunk may be as it was when the condition was checked, and the next one not
+                    _write_part(writer, projection, shaped, target.field)
+
+                write_chunks(self._reader, array, target.projections, write, cancel)
+        tag = target.tag(writer.written[projection.coords] for projection in target.projections)
+        return Written(array, len(target.projections), tag)
+
+    def _open(
+        self, path: str, choose: Callable[[ArrayNode], _Target], made_for: DataType | None
+    ) -> tuple[ArrayNode, _Target]:
         array = self._catalog.open_array(path, fresh=True)
-        chosen = resolve_field(array, field)
-        if check is None or touched(select(array, chosen, items), array.metadata.grid) <= 1:
-            yield array, Turn()
-            return
-        with alone(mount, array.prefix) as turn:
-            yield self._catalog.open_array(path, fresh=True), turn
+        self._reader.check_chunk(array)
+        check_dtype(array, made_for)
+        return array, choose(array)
 
     def _writable(self, path: str) -> tuple[MountedStore, str]:
         mount, rest = self._catalog.locate(path)
-        check_writable(mount)
-        return mount, rest
+        mount.check_writable()
+        return mount, as_prefix(rest)
 
-    def _checked(
-        self, array: ArrayNode, selection: Selection, field: Field | None, check: Precondition | None
-    ) -> ReadPlan | None:
-        """The plan that a precondition holds for; None where there is no precondition."""
+    def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
+        """A writer of one chunk, on condition of the version that ``check`` has seen."""
         if check is None:
-            return None
-        self._reader.versions.forget(array.mount, array.prefix)
-        plan = self._reader.plan(array, selection, field)
-        exists = plan.versions is None or any(version is not None for version in plan.versions.values())
-        check(Current(plan.tag, exists))
-        return plan
-
-    def _checked_points(
-        self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None, check: Precondition | None
-    ) -> PointsPlan | None:
-        if check is None:
-            return None
-        self._reader.versions.forget(array.mount, array.prefix)
-        plan = self._reader.plan_points(array, coordinates, field)
-        check(Current(plan.tag, any(version is not None for version in plan.versions.values())))
-        return plan
-
-    def _stored_writer(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
-        if check is None:
-            return self._chunk_writer(array, None)
+            return ChunkWriter(self._reader, array)
         entry = array.mount.store.stat(array.chunk_key(coords))
         check(array, entry)
-        seen = {coords: None if entry is None else entry.version}
-        return ChunkWriter(array, self._reader.cache, self._reader.versions, seen)
+        return ChunkWriter(self._reader, array, {coords: None if entry is None else entry.version})
 
-    def _chunk_writer(self, array: ArrayNode, plan: ReadPlan | PointsPlan | None) -> ChunkWriter:
-        expected = None if plan is None else plan.versions
-        return ChunkWriter(array, self._reader.cache, self._reader.versions, expected)
+    @contextmanager
+    def _settled(self, path: str) -> Iterator[list[ChunkWriter]]:
+        """Takes the chunk writer of a block that holds locks, and settles what it wrote when they are free again; also
+        where the write fails half way: then its error is the one to raise.
 
-    def _write_all(
-        self,
-        array: ArrayNode,
-        projections: Sequence[Projection],
-        work: Callable[[Projection], None],
-        turn: Turn,
-        cancel: Cancel | None = None,
-    ) -> int:
-        def one(projection: Projection) -> None:
-            turn.check()  # a chunk may be as it was when the condition was checked, and the next one not
-            work(projection)
+        Where replicas share the store, a shrink may have overtaken the write: then what it cut off is removed again.
+        Where the array is gone or another one, so is what was written into it.
+        """
+        writers: list[ChunkWriter] = []
+        try:
+            yield writers
+        except BaseException:
+            with suppress(HyperslabError):
+                self._settle(path, writers)
+            raise
+        self._settle(path, writers)
 
-        return write_chunks(self._reader, array, [(p.coords, p) for p in projections], one, cancel)
-
-    def _settler(self, path: str, writer: ChunkWriter) -> _Exit:
-        """What calls `_settle` when the locks are free again, also where the write fails half way: then its error is
-        the one to raise."""
-
-        def settle(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-            with nullcontext() if error is None else suppress(HyperslabError):
-                self._settle(path, writer)
-
-        return settle
-
-    def _settle(self, path: str, writer: ChunkWriter) -> None:
-        """Where replicas share the store, a shrink may have overtaken this write: then what it cut off is removed
-        again. Where the array is gone or another one, so is what was written into it."""
-        array, written = writer.array, writer.written
-        if not written or array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-            return
-        now = self._same_array(path, array)
-        if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
-            return
-        # else it may have grown back, and what is removed be somebody else's
-        with alone(array.mount, array.prefix) as turn:
+    def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
+        for array, written in [(writer.array, writer.written) for writer in writers if writer.written]:
+            if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+                return
             now = self._same_array(path, array)
-            if now is None:
-                _take_back(array, written, turn.check)
-            else:
-                clear_late(self._reader, now, array.metadata.shape, written, turn.check)
+            if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
+                return
+            # else it may have grown back, and what is removed be somebody else's
+            with alone(array.mount, array.prefix) as turn:
+                now = self._same_array(path, array)
+                if now is not None:
+                    Clearer(self._reader, now, turn.check).clear_late(array.metadata.shape, written)
+                else:
+                    _take_back(array, written, turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
-        """The array as it is now; None where it is gone, or another one is in its place."""
+        """The array as it is now; None if it is gone, or another one is in its place."""
         try:
             now = self._catalog.open_array(path, fresh=True)
         except (NodeNotFound, WrongKind):
@@ -294,41 +268,12 @@ class Writer:
         return now if now.data_id == array.data_id else None
 
 
-def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Callable[[], None]) -> None:
-    """Remove chunks that nobody has changed since; ``check`` as in `clear_outside`."""
-    for coords, version in written.items():
-        if version is not None:
-            check()
-            with suppress(VersionConflict):
-                array.mount.store.delete(array.chunk_key(coords), if_version=version)
-
-
-class _ProjectionWriter:
-    """Puts a projection's values into its chunk, by replacing the chunk where all of it is given.
-
-    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which they
-    show when they grow the array.
-    """
-
-    def __init__(self, writer: ChunkWriter, values: NDArray, field: Field | None, *, whole: bool = True) -> None:
-        self._writer = writer
-        self._values = values
-        self._field = field
-        self._whole = whole and field is None
-
-    def __call__(self, projection: Projection) -> None:
-        def change(chunk: NDArray) -> None:
-            if self._field is None:
-                projection.copy_in(self._values, chunk)
-                return
-            values = values_of(self._field, chunk)
-            projection.copy_in(self._values, values)
-            put_values(self._field, chunk, values)
-
-        if self._whole and isinstance(projection, ChunkProjection) and projection.fills_chunk:
-            self._writer.replace(projection.coords, change, fills=True)
-        else:
-            self._writer.update(projection.coords, change, covers=self._whole and projection.covers_chunk)
+def chunk_versions(reader: Reader, array: ArrayNode, projections: Iterable[Projection]) -> dict[Coords, str | None]:
+    """The version of each chunk (None: absent), looked up now."""
+    reader.versions.forget(array.mount, array.prefix)
+    coords = [projection.coords for projection in projections]
+    keys = [array.chunk_key(c) for c in coords]
+    return dict(zip(coords, reader.versions.versions(array.mount, array.prefix, keys) if keys else [], strict=True))
 
 
 def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
@@ -338,8 +283,8 @@ def check_written(array: ArrayNode, selection: Selection, field: Field | None = 
     check_chunk_count("one write", array, selection, field, count=count, most=_MOST_CHUNKS)
 
 
-def check_made_for(array: ArrayNode, seen: DataType | None) -> None:
-    """Raise `WriteConflict` where values were made for items of another kind, ``seen`` before the array was replaced:
+def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
+    """Raise `WriteConflict` if values were made for items of another kind, ``seen`` before the array was replaced:
     numpy would convert them silently, and 300 would become 44."""
     now = array.metadata.dtype.json
     if seen is not None and seen.json != now:
@@ -349,51 +294,67 @@ def check_made_for(array: ArrayNode, seen: DataType | None) -> None:
 def write_chunks(
     reader: Reader,
     array: ArrayNode,
-    chunks: Sequence[tuple[Coords, Any]],
-    work: Callable[[Any], None],
+    projections: Sequence[P],
+    write: Callable[[P], None],
     cancel: Cancel | None = None,
-) -> int:
-    """Call ``work`` for every (coordinates, item); an error on the way says which chunks were written before it."""
+) -> None:
+    """Call ``write`` for every projection; an error on the way says which chunks were written before it."""
     written: list[Coords] = []
 
-    def one(chunk: tuple[Coords, Any]) -> None:
-        work(chunk[1])
-        written.append(chunk[0])
+    def one(projection: P) -> None:
+        write(projection)
+        written.append(projection.coords)
 
     each = reader.chunk_memory(array)
     try:
-        if each > _ALONE:
-            for chunk in chunks:
-                one(chunk)
+        if each > _LARGE:
+            for projection in projections:
+                one(projection)
                 if cancel is not None:
                     cancel.check()
         else:
-            reader.pool(array.mount).each(chunks, len(chunks), one, cancel, nbytes=each)
+            reader.pool(array.mount).each(projections, len(projections), one, cancel, nbytes=each)
     except HyperslabError as error:
         if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise
-        raise _with_progress(array, error, written, (coords for coords, _ in chunks)) from error
-    return len(written)
+        done = set(written)
+        stored = [array.chunk_key(coords) for coords in written[:_MOST_KEYS_NAMED]]
+        failed = [array.chunk_key(p.coords) for p in projections if p.coords not in done][:_MOST_KEYS_NAMED]
+        if isinstance(error, StoreError):
+            raise type(error)(error.store, error.key, error.reason, stored, failed) from error
+        kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
+        raise kind(array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 
 
-def _with_progress(
-    array: ArrayNode, error: HyperslabError, written: list[Coords], every: Iterable[Coords]
-) -> HyperslabError:
-    done = set(written)
-    stored = [array.chunk_key(coords) for coords in written][:_MOST_KEYS_NAMED]
-    failed = [array.chunk_key(coords) for coords in every if coords not in done][:_MOST_KEYS_NAMED]
-    if isinstance(error, StoreError):
-        return type(error)(error.store, error.key, error.reason, stored, failed)
-    kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
-    return kind(array.mount.name, failed[0] if failed else "", str(error), stored, failed)
+def _write_part(writer: ChunkWriter, projection: Projection, values: NDArray, field: Field | None) -> None:
+    """Put a projection's values into its chunk, replacing the chunk if all of it is given.
+
+    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which they
+    show when they grow the array.
+    """
+
+    def change(chunk: NDArray) -> None:
+        if field is None:
+            projection.copy_in(values, chunk)
+            return
+        inner = values_of(field, chunk)
+        projection.copy_in(values, inner)
+        put_values(field, chunk, inner)
+
+    box = projection if isinstance(projection, ChunkProjection) and field is None else None
+    if box is not None and box.fills_chunk:
+        writer.replace(projection.coords, change, fills=True)
+    else:
+        writer.update(projection.coords, change, covers=box is not None and box.covers_chunk)
 
 
-def _check_seen(array: ArrayNode, selection: Selection, seen: Selection | None) -> None:
-    """Raise `WriteConflict` where the same items select other cells than the caller saw: values for one frame would go
-    into all that were appended since."""
-    if seen is not None and not selection.same_cells(seen):
-        reason = f"the selection has shape {list(selection.shape)} now, or lies elsewhere: the array was resized"
-        raise WriteConflict(array.path, reason)
+def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Callable[[], None]) -> None:
+    """Remove chunks that nobody has changed since; ``check`` as in `Clearer`."""
+    for coords, version in written.items():
+        if version is not None:
+            check()
+            with suppress(VersionConflict):
+                array.mount.store.delete(array.chunk_key(coords), if_version=version)
 
 
 def _broadcast(values: NDArray, shape: tuple[int, ...], array: ArrayNode) -> NDArray:

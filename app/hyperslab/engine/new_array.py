@@ -88,6 +88,11 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
+def check_usable(metadata: ArrayMetadata) -> None:
+    """Raise `BadDefinition` if nothing could be stored in an array of this metadata, as for `new_document`."""
+    _check_round_trip(_checked(metadata.document))
+
+
 def _new_dtype(value: Any) -> DataType:
     dtype = parse_dtype(value)
     if dtype.itemsize > _MAX_NEW_ITEM_BYTES:

@@ -18,10 +18,9 @@ from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import media_type, parse_json_body, received_body
 from hyperslab.api.writing import Operation
-from hyperslab.arrays.access import check_writable
-from hyperslab.arrays.attributes import sent_attributes
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Kept
+from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.engine.array_request import MEMBERS
 from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
@@ -76,7 +75,7 @@ async def patch_node(context: Context, request: Request) -> Answer:
     unknown = sorted(set(patch) - set(_PATCHABLE))
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
-    attributes = sent_attributes(patch["attributes"]) if "attributes" in patch else None
+    attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
     service = context.service
     check = node_check(context, request)
     if "shape" in patch:
@@ -116,7 +115,7 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
     kind = media_type(request)
     if kind not in (None, *kinds):
         raise UnsupportedMediaType(kind or "", list(kinds))
-    check_writable(context.service.catalog.locate(request.tail)[0])
+    context.service.catalog.locate(request.tail)[0].check_writable()
     async with received_body(context, request, unsaid=JSON, most=_LARGEST_DOCUMENT) as body:
         document = await context.threads.run(parse_json_body, body)
     if not isinstance(document, dict):
@@ -147,7 +146,7 @@ def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
     if unknown:
         raise BadDefinition(unknown[0], "not a member of a group: expected kind and attributes")
-    return sent_attributes(definition.get("attributes") or {})
+    return checked_attributes(definition.get("attributes") or {})
 
 
 def _shape(value: Any) -> list[int | None]:

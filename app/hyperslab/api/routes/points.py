@@ -41,7 +41,6 @@ from hyperslab.api.values_out import (
     npy_header,
 )
 from hyperslab.api.writing import written_answer
-from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
@@ -152,7 +151,7 @@ async def scatter(context: Context, request: Request) -> Answer:
     check_may_write(request.scope)
     context.pages.check(request.scope)
     array = await context.open_array(request.tail)
-    check_writable(array.mount)
+    array.mount.check_writable()
     field = resolve_field(array, request.query.text("field"))
     check_kind(request, _KINDS)
     beside = context.service.writer.memory(array, context.options.max_points)

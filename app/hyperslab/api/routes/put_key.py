@@ -13,7 +13,6 @@ from hyperslab.api.request import Request
 from hyperslab.api.routes.zarr import PREFIX
 from hyperslab.api.upload import received_body
 from hyperslab.api.writing import Operation
-from hyperslab.arrays.access import check_writable
 from hyperslab.errors import KeyNotFound
 
 
@@ -24,7 +23,7 @@ def router(context: Context) -> APIRouter:
 
 async def put_key(context: Context, request: Request) -> Answer:
     """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
-    check_writable(context.service.catalog.locate(request.tail)[0])
+    context.service.catalog.locate(request.tail)[0].check_writable()
     check = key_check(request)
     beside = await context.threads.run(context.service.key_writer.memory, request.tail)
     async with received_body(context, request, beside=beside) as body:

@@ -23,7 +23,6 @@ from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
 from hyperslab.api.writing import Operation, written_answer
-from hyperslab.arrays.access import check_writable
 from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
@@ -65,7 +64,7 @@ async def put_chunk(context: Context, request: Request) -> Answer:
     query.only(("format", "field", "casting"))
     array, coords = await open_chunk(context, request)
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
-        check_writable(array.mount)
+        array.mount.check_writable()
         check = chunk_check(request, coords)
         writer = context.service.writer
         async with received_body(context, request, beside=writer.memory(array, 1)) as body:
@@ -93,7 +92,7 @@ async def append(context: Context, request: Request) -> Answer:
     axis = query.integer("axis", 0, low=-64, high=63)
     at = query.integer("at", 0, low=0, high=2**62) if "at" in query.values else None
     array = await context.open_array(request.tail)
-    check_writable(array.mount)
+    array.mount.check_writable()
     rank = len(array.metadata.shape)
     if not -rank <= axis < rank:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
@@ -120,7 +119,7 @@ async def append(context: Context, request: Request) -> Answer:
 async def _put(
     context: Context, request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None
 ) -> Answer:
-    check_writable(array.mount)
+    array.mount.check_writable()
     context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
     check = box_check(request, array, selection, field)
