@@ -2,8 +2,9 @@
 
 A page is read from the top, in a folder of its own. ``sh`` blocks go to bash, ``python`` blocks all to one interpreter.
 A ``text`` block right behind one of them is what it prints: ``…`` stands for anything, white space for none. A ``sh``
-block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one. A block behind a
-comment that begins with ``not run`` is for people alone.
+block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one; before it, and where
+it has no arguments, that is the demo, which all pages share. A block behind a comment that begins with ``not run`` is
+for people alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.demos import demo_parent
 from tests.test_cli import serving
 
 _BLOCK = re.compile(
@@ -28,6 +28,7 @@ _BLOCK = re.compile(
 )
 _SERVE = "hyperslab serve"
 _PORT = "8000"
+_DOCUMENTED = f"http://127.0.0.1:{_PORT}"
 _INTERPRETER = """
 import contextlib, io, json, sys, traceback
 names = {"__name__": "__main__"}
@@ -74,12 +75,14 @@ def is_as_shown(shown: str, printed: str) -> bool:
 class Runner:
     """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
 
-    ``replaced``: what else stands for something in the pages, such as the address of an S3 server.
+    ``demo`` is the address of a service of the demo. ``replaced``: what else stands for something in the pages, such as
+    the address of an S3 server.
     """
 
-    def __init__(self, folder: Path, replaced: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, demo: str, replaced: Mapping[str, str] | None = None) -> None:
         self._folder = folder
-        self._replaced = dict(replaced or {})
+        self._demo = demo
+        self._replaced = {_DOCUMENTED: demo, **(replaced or {})}
         self._services: dict[str, ExitStack] = {}
         self._stack = ExitStack()
         self._interpreter: subprocess.Popen[str] | None = None
@@ -110,8 +113,9 @@ class Runner:
             place = arguments.index("--port")
             port = arguments[place + 1]
             del arguments[place : place + 2]
-        if not any(a for a in arguments if not a.startswith("--writable")):
-            arguments += ["--demo-dir", str(demo_parent())]
+        if not arguments and port == _PORT:
+            self._replaced[_DOCUMENTED] = self._demo
+            return
         if port in self._services:
             self._services.pop(port).close()
         stack = self._services[port] = ExitStack()

@@ -1,29 +1,30 @@
-"""What the tutorial and the guides show works, and prints what they say."""
+"""What the tutorials, the recipes and the pages for operators show works, and prints what they say."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.demos import demo_parent
 from tests.examples import Runner, examples, is_as_shown
 from tests.s3 import S3Server, s3_server
+from tests.test_cli import serving
 from tests.tools import ROOT
 
 __all__ = ["s3_server"]
 
 DOCS: Final = ROOT / "docs"
-BROWSED: Final = ("web-viewers.md",)
-"""Run by tests/viewer/test_recipes.py, in a browser."""
+BUCKET: Final = "http://127.0.0.1:9000"
 PAGES: Final = sorted(
     str(page.relative_to(DOCS))
     for part in ("tutorials", "recipes", "operate")
     for page in (DOCS / part).glob("*.md")
-    if page.name not in BROWSED and list(examples(page))
+    if list(examples(page))
 )
 
 pytestmark = pytest.mark.skipif(
@@ -31,21 +32,31 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def replaced(s3_server: S3Server) -> Mapping[str, str]:
-    """The S3 server of the pages and its bucket, as they are here."""
-    if "lab" not in [bucket["Name"] for bucket in s3_server.client.list_buckets()["Buckets"]]:
-        s3_server.client.create_bucket(Bucket="lab")
-    return {"http://127.0.0.1:9000": s3_server.url}
+@pytest.fixture(scope="module")
+def demo() -> Iterator[str]:
+    with serving("--demo-dir", str(demo_parent())) as (_, url):
+        yield url
 
 
 @pytest.fixture
-def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: Mapping[str, str]) -> Iterator[Runner]:
+def runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, page: str, demo: str
+) -> Iterator[Runner]:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(tmp_path, replaced) as started:
+    replaced = {}
+    if BUCKET in (DOCS / page).read_text(encoding="utf-8"):
+        replaced[BUCKET] = bucket_server(request.getfixturevalue("s3_server"))
+    with Runner(tmp_path, demo, replaced) as started:
         yield started
+
+
+def bucket_server(server: S3Server) -> str:
+    """The address of an S3 server that has the bucket of the pages."""
+    if "lab" not in [bucket["Name"] for bucket in server.client.list_buckets()["Buckets"]]:
+        server.client.create_bucket(Bucket="lab")
+    return server.url
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -35,3 +35,11 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     tags = r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]+)|<link[^>]*rel="stylesheet"[^>]*href="(https?:[^"]+)'
 
     assert [page.name for page in site.rglob("*.html") if re.search(tags, page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "recipes").glob("[a-z]*.md")), ids=lambda page: page.stem)
+def test_a_recipe_is_short_and_answers_one_question(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert re.match(r"# How do I .+\?\n", text)
+    assert len(text.split()) <= 300

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes/web-viewers.md do what they say, on a small store with the demo's names."""
+"""The pages that docs/ shows for web viewers do what they say, on a small store with the demo's names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from tests.tiles.support import write_array, write_attributes, write_image
 from tests.tools import ROOT, napari_python, node_modules
 from tests.viewer.support import pixels
 
-PAGE: Final = (ROOT / "docs" / "recipes" / "web-viewers.md").read_text(encoding="utf-8")
+PAGES: Final = (
+    "tutorials/web-viewer",
+    *(f"recipes/{name}" for name in ("openseadragon", "openlayers", "colours", "napari")),
+)
+TEXT: Final = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES)
 DOCUMENTED: Final = "http://127.0.0.1:8000"
 ORANGE, BLUE = (255, 128, 0), (0, 128, 255)
 LIBRARIES: Final[Mapping[str, str]] = {
@@ -39,7 +43,7 @@ LIBRARIES: Final[Mapping[str, str]] = {
 
 def recipes(language: str) -> dict[str, str]:
     """The blocks of a language by the title in them, or by their first line."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    blocks = re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
     return {
         (re.search("<title>(.*?)</title>", block) or [block, block.partition("\n")[0]])[1]: block for block in blocks
     }
@@ -139,7 +143,7 @@ def test_the_commands_fetch_pictures(url: str, tmp_path: Path) -> None:
 
 
 def test_napari_gets_its_layers(url: str) -> None:
-    (code,) = (block for block in recipes("python").values() if "napari" in block)
+    (code,) = (block for block in recipes("python").values() if "napari_get_reader" in block)
     program = code.replace(DOCUMENTED, url) + "\nprint(layers[0][0][0].shape)"
 
     done = subprocess.run([napari_python(), "-c", program], capture_output=True, text=True, timeout=120, check=False)
