@@ -10,7 +10,7 @@ from hyperslab.api.app import create_app as create_api
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.new_array import completed_document
+from hyperslab.engine.creation import completed_document
 from hyperslab.errors import BadDefinition, BadPath
 from hyperslab.settings import Settings, StoreSettings, load
 from hyperslab.storage import StoreConfig, open_store

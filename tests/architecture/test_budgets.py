@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "cache": (230, 3),
     "client": (3860, 19),
     "demo": (690, 8),
-    "engine": (5740, 37),
+    "engine": (5046, 26),
     "storage": (4050, 23),
     "tiles": (5190, 35),
     "viewer": (90, 2),

@@ -11,7 +11,7 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.new_array import new_document
+from hyperslab.engine.creation import new_document
 from hyperslab.errors import NodeExists
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Entry

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.chunk_layout import ChunkLayout, parse_chunk_layout, parse_chunk_shape
-from hyperslab.engine.chunk_shape import choose_chunks, guess_chunks
+from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, guess_chunks, parse_chunk_layout, parse_chunk_shape
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine.oracles import tensorstore_created
 

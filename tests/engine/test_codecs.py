@@ -17,8 +17,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from hyperslab.engine.codec_config import CODECS
 from hyperslab.engine.codecs import make_links
-from hyperslab.engine.codecs_config import CODECS
 from hyperslab.errors import NotRepresentable
 from tests.conformance import vectors
 from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Array, Config, array_of, values_of

@@ -9,10 +9,8 @@ import numcodecs
 import numpy as np
 import pytest
 
-from hyperslab.engine.array_match import first_difference
-from hyperslab.engine.codecs import check_codec_config
-from hyperslab.engine.codecs_config import CODECS
-from hyperslab.engine.new_array import new_document
+from hyperslab.engine.codec_config import CODECS, check_codec_config
+from hyperslab.engine.creation import first_difference, new_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.engine.arrays import array_of
 from tests.engine.oracles import tensorstore_open

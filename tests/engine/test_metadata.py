@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.codecs_config import CODECS
+from hyperslab.engine.codec_config import CODECS
 from hyperslab.engine.fill_value import format_fill_value, zero_item
 from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.jsontext import dump_json, parse_json

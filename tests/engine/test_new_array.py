@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.array_match import first_difference
 from hyperslab.engine.chunk_shape import guess_chunks
+from hyperslab.engine.creation import first_difference, new_document
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.new_array import new_document
 from hyperslab.errors import BadDefinition
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine import dtype_strategies as dtypes

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine import codecs_objects
+from hyperslab.engine import object_codecs
 from hyperslab.engine.indexing import normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import ChunkCorrupt, HyperslabError, NotRepresentable
@@ -275,9 +275,9 @@ def test_a_chunk_of_very_many_values_is_refused_before_they_are_made(
     array = array_of((1,), "|O", None, filters=[config])
     values = values_in(array.codec.decode(data, "0").tolist())
 
-    monkeypatch.setattr(codecs_objects, "MOST_VALUES", 2 * values)
+    monkeypatch.setattr(object_codecs, "MOST_VALUES", 2 * values)
     array.codec.decode(data, "0")
-    monkeypatch.setattr(codecs_objects, "MOST_VALUES", values // 2)
+    monkeypatch.setattr(object_codecs, "MOST_VALUES", values // 2)
 
     with pytest.raises(ChunkCorrupt, match=f"more than {values // 2} values"):
         array.codec.decode(data, "0")

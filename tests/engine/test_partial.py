@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine import partial_blosc, partial_choice
-from hyperslab.engine.codecs_blosc import BloscFrame, BloscHeader
+from hyperslab.engine import partial as partial_decoding
+from hyperslab.engine.blosc import BloscFrame, BloscHeader
 from hyperslab.engine.indexing import normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.partial import PartialDecoder
@@ -31,13 +31,13 @@ SHUFFLES = (0, 1, 2)
 def _parts_are_free() -> Iterator[None]:
     """Small chunks are decoded whole because that is faster; here the parts are what is tested."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, nbytes in (
-            (partial_choice, "SMALL_FAST", 0),
-            (partial_choice, "SMALL_SLOW", 0),
-            (partial_blosc, "SURGERY_FAST", -(10**9)),
-            (partial_blosc, "SURGERY_SLOW", -(10**9)),
+        for name, nbytes in (
+            ("SMALL_FAST", 0),
+            ("SMALL_SLOW", 0),
+            ("SURGERY_FAST", -(10**9)),
+            ("SURGERY_SLOW", -(10**9)),
         ):
-            patch.setattr(module, name, nbytes)
+            patch.setattr(partial_decoding, name, nbytes)
         yield
 
 
@@ -74,10 +74,6 @@ def assert_equal(partial: PartialDecoder, stored: bytes, chunk: Array, runs: Seq
             assert part.shape == chunk.shape
             found = part.reshape(-1, order=order)
             assert all(found[a:b].tobytes() == items[a:b].tobytes() for a, b in runs)
-    for start, stop in runs:
-        out = np.zeros(stop - start, items.dtype)
-        if partial.decode_run_into(stored, start, out, "0"):
-            assert out.tobytes() == items[start:stop].tobytes()
 
 
 @pytest.mark.parametrize(("cname", "shuffle"), list(itertools.product(CNAMES, SHUFFLES)))
@@ -133,11 +129,6 @@ def test_a_selection_of_parts_is_the_selection_of_the_whole(
         part = partial.decode_runs(stored, runs, key="0")
         projection.copy_out(array.codec.decode(stored, "0") if part is None else part, out)
         np.testing.assert_array_equal(out, chunk[tuple(items)])
-        run = projection.contiguous_run(out, array.chunks, order)
-        if run is not None:
-            out[...] = 0
-            assert partial.decode_run_into(stored, *run, "0")
-            np.testing.assert_array_equal(out, chunk[tuple(items)])
 
 
 @pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 512}], ids=str)
@@ -145,14 +136,11 @@ def test_parts_of_bools_are_cleaned(compressor: Config | None) -> None:
     chunk = np.repeat(np.random.default_rng(3).integers(0, 3, 100_000, dtype=np.uint8), 4)
     stored = array_of([400_000], "|u1", compressor).codec.encode(chunk)
     partial = partial_of(array_of([400_000], "|b1", compressor))
-    expected = (chunk != 0).tobytes()
-    out = np.zeros(100, bool)
 
     part = fetch(partial, stored, [(200, 300)])
-    partial.decode_run_into(stored, 200, out, "0")
 
     assert part is not None
-    assert part[200:300].tobytes() == out.tobytes() == expected[200:300]
+    assert part[200:300].tobytes() == (chunk != 0).tobytes()[200:300]
 
 
 def test_blocks_may_be_stored_in_any_order() -> None:
@@ -205,46 +193,9 @@ def test_nearly_everything_is_as_well_fetched_whole() -> None:
 def test_codecs_that_cannot_be_entered_midway_have_no_partial_decoder() -> None:
     filters = [{"id": "shuffle", "elementsize": 4}]
 
-    assert array_of([100_000], "<i4", {"id": "bz2"}).codec.partial is None
+    assert array_of([100_000], "<i4", {"id": "zstd"}).codec.partial is None
     assert array_of([100], "<i4", {"id": "blosc"}, filters=filters).codec.partial is None
     assert array_of([100], "|O", {"id": "blosc"}, filters=[{"id": "vlen-utf8"}]).codec.partial is None
-
-
-@pytest.mark.parametrize("config", [{"id": "zlib"}, {"id": "gzip"}, {"id": "zstd", "level": 3}])
-@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 30_000), (17, 18), (40_000, 60_000)])
-def test_a_stream_is_decoded_as_far_as_is_needed(config: dict[str, Any], start: int, stop: int) -> None:
-    array = array_of([80_000], "<u2", config)
-    values = values_of((80_000,), array.dtype.numpy)
-    stored = array.codec.encode(values)
-    partial = partial_of(array)
-    runs, out = [(start, stop)], np.empty(stop - start, "<u2")
-
-    chunk = partial.decode_runs(stored, runs, key="0")
-
-    assert not partial.enters_midway
-    assert partial.worth_it(runs)
-    assert chunk is not None
-    np.testing.assert_array_equal(chunk[start:stop], values[start:stop])
-    assert partial.decode_run_into(stored, start, out, "0")
-    np.testing.assert_array_equal(out, values[start:stop])
-    np.testing.assert_array_equal(
-        partial.decode_parts(b"", [(0, stored)], runs, key="0")[start:stop], values[start:stop]
-    )
-    assert partial.ranges(b"", runs, "0") is None
-
-
-@pytest.mark.parametrize("config", [{"id": "zlib"}, {"id": "gzip"}, {"id": "zstd"}])
-def test_a_stream_that_ends_early_or_is_none_is_corrupt_or_left_to_the_whole(config: dict[str, Any]) -> None:
-    array = array_of([80_000], "<u2", config)
-    stored = array.codec.encode(values_of((80_000,), array.dtype.numpy))
-    partial = partial_of(array)
-
-    assert not partial.worth_it([(70_000, 80_000)])
-    assert partial.decode_runs(stored, [(70_000, 80_000)], key="0") is None
-    with pytest.raises(ChunkCorrupt):
-        partial.decode_runs(b"no stream at all" * 100, [(0, 10)], key="0")
-    with pytest.raises(ChunkCorrupt):
-        array.codec.decode(stored[:200], "0")
 
 
 LIES = ("bad version", "nbytes", "blocksize", "cbytes", "offset", "equal offsets", "short")
@@ -255,12 +206,9 @@ def test_frames_that_lie_are_refused(lie: str) -> None:
     array = array_of([20_000], "<u2", {"id": "blosc", "blocksize": 4096, "cname": "zstd"})
     stored = _lying(array.codec.encode(values_of((20_000,), array.dtype.numpy)), lie)
     partial = partial_of(array)
-    runs = [(500, 700), (9000, 9100)]
 
     with pytest.raises(ChunkCorrupt):
-        partial.decode_runs(stored, runs, key="0")
-    with pytest.raises(ChunkCorrupt):
-        partial.decode_run_into(stored, 500, np.empty(200, "<u2"), "0")
+        partial.decode_runs(stored, [(500, 700), (9000, 9100)], key="0")
 
 
 def _lying(good: bytes, lie: str) -> bytes:
@@ -296,8 +244,6 @@ def test_a_raw_chunk_that_is_too_short_is_refused() -> None:
 
     with pytest.raises(ChunkCorrupt):
         partial.decode_parts(b"", [(3000, b"abc")], [(750, 800)], key="0")
-    with pytest.raises(ChunkCorrupt):
-        partial.decode_run_into(bytes(3999), 0, np.empty(10, "<i4"), "0")
 
 
 def test_what_is_not_asked_for_need_not_be_there() -> None:
@@ -340,9 +286,3 @@ def test_parts_of_all_blocks_are_not_worth_it_once_that_is_known() -> None:
 
     assert not partial.worth_it(column)
     assert partial.worth_it(column[:9])
-
-
-def test_the_work_of_a_stream_is_all_up_to_where_it_is_needed() -> None:
-    partial = partial_of(array_of((1000,), "<u4", {"id": "zstd"}))
-
-    assert partial.work([(0, 1), (499, 500)]) == 2000

@@ -8,7 +8,7 @@ import pytest
 from zarr.core.metadata.v2 import ArrayV2Metadata
 
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.zarr_python import opens_in_zarr3
+from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.conformance.vectors import cases
 

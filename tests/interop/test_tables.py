@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hyperslab.engine.codecs_config import CODECS
+from hyperslab.engine.codec_config import CODECS
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, parse_dtype
 from hyperslab.engine.fill_value import OBJECT_CODECS
 from tests.conformance.service import Conformance

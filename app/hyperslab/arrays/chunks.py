@@ -16,7 +16,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.scratch import Bytes, Scratch
 from hyperslab.cache import Recent, Vanished, VersionedCache
-from hyperslab.engine.codecs_chain import Buffer
+from hyperslab.engine.chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.partial import Part, PartialDecoder
@@ -276,13 +276,10 @@ class ChunkReader:
         if not alike or not isinstance(part, ChunkProjection):
             return False
         target = part.contiguous_out(out, metadata.order)
-        if target is not None:
-            self._codec.decode_into(stored, target, key)
-            return True
-        if self._partial is None:
+        if target is None:
             return False
-        run = part.contiguous_run(out, metadata.chunks, metadata.order)
-        return run is not None and self._partial.decode_run_into(stored, *run, key)
+        self._codec.decode_into(stored, target, key)
+        return True
 
     def _decode_beside(self, piece: Piece, fetched: Fetched, out: NDArray, memory: Bytes | None) -> None:
         """Decode into other memory, and copy from there. What needs no decoding stays in ``memory``, if it is there."""

@@ -15,11 +15,10 @@ from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.array_match import first_difference
+from hyperslab.engine.creation import first_difference, new_document
 from hyperslab.engine.dtypes import named_dtype
-from hyperslab.engine.jsontext import spell_floats
-from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, dump_json
-from hyperslab.engine.new_array import new_document
+from hyperslab.engine.jsontext import dump_json, spell_floats
+from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.errors import (
     BadDefinition,
     BadPath,

@@ -12,7 +12,7 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.engine.zarr_python import opens_in_zarr3
+from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
 from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes

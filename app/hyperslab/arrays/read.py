@@ -399,8 +399,7 @@ class Reader:
 
 def _enters_midway(plan: ReadPlan | PointsPlan) -> bool:
     """Whether any part of a chunk can be decoded alone."""
-    partial = plan.array.metadata.codec.partial
-    return partial is not None and partial.enters_midway
+    return plan.array.metadata.codec.partial is not None
 
 
 def _row_nbytes(plan: ReadPlan) -> int:

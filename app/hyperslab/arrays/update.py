@@ -138,7 +138,7 @@ class ChunkWriter:
         data, readable = self._metadata.codec.encode_readably(chunk, key)
         version = self._store.put(key, data, if_version=condition)
         if self._fences and version == condition:
-            other = self._metadata.encode_otherwise(chunk, data, key)
+            other = self._metadata.encode_otherwise(chunk, data)
             version = version if other is None else self._store.put(key, other, if_version=version)
         self._note(key, version)
         if keep:

@@ -15,9 +15,9 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, Kind, Mount
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
 from hyperslab.arrays.write import ChunkCheck, Writer
+from hyperslab.engine.creation import check_usable
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
-from hyperslab.engine.new_array import check_usable
 from hyperslab.errors import (
     BadBody,
     BadDefinition,

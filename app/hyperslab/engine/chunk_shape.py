@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+from hyperslab.engine.metadata import MAX_SIZE, Order, integral
+from hyperslab.errors import shown
 
 DEFAULT_ELEMENTS: Final = 1 << 20
 """Target of elements in a chunk where nothing else is said; the item size plays no part (CONFORMANCE 224)."""
@@ -90,3 +95,175 @@ def _sizes(factor: float, ratios: list[float], caps: list[float]) -> list[int]:
 def _near(nbytes: int, target: float, high: int) -> bool:
     """Small enough: below the target, or within half of it, and below the most that is allowed."""
     return (nbytes < target or abs(nbytes - target) / target < 0.5) and nbytes < high
+
+
+# --- what a request says of chunks ---------------------------------------------------------------------------------
+
+T = TypeVar("T", int, float)
+
+_USAGES: Final = ("chunk", "read_chunk", "write_chunk")
+"""Where constraints come from; of two soft ones the first counts, as in TensorStore."""
+_SOFT: Final = "_soft_constraint"
+_CHUNK_MEMBERS = frozenset(name + soft for name in ("shape", "aspect_ratio", "elements") for soft in ("", _SOFT))
+_RATIO_LIMITS = (1e-9, 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLayout:
+    """What a layout asks for, hard over soft: see `chunk_shape.choose_chunks`. ``order`` is None where it is open."""
+
+    chunk_shape: tuple[int, ...] = ()
+    aspect_ratio: tuple[float, ...] = ()
+    elements: int | None = None
+    order: Order | None = None
+
+
+def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
+    """The constraints of a ``chunk_layout`` object on an array of ``rank`` axes (CONFORMANCE 222, 223, 231).
+
+    ``hard`` are constraints that other members of the request make. Raises `ValueError` for what is malformed, for hard
+    constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order
+    that is neither C nor F.
+    """
+    layout = _object(value, {*_USAGES, "codec_chunk", "rank", *_with_soft("inner_order"), *_with_soft("grid_origin")})
+    if layout.get("rank", rank) != rank:
+        raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
+    _check_origin(layout.get("grid_origin"), rank)
+    _check_codec_chunk(layout.get("codec_chunk", {}), rank)
+    chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
+    shapes = [[*hard.chunk_shape], *_vectors(chunks, "shape", rank, _size)]
+    ratios = [[*hard.aspect_ratio], *_vectors(chunks, "aspect_ratio", rank, _ratio)]
+    soft_shapes = [[], *_vectors(chunks, "shape" + _SOFT, rank, _size)]
+    soft_ratios = [[], *_vectors(chunks, "aspect_ratio" + _SOFT, rank, _ratio)]
+    return ChunkLayout(
+        chunk_shape=_merge(shapes, soft_shapes, rank, "chunk shape"),
+        aspect_ratio=_merge(ratios, soft_ratios, rank, "aspect ratio"),
+        elements=_merge_elements(chunks, hard.elements),
+        order=_merge_order(layout, rank, hard.order),
+    )
+
+
+def without_soft(layout: Any) -> Any:
+    """A ``chunk_layout`` without its soft constraints."""
+    if not isinstance(layout, Mapping):
+        return layout
+    return {name: without_soft(value) for name, value in layout.items() if not name.endswith(_SOFT)}
+
+
+def parse_elements(value: Any) -> int | None:
+    """A target of elements for a chunk; None for null."""
+    if value is None:
+        return None
+    number = integral(value)
+    if number is not None and 0 <= number < MAX_SIZE:
+        return number
+    raise ValueError(f"expected a number of elements, found {shown(value)}")
+
+
+def parse_aspect_ratio(value: Any, rank: int) -> tuple[float, ...]:
+    """The proportions of a chunk, one for each axis; empty for null."""
+    return tuple(_vector(value, rank, _ratio))
+
+
+def parse_chunk_shape(value: Any, rank: int) -> tuple[int, ...]:
+    """Sizes for each axis, 0 for free, -1 or null for the whole axis; empty for null."""
+    return tuple(_vector(value, rank, _size))
+
+
+def _with_soft(name: str) -> tuple[str, str]:
+    return name, name + _SOFT
+
+
+def _object(value: Any, members: Iterable[str]) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        for name in value:
+            if name not in members:
+                raise ValueError(f"unknown member {shown(name)}; known are {', '.join(sorted(members))}")
+        return value
+    raise ValueError(f"expected an object, found {shown(value)}")
+
+
+def _vectors(chunks: Sequence[Mapping[str, Any]], name: str, rank: int, parse: Callable[[Any], T]) -> list[list[T]]:
+    return [_vector(chunk.get(name), rank, parse) for chunk in chunks]
+
+
+def _vector(value: Any, rank: int, parse: Callable[[Any], T]) -> list[T]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) != rank:
+        raise ValueError(f"expected a list of {rank} numbers, one for each axis, found {shown(value)}")
+    return [parse(item) for item in value]
+
+
+def _size(value: Any) -> int:
+    if value is None:
+        return -1
+    size = integral(value)
+    if size is not None and -1 <= size <= MAX_SIZE:
+        return size
+    raise ValueError(f"expected sizes, 0 for free or -1 for the whole axis, found {shown(value)}")
+
+
+def _ratio(value: Any) -> float:
+    low, high = _RATIO_LIMITS
+    if type(value) in (int, float) and (value == 0 or low <= value <= high):
+        return float(value)
+    raise ValueError(f"expected ratios from {low} to {high}, or 0 for 1, found {shown(value)}")
+
+
+def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, what: str) -> tuple[T, ...]:
+    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 is as soft as those beside it:
+    it comes before them, and yields to numbers."""
+    merged: list[T] = [0] * rank
+    for values in hard:
+        for axis, value in enumerate(values):
+            if value > 0 and merged[axis] not in (0, value):
+                raise ValueError(f"{what} of axis {axis} cannot be both {merged[axis]} and {value}")
+            merged[axis] = max(merged[axis], value, 0)
+    for values in chain.from_iterable(zip(hard, soft, strict=True)):
+        merged = [value or softly for value, softly in zip(merged, values or merged, strict=True)]
+    return tuple(merged)
+
+
+def _merge_elements(chunks: Sequence[Mapping[str, Any]], asked: int | None) -> int | None:
+    found = [asked, *(parse_elements(chunk.get("elements")) for chunk in chunks)]
+    hard = sorted({number for number in found if number is not None})
+    if len(hard) > 1:
+        raise ValueError(f"a chunk cannot have both {hard[0]} and {hard[1]} elements")
+    soft = [parse_elements(chunk.get("elements" + _SOFT)) for chunk in chunks]
+    return next((number for number in (*hard, *soft) if number is not None), None)
+
+
+def _merge_order(layout: Mapping[str, Any], rank: int, asked: Order | None) -> Order | None:
+    """C and F are the same for fewer than two axes, and nothing is asked then."""
+    orders: dict[tuple[int, ...], Order] = {tuple(reversed(range(rank))): "F", tuple(range(rank)): "C"}
+    hard = _permutation(layout.get("inner_order"), rank)
+    soft = _permutation(layout.get("inner_order" + _SOFT), rank)
+    if hard is None:
+        return asked or (orders.get(soft) if soft is not None and rank > 1 else None)
+    if hard not in orders:
+        raise ValueError(f"inner_order: Zarr v2 has C and F order, not {list(hard)}")
+    if asked is not None and rank > 1 and asked != orders[hard]:
+        raise ValueError(f"inner_order: {list(hard)} is {orders[hard]} order, and order is {asked}")
+    return asked or orders[hard]
+
+
+def _permutation(value: Any, rank: int) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(axis) is int for axis in value) or sorted(value) != [*range(rank)]:
+        raise ValueError(f"inner_order: expected a permutation of 0 to {rank - 1}, found {shown(value)}")
+    return tuple(value)
+
+
+def _check_origin(value: Any, rank: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, list) or len(value) != rank or any(origin not in (0, None) for origin in value):
+        raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(value)}")
+
+
+def _check_codec_chunk(value: Any, rank: int) -> None:
+    """A hard shape is an error; all else would be advice to a codec that takes whole chunks."""
+    if any(size > 0 for size in _vector(_object(value, _CHUNK_MEMBERS).get("shape"), rank, _size)):
+        raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")

@@ -14,73 +14,45 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine import codecs_blosc, codecs_streams
-from hyperslab.engine.codecs_chain import (
-    LEAST_LIMIT,
-    MOST_GROWTH,
-    UNSIZED_LIMIT,
-    Buffer,
-    Config,
-    Inflates,
-    Link,
-    Stage,
-    flat_bytes,
-    reason_of,
-)
-from hyperslab.engine.codecs_config import check_codec_config, plain_config
-from hyperslab.engine.codecs_filters import (
-    astype_link,
-    bitround_link,
-    checksum_link,
-    packbits_link,
-    pcodec_link,
-    shuffle_link,
-    typed_link,
-    zfpy_link,
-)
-from hyperslab.engine.codecs_objects import categorize_link, json2_link, msgpack2_link, vlen_link
+from hyperslab.engine import blosc, filters, object_codecs, streams
+from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Inflates, Link, Stage, flat_bytes, reason_of
+from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.engine.dtypes import DataType
-from hyperslab.engine.partial import PartialDecoder
-from hyperslab.engine.partial_choice import make_partial
+from hyperslab.engine.partial import PartialDecoder, make_partial
 from hyperslab.errors import ChunkCorrupt, NotRepresentable
-
-__all__ = ["ChunkCodec", "check_codec_config", "make_codec", "plain_config"]
 
 NDArray = npt.NDArray[Any]
 
-_COPY: Final = 0.25
-_SLOW: Final = 4.0
+MOST_GROWTH: Final = 32
+"""How many times the bytes of a chunk may lie between two of its codecs: 16 for items of a byte that become the widest
+numbers, and as much again for what a compressor behind them may leave as it is."""
+LEAST_LIMIT: Final = 1 << 20
+"""Bytes that may lie there in any case, as small chunks of numbers that become text want."""
 
 
 def make_codec(
     chunks: tuple[int, ...],
     dtype: DataType,
     order: Literal["C", "F"],
-    filters: Sequence[Config] | None,
-    compressor: Config | None,
+    filters: Sequence[CodecConfig] | None,
+    compressor: CodecConfig | None,
 ) -> ChunkCodec:
-    """The codec of an array whose configurations have been checked by `check_codec_config`."""
+    """The codec of an array whose configurations have been checked by `check_codec_config`; raises `Inflates`."""
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
     links = make_links([*(filters or ()), *([compressor] if compressor else ())], stage)
     partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
-    return ChunkCodec(chunks, dtype, order, stage, links, partial, _effort(filters, compressor))
+    fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and compressor.get("cname") not in _SLOW
+    effort = 4.0 if filters or not (fast or compressor is None) else 1.0 if compressor else 0.25
+    return ChunkCodec(chunks, dtype, order, stage, links, partial, effort)
 
 
-def _effort(filters: Sequence[Config] | None, compressor: Config | None) -> float:
-    if filters or (compressor and compressor["id"] not in ("blosc", "lz4")):
-        return _SLOW
-    if compressor is None:
-        return _COPY
-    return _SLOW if compressor.get("cname") in ("zlib", "zstd") else 1.0
-
-
-def make_links(configs: Sequence[Config], stage: Stage) -> tuple[Link, ...]:
+def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
     """A chain of codecs, in the order of encoding, for items that are what ``stage`` says; raises `Inflates`."""
     links: list[Link] = []
     limit = max(MOST_GROWTH * stage.nbytes, LEAST_LIMIT)
     for index, config in enumerate(configs):
         link = _MAKERS[config["id"]](config, stage)
-        if config["id"] in _UNSIZED:  # nothing says how much their text may be
+        if link.unsized:
             limit = max(limit, 2 * UNSIZED_LIMIT + LEAST_LIMIT)
         stage, is_last = link.encoded, index == len(configs) - 1
         if stage.nbytes > limit and not (is_last and stage == link.decoded.compressed()):
@@ -94,7 +66,8 @@ class ChunkCodec:
     """Encodes and decodes the chunks of one array: ``links`` in order of encoding, ``stage`` before the first.
 
     Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
-    ``partial``: where chunks can be entered midway. ``effort``: about how long decoding a byte takes, next to LZ4.
+    ``partial``: decoder of parts of chunks, if there is one. ``effort``: about how long decoding a byte takes, compared
+    with LZ4.
     """
 
     chunks: tuple[int, ...]
@@ -109,15 +82,15 @@ class ChunkCodec:
     def most_stored(self) -> int:
         """The most bytes that a stored chunk may have: twice what the last codec is given, and some for small ones. Of
         objects nothing says how large their text may be."""
-        given = (self.links[-1].decoded if self.links else self.stage).nbytes
-        if self.links and self.links[-1].id in _UNSIZED:
-            given = max(given, UNSIZED_LIMIT)
-        return 2 * given + LEAST_LIMIT
+        most = (self.links[-1].decoded if self.links else self.stage).nbytes
+        if self.links and self.links[-1].unsized:
+            most = max(most, UNSIZED_LIMIT)
+        return 2 * most + LEAST_LIMIT
 
     @property
     def memory(self) -> int:
         """The most bytes that decoding or encoding a chunk takes: what goes into one codec, and what comes out."""
-        sized = next((i for i, link in enumerate(self.links) if link.id in _UNSIZED), len(self.links))
+        sized = next((i for i, link in enumerate(self.links) if link.unsized), len(self.links))
         return 2 * max([self.stage.nbytes, *(link.decoded.nbytes for link in self.links[: sized + 1])])
 
     @property
@@ -144,19 +117,12 @@ class ChunkCodec:
         Raises `ChunkCorrupt`, and ``out`` is undefined then.
         """
         contiguous = out.flags.f_contiguous if self.order == "F" else out.flags.c_contiguous
-        if self.dtype.is_object or not contiguous:
-            out[...] = self.decode(data, key)
-            return
-        target = flat_bytes(out)
-        items = self._undo(data, target, key)
-        if items is not target:
-            target[:] = flat_bytes(items)
-        cleaned = self.dtype.clean(out)
-        if cleaned is not out:
-            out[...] = cleaned
+        chunk = self.decode(data, key, None if self.dtype.is_object or not contiguous else flat_bytes(out))
+        if not np.may_share_memory(chunk, out):
+            out[...] = chunk
 
     def encode(self, chunk: NDArray) -> bytes:
-        """The bytes to store for a chunk of shape ``chunks``; raises `NotRepresentable` where a codec cannot."""
+        """The bytes to store for a chunk of shape ``chunks``; raises `NotRepresentable` if a codec cannot."""
         items: Any = np.asarray(chunk, self.dtype.numpy, order=self.order)
         if not (self.links and self.links[0].shaped):
             items = items.reshape(-1, order=self.order)
@@ -171,8 +137,8 @@ class ChunkCodec:
     def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray]:
         """`encode`, and the chunk as it will be read.
 
-        Where a codec may be lossy, the result is decoded once: if it did not decode, all other cells of the chunk would
-        be lost with the new ones. Raises `NotRepresentable` then.
+        If a codec may be lossy, the result is decoded once: if it did not decode, all other cells of the chunk would be
+        lost with the new ones. Raises `NotRepresentable` then.
         """
         data = self.encode(chunk)
         if self.lossless:
@@ -212,21 +178,18 @@ def _check_size(items: Any, stage: Stage, key: str) -> None:
 
 # --- the codecs, each as a function that puts it into a chain ----------------------------------------------------
 
-Maker: TypeAlias = Callable[[Config, Stage], Link]
-
-
+Maker: TypeAlias = Callable[[CodecConfig, Stage], Link]
 Decoder: TypeAlias = Callable[[Buffer, NDArray | None, int], Any]
-Encoder: TypeAlias = Callable[[memoryview, Config], bytes]
+Encoder: TypeAlias = Callable[[memoryview, CodecConfig], bytes]
 
 
 def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
     """A compressor, which knows nothing of items."""
 
-    def make(config: Config, stage: Stage) -> Link:
-        limit = stage.nbytes
+    def make(config: CodecConfig, stage: Stage) -> Link:
         return Link(
             config["id"],
-            lambda data, out: decode(data, out, limit),
+            lambda data, out: decode(data, out, stage.nbytes),
             lambda items: encode(flat_bytes(items).data, config),
             stage,
             stage.compressed(),
@@ -237,53 +200,44 @@ def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
     return make
 
 
-def _blosc_link(config: Config, stage: Stage) -> Link:
+def _blosc_link(config: CodecConfig, stage: Stage) -> Link:
     """Shuffles by whole items, records included."""
-    typesize = stage.dtype.itemsize
 
-    def encode(data: memoryview, config: Config) -> bytes:
-        return codecs_blosc.compress(data, config, typesize)
+    def encode(data: memoryview, config: CodecConfig) -> bytes:
+        return blosc.compress(data, config, stage.dtype.itemsize)
 
-    return _stream(codecs_blosc.decompress, encode, into=True)(config, stage)
-
-
-def _lzma_link(config: Config, stage: Stage) -> Link:
-    return _stream(codecs_streams.lzma_decoder(config), codecs_streams.encode_lzma)(config, stage)
+    return _stream(blosc.decompress, encode, into=True)(config, stage)
 
 
-def _base64_link(config: Config, stage: Stage) -> Link:
-    link = _stream(codecs_streams.decode_base64, codecs_streams.encode_base64)(config, stage)
+def _lzma_link(config: CodecConfig, stage: Stage) -> Link:
+    return _stream(streams.lzma_decoder(config), streams.encode_lzma)(config, stage)
+
+
+def _base64_link(config: CodecConfig, stage: Stage) -> Link:
+    link = _stream(streams.decode_base64, streams.encode_base64)(config, stage)
     return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
 
 
-_UNSIZED: Final = frozenset(("vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2"))
+_SLOW: Final = ("zlib", "zstd")
 _MAKERS: Final[Mapping[str, Maker]] = {
     "blosc": _blosc_link,
-    "zlib": _stream(codecs_streams.decode_zlib, codecs_streams.encode_zlib),
-    "gzip": _stream(codecs_streams.decode_gzip, codecs_streams.encode_gzip),
-    "bz2": _stream(codecs_streams.decode_bz2, codecs_streams.encode_bz2),
-    "zstd": _stream(codecs_streams.decode_zstd, codecs_streams.encode_zstd, into=True),
-    "lz4": _stream(codecs_streams.decode_lz4, codecs_streams.encode_lz4, into=True),
+    "zlib": _stream(streams.decode_zlib, streams.encode_zlib),
+    "gzip": _stream(streams.decode_gzip, streams.encode_gzip),
+    "bz2": _stream(streams.decode_bz2, streams.encode_bz2),
+    "zstd": _stream(streams.decode_zstd, streams.encode_zstd, into=True),
+    "lz4": _stream(streams.decode_lz4, streams.encode_lz4, into=True),
     "lzma": _lzma_link,
     "base64": _base64_link,
-    "delta": typed_link,
-    "fixedscaleoffset": typed_link,
-    "quantize": typed_link,
-    "astype": astype_link,
-    "bitround": bitround_link,
-    "packbits": packbits_link,
-    "shuffle": shuffle_link,
-    "crc32": checksum_link,
-    "crc32c": checksum_link,
-    "adler32": checksum_link,
-    "fletcher32": checksum_link,
-    "jenkins_lookup3": checksum_link,
-    "zfpy": zfpy_link,
-    "pcodec": pcodec_link,
-    "vlen-utf8": vlen_link,
-    "vlen-bytes": vlen_link,
-    "vlen-array": vlen_link,
-    "json2": json2_link,
-    "msgpack2": msgpack2_link,
-    "categorize": categorize_link,
+    **dict.fromkeys(("delta", "fixedscaleoffset", "quantize"), filters.typed_link),
+    "astype": filters.astype_link,
+    "bitround": filters.bitround_link,
+    "packbits": filters.packbits_link,
+    "shuffle": filters.shuffle_link,
+    **dict.fromkeys(("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"), filters.checksum_link),
+    "zfpy": filters.zfpy_link,
+    "pcodec": filters.pcodec_link,
+    **dict.fromkeys(("vlen-utf8", "vlen-bytes", "vlen-array"), object_codecs.vlen_link),
+    "json2": object_codecs.json2_link,
+    "msgpack2": object_codecs.msgpack2_link,
+    "categorize": object_codecs.categorize_link,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -103,7 +104,12 @@ class DataType:
         A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended
         (CONFORMANCE 49, 54). ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
         """
-        return _clean(a) if _has_idle_bits(self.numpy) else a
+        return _clean(a) if self.has_idle_bits else a
+
+    @property
+    def has_idle_bits(self) -> bool:
+        """Whether `clean` may have something to do."""
+        return _has_idle_bits(self.numpy)
 
 
 def parse_dtype(value: Any) -> DataType:
@@ -156,28 +162,18 @@ def _simple_dtype(text: str) -> np.dtype[Any]:
     if match is None:
         raise ValueError(f"{shown(text)} is not a type string of the specification, such as '<u2'")
     order, kind, digits, unit = match.groups()
-    _check_unit(text, kind, unit)
-    itemsize = _itemsize(text, kind, int(digits))
+    itemsize = int(digits) * _CHARACTER_BYTES.get(kind, 1)
+    if kind not in "mM" and unit is not None:
+        raise ValueError(f"{shown(text)} is no time and has no unit")
+    if kind in "mM" and (unit is None or not _UNIT.fullmatch(unit)):
+        raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
+    if kind not in _CHARACTER_BYTES and itemsize not in _SIZES[kind]:
+        sizes = " or ".join(map(str, _SIZES[kind]))
+        raise ValueError(f"{shown(text)} does not exist: kind {kind!r} has {sizes} bytes")
+    _check_itemsize(itemsize)
     if order == "|" and (kind == "U" or (itemsize > 1 and kind not in "SV")):
         raise ValueError(f"{shown(text)} needs a byte order, '<' or '>'")
     return np.dtype(text)
-
-
-def _check_unit(text: str, kind: str, unit: str | None) -> None:
-    if kind not in "mM":
-        if unit is not None:
-            raise ValueError(f"{shown(text)} is no time and has no unit")
-    elif unit is None or not _UNIT.fullmatch(unit):
-        raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
-
-
-def _itemsize(text: str, kind: str, size: int) -> int:
-    sizes = _SIZES.get(kind)
-    if sizes is not None:
-        if size not in sizes:
-            raise ValueError(f"{shown(text)} does not exist: kind {kind!r} has {_listed(sizes)} bytes")
-        return size
-    return _checked_itemsize(size * _CHARACTER_BYTES[kind])
 
 
 def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, ...]]:
@@ -187,13 +183,22 @@ def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, .
     offset = 0
     for entry in entries:
         field = _parse_field(entry, offset)
-        offset = _checked_itemsize(offset + field.numpy.itemsize * math.prod(field.shape))
+        offset += field.numpy.itemsize * math.prod(field.shape)
+        _check_itemsize(offset)
         fields.append(field if field.name else replace(field, name=f"{PADDING} {field.offset}"))
     named = tuple(field for field in fields if not field.name.startswith(PADDING))
     if not named:
         raise ValueError("expected at least one named field")
-    _check_unique([field.name for field in named])
-    return _numpy_struct([field for field in fields if field.numpy.itemsize], offset), named
+    twice = next((name for name, count in Counter(field.name for field in named).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"two fields are named {shown(twice)}")
+    layout: Any = {
+        "names": [field.name for field in fields],
+        "formats": [(field.numpy, field.shape) if field.shape else field.numpy for field in fields],
+        "offsets": [field.offset for field in fields],
+        "itemsize": offset,
+    }
+    return np.dtype(layout), named
 
 
 def _parse_field(entry: Any, offset: int) -> Field:
@@ -223,38 +228,13 @@ def _subarray_shape(value: Any) -> tuple[int, ...]:
     for size in value:
         if type(size) is not int or size < 1:
             raise ValueError(f"the sizes of a subarray are positive integers, found {shown(size)}")
-    _checked_itemsize(math.prod(value))
+    _check_itemsize(math.prod(value))
     return tuple(value)
 
 
-def _numpy_struct(fields: Sequence[Field], itemsize: int) -> np.dtype[Any]:
-    formats = [(field.numpy, field.shape) if field.shape else field.numpy for field in fields]
-    return np.dtype(
-        {
-            "names": [field.name for field in fields],
-            "formats": formats,
-            "offsets": [field.offset for field in fields],
-            "itemsize": itemsize,
-        }
-    )
-
-
-def _check_unique(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"two fields are named {shown(name)}")
-        seen.add(name)
-
-
-def _checked_itemsize(nbytes: int) -> int:
+def _check_itemsize(nbytes: int) -> None:
     if nbytes > MAX_ITEMSIZE:
         raise ValueError(f"an item of more than {MAX_ITEMSIZE} bytes")
-    return nbytes
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return " or ".join(str(size) for size in sizes)
 
 
 @lru_cache(maxsize=1024)
@@ -268,17 +248,9 @@ def _clean(a: np.ndarray) -> np.ndarray:
     if a.dtype.names is not None:
         return _clean_fields(a, a.dtype.names)
     if a.dtype.kind == "b":
-        return _clean_bools(a)
-    return _clean_narrow(a, 8 - NARROW_INTEGERS[a.dtype.name])
-
-
-def _clean_bools(a: np.ndarray) -> np.ndarray:
-    stored = a.view(np.uint8)
-    return a if (stored <= 1).all() else stored != 0
-
-
-def _clean_narrow(a: np.ndarray, idle_bits: int) -> np.ndarray:
-    stored = a.view(np.int8)
+        stored = a.view(np.uint8)
+        return a if (stored <= 1).all() else stored != 0
+    stored, idle_bits = a.view(np.int8), 8 - NARROW_INTEGERS[a.dtype.name]
     extended = (stored << idle_bits) >> idle_bits
     return a if np.array_equal(stored, extended) else extended.view(a.dtype)
 
@@ -287,9 +259,7 @@ def _clean_fields(a: np.ndarray, names: Sequence[str]) -> np.ndarray:
     out = a
     for name in names:
         part = a[name]
-        if not _has_idle_bits(part.dtype):
-            continue
-        cleaned = _clean(part)
+        cleaned = _clean(part) if _has_idle_bits(part.dtype) else part
         if cleaned is not part:
             out = a.copy(order="K") if out is a else out
             out[name] = cleaned

@@ -1,48 +1,38 @@
 """The ``fill_value`` member, JSON to one item and back, bit for bit (specification "Fill value encoding").
 
-One table, by numpy's kind of dtype, holds both directions; what it names is in `fill_numbers` and `fill_bytes`.
+An item is a 0-d array, never a scalar: scalars lose the payload of a NaN and the byte order. A table by numpy's kind of
+dtype, at the end, holds both directions.
 """
 
 from __future__ import annotations
 
+import base64
+import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
-from hyperslab.engine.fill_bytes import (
-    Item,
-    from_base64,
-    is_zero,
-    parse_bytes,
-    parse_fixed_bytes,
-    parse_text,
-    plain_text,
-    to_base64,
-)
-from hyperslab.engine.fill_numbers import (
-    check_finite,
-    format_complex,
-    format_float,
-    format_time,
-    parse_bool,
-    parse_complex,
-    parse_float,
-    parse_integer,
-    parse_minifloat,
-    parse_narrow,
-    parse_time,
-)
+from hyperslab.engine.jsontext import SPELLED, spell_float
 from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""
 
+Item = np.ndarray
+"""One item, 0-d."""
+DType = np.dtype[Any]
 Codecs = Sequence[Mapping[str, Any]]
 """Codec configurations in the order of encoding: the filters, then the compressor."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_BITS = re.compile(r"0x(?:[0-9a-fA-F]{2})+", re.ASCII)
+_FLOAT4: Final = "float4_e2m1fn"
+_LARGEST_FLOAT4: Final = 6.0
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -55,7 +45,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     if dtype.is_object:
         item = _object_item(_parse_object(value, object_codec(codecs)))
     else:
-        item = _kind(dtype.numpy).parse(value, dtype.numpy)
+        item = _kind(dtype.numpy)[0](value, dtype.numpy)
         item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
     item.setflags(write=False)
     return item
@@ -63,13 +53,21 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
     """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is not finite
-    in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, where such
-    a number is infinite."""
+    in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, for whom
+    such a number is infinite."""
     item = parse_fill_value(value, dtype, codecs)
-    if item is not None and not dtype.is_object:
-        if dtype.numpy.kind == "U" and len(plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
-            raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
-        check_finite(value, item)
+    if item is None or dtype.is_object:
+        return item
+    kind = dtype.numpy.kind
+    if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
+        raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
+    parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" or dtype.numpy.name in EXTENSION_FLOATS else []
+    if kind == "c":
+        # text is base64, which spells no number
+        parts = [*zip(value if isinstance(value, list) else [value], (item.real, item.imag), strict=False)]
+    for part, found in parts:
+        if _spells_finite(part) and not _is_finite(part, found):
+            raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
     return item
 
 
@@ -79,8 +77,8 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
         return None
     if dtype.is_object:
         value: Any = item[()]
-        return to_base64(value) if isinstance(value, bytes) else value
-    return _kind(dtype.numpy).format(item)
+        return _to_base64(value) if isinstance(value, bytes) else value
+    return _kind(dtype.numpy)[1](item)
 
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
@@ -104,7 +102,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
         return False
     codec = object_codec(codecs) if dtype.is_object else None
     is_text = codec in ("vlen-utf8", "categorize") or dtype.numpy.kind in "SU"
-    return codec != "vlen-bytes" and not (is_text and is_zero(value))
+    return codec != "vlen-bytes" and not (is_text and _is_zero(value))
 
 
 def same_object(a: Any, b: Any) -> bool:
@@ -133,34 +131,21 @@ def same_object(a: Any, b: Any) -> bool:
 
 
 def object_codec(codecs: Codecs) -> str:
-    """The id of the codec that turns objects into bytes; raises `ValueError` where the first codec does not."""
+    """The id of the codec that turns objects into bytes; raises `ValueError` if the first codec does not."""
     first = codecs[0].get("id") if codecs else None
     if first not in OBJECT_CODECS:
         raise ValueError("an array of objects needs an object codec such as 'vlen-utf8' as its first filter")
     return str(first)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How the items of one kind are spelled."""
-
-    parse: Callable[[Any, np.dtype[Any]], Item]
-    format: Callable[[Item], Any]
-
-
-def _kind(dtype: np.dtype[Any]) -> _Kind:
-    if dtype.name in NARROW_INTEGERS:
-        return _NARROW
-    if dtype.name in EXTENSION_FLOATS:
-        return _MINIFLOAT if dtype.name == "float4_e2m1fn" else _FLOAT
-    return _KINDS[dtype.kind]
+# --- objects, text and bytes -------------------------------------------------------------------------------------
 
 
 def _parse_object(value: Any, codec: str) -> Any:
     """The object that a missing item is, by object codec (CONFORMANCE 106 to 108)."""
     if codec == "vlen-bytes":
-        return b"" if is_zero(value) else from_base64(value)
-    return plain_text(value) if codec in ("vlen-utf8", "categorize") else value
+        return b"" if _is_zero(value) else _from_base64(value)
+    return _plain_text(value) if codec in ("vlen-utf8", "categorize") else value
 
 
 def _object_item(value: Any) -> Item:
@@ -170,20 +155,211 @@ def _object_item(value: Any) -> Item:
     return item.reshape(())
 
 
-_INTEGER_KIND = _Kind(parse_integer, int)
-_TIME = _Kind(parse_time, format_time)
-_FLOAT = _Kind(parse_float, format_float)
-_NARROW = _Kind(parse_narrow, int)
-_MINIFLOAT = _Kind(parse_minifloat, lambda item: to_base64(item.tobytes()))
-_KINDS: Final = {
-    "b": _Kind(parse_bool, bool),
-    "i": _INTEGER_KIND,
-    "u": _INTEGER_KIND,
-    "f": _FLOAT,
-    "c": _Kind(parse_complex, format_complex),
-    "m": _TIME,
-    "M": _TIME,
-    "S": _Kind(parse_fixed_bytes, lambda item: to_base64(item.tobytes())),
-    "U": _Kind(parse_text, lambda item: str(item[()])),
-    "V": _Kind(parse_bytes, lambda item: to_base64(item.tobytes())),
+def _parse_bytes(value: Any, dtype: DType) -> Item:
+    """base64 of exactly the bytes of the item. Fixed-length bytes are padded with NUL if it is shorter; the number 0 of
+    old writers is empty (CONFORMANCE 101, 104)."""
+    padded = dtype.kind == "S"
+    raw = b"" if padded and _is_zero(value) else _from_base64(value)
+    if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
+        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
+    return _item_from_bytes(raw, dtype)
+
+
+def _parse_text(value: Any, dtype: DType) -> Item:
+    """A plain string, cut at the length of the item (CONFORMANCE 105); 0 is the empty one."""
+    text = _plain_text(value)[: dtype.itemsize // 4]
+    return _item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
+
+
+def _plain_text(value: Any) -> str:
+    """A string as it stands; 0 is the empty one."""
+    if isinstance(value, str):
+        return value
+    if _is_zero(value):
+        return ""
+    raise ValueError(f"expected a string, found {shown(value)}")
+
+
+def _item_from_bytes(raw: bytes, dtype: DType) -> Item:
+    """The item that starts with ``raw``; the rest is zero, and costs nothing until it is touched."""
+    item = np.zeros(1, dtype)
+    item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+    return item.reshape(())
+
+
+def _from_base64(value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise ValueError(f"{shown(value)} is not base64: {error}") from None
+    raise ValueError(f"expected the bytes of an item in base64, found {shown(value)}")
+
+
+def _to_base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _format_bytes(item: Item) -> str:
+    return _to_base64(item.tobytes())
+
+
+def _is_zero(value: Any) -> bool:
+    """The number 0, which old zarr-python wrote for every dtype."""
+    return type(value) is int and value == 0
+
+
+# --- bools, integers and times -----------------------------------------------------------------------------------
+
+
+def _parse_bool(value: Any, dtype: DType) -> Item:
+    if value is True or value is False or (type(value) is int and value in (0, 1)):
+        return np.array(bool(value), dtype)
+    raise ValueError(f"expected true or false, found {shown(value)}")
+
+
+def _parse_integer(value: Any, dtype: DType) -> Item:
+    if dtype.name in NARROW_INTEGERS:  # sign-extended to the byte, as TensorStore stores a fill value (CONFORMANCE 50)
+        high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
+        return np.array(_integer(value, -high - 1, high), np.int8).view(dtype)
+    limits = np.iinfo(dtype)
+    return np.array(_integer(value, int(limits.min), int(limits.max)), dtype)
+
+
+def _parse_time(value: Any, dtype: DType) -> Item:
+    """The count of units as an integer, or ``"NaT"`` (CONFORMANCE 97, 98).
+
+    Other text has two readings: zarr-python 2 takes ``"2000"`` for a year.
+    """
+    if isinstance(value, str) and value != "NaT":
+        raise ValueError(f"expected an integer or 'NaT', found {shown(value)}")
+    count = _integer(-(2**63) if value == "NaT" else value, -(2**63), 2**63 - 1)
+    return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
+
+
+def _format_time(item: Item) -> int:
+    return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+
+
+def _integer(value: Any, low: int, high: int) -> int:
+    """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
+    spelled = isinstance(value, str) and _INTEGER.fullmatch(value)
+    number = int(value) if spelled or (type(value) is float and value.is_integer()) else value
+    if type(number) is not int:
+        raise ValueError(f"expected an integer, found {shown(value)}")
+    if not low <= number <= high:
+        raise ValueError(f"{shown(value)} is out of range: {low} to {high}")
+    return number
+
+
+# --- floats and complex numbers ----------------------------------------------------------------------------------
+
+
+def _parse_float(value: Any, dtype: DType) -> Item:
+    if dtype.name == _FLOAT4:  # no NaN, no infinity; TensorStore spells it in base64 (CONFORMANCE 110)
+        if isinstance(value, str) and value.endswith("=="):
+            return _parse_bytes(value, dtype)
+        if not math.isfinite(_float(value)):
+            raise ValueError(f"{dtype.name} has no {shown(value)}")
+    elif isinstance(value, str) and _BITS.fullmatch(value):
+        return _nan_from_bits(value, dtype)
+    return _rounded(_float(value), dtype)
+
+
+def _rounded(number: float, dtype: DType) -> Item:
+    """The nearest item, as TensorStore finds it (CONFORMANCE 91).
+
+    ``ml_dtypes`` converts to its narrow floats by way of float32, which would round twice. For those of one byte the
+    first step therefore rounds to odd: if float32 has no exact value, it takes the neighbour whose last bit is 1,
+    which is never half way between two of theirs.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype.itemsize > 1 or not math.isfinite(number):
+            return np.array(number).astype(dtype)
+        single = np.array(number, np.float32)
+        error = number - float(single)
+        if error and np.isfinite(single) and not single.view(np.uint32) & 1:
+            single = np.nextafter(single, np.float32(math.copysign(math.inf, error)))
+        return np.array(single).astype(dtype)
+
+
+def _spells_finite(value: Any) -> bool:
+    if isinstance(value, str):
+        return _DECIMAL.fullmatch(value) is not None
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _is_finite(value: Any, item: Item) -> bool:
+    """Whether a finite number has stayed finite; dtypes without an infinity turn what is too large into NaN, or into
+    the largest number that they have."""
+    largest = _LARGEST_FLOAT4 if item.dtype.name == _FLOAT4 else math.inf
+    return math.isfinite(float(item)) and abs(_float(value)) <= largest
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str):
+        if value in SPELLED:
+            return SPELLED[value]
+        if _DECIMAL.fullmatch(value):
+            return float(value)
+    elif type(value) in (int, float):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("an integer too large for a float") from None
+    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {shown(value)}")
+
+
+def _nan_from_bits(text: str, dtype: DType) -> Item:
+    """A NaN with its payload. TensorStore takes such a text for a number, so only bits that are a NaN are accepted."""
+    bits = bytes.fromhex(text[2:])
+    if len(bits) != dtype.itemsize:
+        raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
+    item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
+    if not np.isnan(item):
+        raise ValueError(f"{shown(text)} is not the bits of a NaN; write the number itself")
+    return item
+
+
+def _format_float(item: Item) -> float | str:
+    number, stored = float(item), item.tobytes()
+    if math.isnan(number) and stored != np.array(math.nan).astype(item.dtype).tobytes():
+        return "0x" + (stored if item.dtype.byteorder == ">" else stored[::-1]).hex()
+    return spell_float(number)
+
+
+def _parse_complex(value: Any, dtype: DType) -> Item:
+    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN (CONFORMANCE 95)."""
+    if isinstance(value, str):
+        return _parse_bytes(value, dtype)
+    parts = [value, 0.0] if type(value) in (int, float) else value
+    if not isinstance(parts, list) or len(parts) != 2:
+        raise ValueError(f"expected [real, imaginary], found {shown(value)}")
+    item = np.zeros((), dtype)
+    item.real[...], item.imag[...] = (_parse_float(part, item.real.dtype) for part in parts)
+    return item
+
+
+def _format_complex(item: Item) -> list[Any]:
+    return [_format_float(item.real), _format_float(item.imag)]
+
+
+_Kind = tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]
+"""How the items of one kind are parsed and formatted."""
+
+
+def _kind(dtype: DType) -> _Kind:
+    if dtype.name == _FLOAT4:
+        return _parse_float, _format_bytes
+    return _KINDS["f" if dtype.name in EXTENSION_FLOATS else "i" if dtype.name in NARROW_INTEGERS else dtype.kind]
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "b": (_parse_bool, bool),
+    **dict.fromkeys("iu", (_parse_integer, int)),
+    "f": (_parse_float, _format_float),
+    "c": (_parse_complex, _format_complex),
+    **dict.fromkeys("mM", (_parse_time, _format_time)),
+    "U": (_parse_text, lambda item: str(item[()])),
+    **dict.fromkeys("SV", (_parse_bytes, _format_bytes)),
 }

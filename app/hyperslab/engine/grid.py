@@ -8,6 +8,7 @@ from typing import Literal
 
 Coords = tuple[int, ...]
 """Position of a chunk in the grid, one integer per axis."""
+Separator = Literal[".", "/"]
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
@@ -21,7 +22,7 @@ class ChunkGrid:
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    separator: Literal[".", "/"] = "."
+    separator: Separator = "."
 
     @property
     def counts(self) -> tuple[int, ...]:

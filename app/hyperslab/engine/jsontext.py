@@ -1,4 +1,4 @@
-"""JSON as Zarr documents hold it: lenient on reading, strict on writing, bounded in size and depth."""
+"""JSON of Zarr documents: lenient parsing, strict formatting, bounded in size and depth."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import re
 import secrets
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,9 @@ MAX_DEPTH: Final = 200
 
 MAX_VALUES: Final = 8 << 20
 """The most values that a document consists of, of which a byte can spell one: in memory each takes 64 bytes or so."""
+
+SPELLED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""How Zarr spells floats that strict JSON cannot hold."""
 
 _PIECE: Final = 1 << 20
 _STEPS: Final = np.zeros(256, np.int8)
@@ -41,11 +45,18 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     raw = bytes(data).removeprefix(_BYTE_ORDER_MARK)
     _check_depth(raw)
     if not _LONG_INTEGER.search(raw):  # orjson would round an integer beyond 64 bits
-        try:
+        with suppress(ValueError):  # perhaps only a bare NaN
             return orjson.loads(raw)
-        except ValueError:  # perhaps only a bare NaN
-            return _parse_leniently(raw)
-    return _parse_leniently(raw)
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            _dump(value)
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise ValueError(f"not Unicode text: {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return value
 
 
 def check_values(data: bytes | memoryview) -> None:
@@ -102,19 +113,6 @@ def spell_floats(value: Any) -> Any:
 def dump_copy(value: Any) -> bytes:
     """As `dump_json`, for copies of what others have stored: NaN and infinities stay bare, as its readers know them."""
     return _dump(value, allow_nan=True)
-
-
-def _parse_leniently(raw: bytes) -> Any:
-    try:
-        text = raw.decode("utf-8")
-        value = json.loads(text)
-        if _SURROGATE.search(text):
-            _dump(value)
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise ValueError(f"not Unicode text: {error.reason}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    return value
 
 
 def _dump(value: Any, *, allow_nan: bool = False) -> bytes:

@@ -1,7 +1,7 @@
-"""The documents of a Zarr v2 hierarchy: ``.zarray``, ``.zgroup``, ``.zattrs`` and ``.zmetadata``.
+"""Array metadata, and the documents of a Zarr v2 hierarchy: ``.zarray``, ``.zgroup``, ``.zattrs`` and ``.zmetadata``.
 
-Each error names the key, the member and what is wrong with it. Specification "Metadata"; where readers differ, the most
-data is read as long as its meaning is beyond doubt.
+Parsing is strict: each error names the key, the member and what is wrong with it. Where readers differ, the most data
+is read as long as its meaning is beyond doubt.
 """
 
 from __future__ import annotations
@@ -11,51 +11,30 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from hyperslab.engine.codecs import ChunkCodec, check_codec_config, make_codec, plain_config
-from hyperslab.engine.codecs_chain import Inflates
-from hyperslab.engine.codecs_config import OTHER_SPELLINGS
-from hyperslab.engine.dtypes import DataType, parse_dtype
+from hyperslab.engine.chain import Inflates
+from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, plain_config
+from hyperslab.engine.codecs import ChunkCodec, make_codec
+from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
-from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_json, parse_json, parse_object
-from hyperslab.engine.members import (
-    CodecConfig,
-    Order,
-    Separator,
-    check_rank,
-    parse_chunks,
-    parse_compressor,
-    parse_filters,
-    parse_format,
-    parse_order,
-    parse_separator,
-    parse_shape,
-)
+from hyperslab.engine.grid import ChunkGrid, Separator
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_json, parse_json
 from hyperslab.errors import BadMetadata, CodecRefused, NotRepresentable, shown
 
-__all__ = [
-    "MAX_CONSOLIDATED_BYTES",
-    "ArrayMetadata",
-    "GroupMetadata",
-    "check_codecs",
-    "dump_json",
-    "parse_attributes",
-    "parse_consolidated",
-    "parse_group",
-    "parse_json",
-    "parse_object",
-]
-
 T = TypeVar("T")
+Order = Literal["C", "F"]
 
 MAX_ARRAY_BYTES: Final = 4 << 20
 """The largest ``.zarray`` that is read."""
 MAX_CONSOLIDATED_BYTES: Final = 64 << 20
 """The largest ``.zmetadata`` that is read."""
+MAX_SIZE: Final = 2**62
+"""The longest axis; positions stay within 64-bit integers with room for the overhang of an edge chunk."""
+MAX_FILTERS: Final = 64
+MAX_CHUNK_BYTES: Final = 2**63 - 1
 
 REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
 """The members that every ``.zarray`` has."""
@@ -63,11 +42,11 @@ REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fil
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayMetadata:
-    """A parsed ``.zarray``. ``document`` is as it was read, unknown members included.
+    """Metadata of an array: everything that reading and writing it needs to know.
 
     ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none, and codecs are as
-    `plain_config` has them. ``chunk_nbytes`` are those of one chunk, decoded; edge chunks have as many. What is not in
-    the document is made from the rest.
+    `plain_config` has them. ``document`` is the stored one, unknown members included: only the functions that parse and
+    change documents look into it.
     """
 
     shape: tuple[int, ...]
@@ -78,16 +57,9 @@ class ArrayMetadata:
     compressor: CodecConfig | None
     filters: tuple[CodecConfig, ...] | None
     dimension_separator: Separator
+    grid: ChunkGrid = field(repr=False)
+    codec: ChunkCodec = field(repr=False)
     document: Mapping[str, Any] = field(repr=False)
-    grid: ChunkGrid = field(init=False, repr=False)
-    codec: ChunkCodec = field(init=False, repr=False)
-    chunk_nbytes: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", ChunkGrid(self.shape, self.chunks, self.dimension_separator))
-        codec = make_codec(self.chunks, self.dtype, self.order, self.filters, self.compressor)
-        object.__setattr__(self, "codec", codec)
-        object.__setattr__(self, "chunk_nbytes", math.prod(self.chunks) * self.itemsize)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str, *, default_separator: Separator = ".") -> ArrayMetadata:
@@ -97,58 +69,63 @@ class ArrayMetadata:
 
     @classmethod
     def from_document(cls, document: Any, key: str, *, default_separator: Separator = ".") -> ArrayMetadata:
-        """The array that a document describes. ``default_separator`` is for documents older than the member.
+        """The array that a ``.zarray`` describes. ``default_separator`` is for documents older than the member.
 
         Raises `BadMetadata`, which names the member, and `CodecRefused`, which names the codec.
         """
         read = _Members(_checked_object(document, key), key)
-        for name in REQUIRED:
-            read.required(name)
+        read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
         shape = read("shape", parse_shape)
-        dtype = read("dtype", lambda value: check_rank(parse_dtype(value), len(shape)))
-        compressor = read("compressor", parse_compressor)
-        filters = read("filters", parse_filters)
-        codecs = _chain(filters, compressor)
+        dtype = read("dtype", lambda value: _check_rank(parse_dtype(value), len(shape)))
+        compressor, filters = read("compressor", parse_compressor), read("filters", parse_filters)
         check_codecs(filters, compressor, key)
+        configs = _chain(filters, compressor)
         if dtype.is_object:
-            read("filters", lambda _: object_codec(codecs))
+            read("filters", lambda _: object_codec(configs))
+        chunks = read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize))
+        order = read("order", parse_order)
+        fill_value = read("fill_value", lambda value: parse_fill_value(value, dtype, configs))
+        separator = read("dimension_separator", lambda value: parse_separator(value, default_separator))
+        compressor = None if compressor is None else plain_config(compressor)
+        filters = None if filters is None else tuple([plain_config(config) for config in filters])
         try:
-            return cls(
-                shape=shape,
-                chunks=read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize)),
-                dtype=dtype,
-                order=read("order", parse_order),
-                fill_value=read("fill_value", lambda value: parse_fill_value(value, dtype, codecs)),
-                compressor=None if compressor is None else plain_config(compressor),
-                filters=None if filters is None else tuple([plain_config(config) for config in filters]),
-                dimension_separator=read(
-                    "dimension_separator", lambda given: parse_separator(given, default_separator)
-                ),
-                document=read.document,
-            )
+            codec = make_codec(chunks, dtype, order, filters, compressor)
         except Inflates as error:
             member = f"filters[{error.index}]" if error.index < len(filters or ()) else "compressor"
-            raise BadMetadata(key, member, f"{codecs[error.index]['id']} {error}") from None
+            raise BadMetadata(key, member, f"{configs[error.index]['id']} {error}") from None
+        return cls(
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            order=order,
+            fill_value=fill_value,
+            compressor=compressor,
+            filters=filters,
+            dimension_separator=separator,
+            grid=ChunkGrid(shape, chunks, separator),
+            codec=codec,
+            document=read.document,
+        )
 
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null (CONFORMANCE 27)."""
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
-        """The same array with another shape, all other members kept; raises `BadMetadata` for one that is not
+        """The same array with another shape, all other members as they are; raises `BadMetadata` for one that is not
         possible."""
         document = {**self.document, "shape": list(shape)}
         return self.from_document(document, ".zarray", default_separator=self.dimension_separator)
 
-    def encode_otherwise(self, chunk: np.ndarray, data: bytes, key: str) -> bytes | None:
-        """Other bytes than ``data`` that decode to the same chunk; None where the compressor knows none."""
+    def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
+        """Other bytes than ``data`` that decode to the same chunk; None if the compressor knows none."""
         variants = list(OTHER_SPELLINGS.get(self.compressor["id"], ())) if self.compressor is not None else []
         random.shuffle(variants)
         for variant in variants:
-            document = {**self.document, "compressor": {**(self.compressor or {}), **variant}}
             with suppress(NotRepresentable):
-                other = self.from_document(document, key).codec.encode(chunk)
+                compressor = {**(self.compressor or {}), **variant}
+                other = make_codec(self.chunks, self.dtype, self.order, self.filters, compressor).encode(chunk)
                 if other != data:
                     return other
         return None
@@ -169,13 +146,18 @@ class ArrayMetadata:
         return math.prod(self.shape) * self.itemsize
 
     @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of one chunk, decoded; edge chunks have as many."""
+        return self.codec.stage.nbytes
+
+    @property
     def codecs(self) -> tuple[CodecConfig, ...]:
         """Codec configurations in the order of encoding: the filters, then the compressor."""
         return _chain(self.filters, self.compressor)
 
     @property
     def fill(self) -> np.ndarray:
-        """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero where that is null."""
+        """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero if that is null."""
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
 
     @property
@@ -186,7 +168,7 @@ class ArrayMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning, and are kept. ``problems``: what is
+    """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning and are preserved. ``problems``: what is
     wrong in it, and was read all the same."""
 
     document: Mapping[str, Any]
@@ -200,13 +182,12 @@ class GroupMetadata:
 def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
     """The group that the bytes under ``key`` describe; raises `BadMetadata`. The format as text is read, too: there is
     nothing else in the document that could mean something."""
-    document = _parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
-    read = _Members(document, key)
-    read.required("zarr_format")
-    if document["zarr_format"] == "2":
-        return GroupMetadata(document, (f'{key}: zarr_format: expected 2, found "2"',))
+    read = _Members(_parse_object(data, key, limit=MAX_DOCUMENT_BYTES), key)
+    read.require("zarr_format")
+    if read.document["zarr_format"] == "2":
+        return GroupMetadata(read.document, (f'{key}: zarr_format: expected 2, found "2"',))
     read("zarr_format", lambda value: parse_format(value, 2))
-    return GroupMetadata(document)
+    return GroupMetadata(read.document)
 
 
 def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
@@ -217,11 +198,11 @@ def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
 def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
     """The documents that a ``.zmetadata`` holds, by key; each is an object, and not parsed further.
 
-    Raises `BadMetadata`, also where ``zarr_consolidated_format`` is not 1 (CONFORMANCE 187).
+    Raises `BadMetadata`, also if ``zarr_consolidated_format`` is not 1 (CONFORMANCE 187).
     """
     read = _Members(_parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
     read("zarr_consolidated_format", lambda value: parse_format(value, 1))
-    read.required("metadata")
+    read.require("metadata")
     documents = _checked_object(read.document["metadata"], key, "metadata")
     for name, document in documents.items():
         _checked_object(document, key, f"metadata[{name!r}]")
@@ -231,7 +212,7 @@ def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
 def check_codecs(
     filters: Sequence[CodecConfig] | None, compressor: CodecConfig | None, key: str, *, creating: bool = False
 ) -> None:
-    """Raise `CodecRefused` or `BadMetadata` for the first codec that cannot be used, or ``creating``, not written."""
+    """Raise `CodecRefused` or `BadMetadata` for the first codec that cannot be read, or if ``creating``, written."""
     members = [(f"filters[{index}]", config) for index, config in enumerate(filters or ())]
     for member, config in [*members, *([("compressor", compressor)] if compressor else [])]:
         try:
@@ -243,15 +224,16 @@ def check_codecs(
 
 
 class _Members:
-    """The members of one document, read one by one so that each error names its member."""
+    """Reads the members of one document one by one, so that each error names its member."""
 
     def __init__(self, document: dict[str, Any], key: str) -> None:
         self.document = document
         self.key = key
 
-    def required(self, name: str) -> None:
-        if name not in self.document:
-            raise BadMetadata(self.key, name, "is missing")
+    def require(self, *names: str) -> None:
+        for name in names:
+            if name not in self.document:
+                raise BadMetadata(self.key, name, "is missing")
 
     def __call__(self, name: str, parse: Callable[[Any], T]) -> T:
         try:
@@ -277,3 +259,93 @@ def _checked_object(value: Any, key: str, member: str | None = None) -> dict[str
     if isinstance(value, Mapping):
         return dict(value)
     raise BadMetadata(key, member, f"expected a JSON object, found {shown(value)}")
+
+
+# --- members of a .zarray: JSON in, checked values out, or `ValueError` with a reason -----------------------------
+
+
+def parse_format(value: Any, supported: int) -> int:
+    """The number of a format, which must be the supported one; 2.0 passes for 2."""
+    if type(value) in (int, float) and value == supported:
+        return supported
+    raise ValueError(f"expected {supported}, found {shown(value)}")
+
+
+def parse_shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise ValueError(f"expected a list of at most {MAX_RANK} integers, found {shown(value)}")
+    return tuple([_parse_size(size, 0) for size in value])
+
+
+def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """A chunk shape. zarr-python 2 writes 0 for an empty axis if it was asked for one chunk (CONFORMANCE 22)."""
+    if not isinstance(value, list) or len(value) != len(shape):
+        raise ValueError(f"expected a list of {len(shape)} integers, one for each axis, found {shown(value)}")
+    chunks = tuple(
+        [
+            1 if size == 0 and type(chunk) is int and chunk == 0 else _parse_size(chunk, 1)
+            for chunk, size in zip(value, shape, strict=True)
+        ]
+    )
+    if math.prod(chunks) * itemsize > MAX_CHUNK_BYTES:
+        raise ValueError("a chunk has more bytes than 64 bits can count")
+    return chunks
+
+
+def _parse_size(value: Any, low: int) -> int:
+    """An integer from ``low`` to `MAX_SIZE`; an integral float passes (CONFORMANCE 18)."""
+    number = integral(value)
+    if number is not None and low <= number <= MAX_SIZE:
+        return number
+    raise ValueError(f"expected integers from {low} to 2**62, found {shown(value)}")
+
+
+def integral(value: Any) -> int | None:
+    """The integer that a JSON number is; None for all else, true and false included."""
+    if type(value) is int:
+        return value
+    return int(value) if type(value) is float and value.is_integer() else None
+
+
+def _check_rank(dtype: DataType, rank: int) -> DataType:
+    inner = max((len(field.shape) for field in dtype.fields), default=0)
+    if rank + inner > MAX_RANK:
+        raise ValueError(f"{rank} axes and {inner} of a subarray, the limit is {MAX_RANK}")
+    return dtype
+
+
+def parse_order(value: Any) -> Order:
+    orders: tuple[Order, ...] = ("C", "F")
+    return _one_of(orders, value)
+
+
+def parse_separator(value: Any, default: Separator) -> Separator:
+    separators: tuple[Separator, ...] = (".", "/")
+    return default if value is None else _one_of(separators, value)
+
+
+def _one_of(choices: Sequence[T], value: Any) -> T:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError(f"expected {' or '.join(map(repr, choices))}, found {shown(value)}")
+
+
+def parse_compressor(value: Any) -> CodecConfig | None:
+    return None if value is None else _parse_config(value)
+
+
+def parse_filters(value: Any) -> tuple[CodecConfig, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        if len(value) > MAX_FILTERS:
+            raise ValueError(f"{len(value)} filters, the limit is {MAX_FILTERS}")
+        return tuple([_parse_config(config) for config in value]) or None
+    raise ValueError(f"expected null or a list of codecs, found {shown(value)}")
+
+
+def _parse_config(value: Any) -> CodecConfig:
+    if isinstance(value, dict) and isinstance(value.get("id"), str):
+        return value
+    raise ValueError(f"expected an object with a string 'id', found {shown(value)}")

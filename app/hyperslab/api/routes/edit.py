@@ -22,7 +22,7 @@ from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Kept
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
-from hyperslab.engine.array_request import MEMBERS
+from hyperslab.engine.creation import MEMBERS
 from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
 

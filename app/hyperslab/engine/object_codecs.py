@@ -11,8 +11,9 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine.codecs_chain import UNSIZED_LIMIT, Buffer, Config, Link, Stage
-from hyperslab.engine.codecs_filters import codec_of
+from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Decode, Link, Stage
+from hyperslab.engine.codec_config import CodecConfig
+from hyperslab.engine.filters import codec_of
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
@@ -35,7 +36,7 @@ _PACKED_LENGTHS: Final = {
 """Where a length follows the first byte: of how many bytes it is, and how many more lie before what it counts."""
 
 
-def vlen_link(config: Config, stage: Stage) -> Link:
+def vlen_link(config: CodecConfig, stage: Stage) -> Link:
     """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: a count, then for each item its length in bytes and the bytes."""
     codec = codec_of(config)
 
@@ -47,12 +48,11 @@ def vlen_link(config: Config, stage: Stage) -> Link:
             raise ValueError(f"{len(data)} bytes are too few for {count} items")
         return codec.decode(data)
 
-    return Link(config["id"], decode, codec.encode, stage, _unsized(stage))
+    return _object_link(config, decode, stage, nested=False)
 
 
-def json2_link(config: Config, stage: Stage) -> Link:
+def json2_link(config: CodecConfig, stage: Stage) -> Link:
     """A JSON list: the items, nested as the chunk is, then their dtype and shape."""
-    codec = codec_of(config)
     encoding, strict = config.get("encoding", "utf-8"), config.get("strict", True)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
@@ -60,22 +60,21 @@ def json2_link(config: Config, stage: Stage) -> Link:
         _check_text(text)
         return _unpacked(json.loads(text, strict=strict), stage)
 
-    return Link("json2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
+    return _object_link(config, decode, stage, nested=True)
 
 
-def msgpack2_link(config: Config, stage: Stage) -> Link:
+def msgpack2_link(config: CodecConfig, stage: Stage) -> Link:
     """The same list as ``json2``, packed. Times become seconds; other extension types are refused."""
-    codec = codec_of(config)
     raw = config.get("raw", False)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         _check_packed(data)
         return _unpacked(msgpack.unpackb(data, raw=raw, timestamp=1, ext_hook=_refuse_extension), stage)
 
-    return Link("msgpack2", decode, codec.encode, stage, _unsized(stage), shaped=_keeps_shape(stage))
+    return _object_link(config, decode, stage, nested=True)
 
 
-def categorize_link(config: Config, stage: Stage) -> Link:
+def categorize_link(config: CodecConfig, stage: Stage) -> Link:
     """The number of a label for each item, counted from 1; 0 and numbers without a label are the empty string."""
     codec = codec_of(config)
     before, behind = numpy_dtype(config["dtype"]), numpy_dtype(config.get("astype", "u1"))
@@ -89,13 +88,11 @@ def categorize_link(config: Config, stage: Stage) -> Link:
     return Link("categorize", decode, codec.encode, stage, stage.typed(before, behind))
 
 
-def _unsized(stage: Stage) -> Stage:
-    return stage.raw(UNSIZED_LIMIT, exact=False)
-
-
-def _keeps_shape(stage: Stage) -> bool:
-    """Chunks in C order are written nested, as other libraries do; what lies in F order only a flat list can say."""
-    return stage.order == "C" and stage.shape != ()
+def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: bool) -> Link:
+    """``nested``: chunks in C order are written nested, as other libraries do; F order only a flat list can say."""
+    shaped = nested and stage.order == "C" and stage.shape != ()
+    encoded = stage.raw(UNSIZED_LIMIT, exact=False)
+    return Link(config["id"], decode, codec_of(config).encode, stage, encoded, shaped=shaped, unsized=True)
 
 
 def _check_text(text: str) -> None:

@@ -1,6 +1,6 @@
 """Filters: codecs that turn items into other items, or add a checksum. Each ``*_link`` puts one into its place.
 
-numcodecs does the work; the size of what it is given has been checked by the chain beforehand.
+numcodecs does the work; the chain has checked the size of what it is given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.abc import Codec
 
-from hyperslab.engine.codecs_chain import BYTE, Buffer, Config, Encoded, Link, Stage, flat_bytes
+from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
+from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
@@ -23,7 +24,7 @@ _ZFP_BLOCK_BYTES: Final = 4096
 """More than the largest block of a zfp stream."""
 
 
-def typed_link(config: Config, stage: Stage) -> Link:
+def typed_link(config: CodecConfig, stage: Stage) -> Link:
     """``delta``, ``fixedscaleoffset`` and ``quantize``: ``dtype`` before, ``astype`` behind."""
     before = numpy_dtype(config["dtype"])
     behind = numpy_dtype(config["astype"]) if "astype" in config else before
@@ -32,18 +33,18 @@ def typed_link(config: Config, stage: Stage) -> Link:
     return replace(link, lossless=wraps_around)  # sums of floats are rounded
 
 
-def astype_link(config: Config, stage: Stage) -> Link:
+def astype_link(config: CodecConfig, stage: Stage) -> Link:
     """Casts, towards zero for integers."""
     return _item_link(config, stage, numpy_dtype(config["decode_dtype"]), numpy_dtype(config["encode_dtype"]))
 
 
-def bitround_link(config: Config, stage: Stage) -> Link:
+def bitround_link(config: CodecConfig, stage: Stage) -> Link:
     """Rounded floats as integers of the same size; reading them back changes no bits."""
     codec = codec_of(config)
     return Link("bitround", lambda data, _out: data, codec.encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
 
 
-def packbits_link(config: Config, stage: Stage) -> Link:
+def packbits_link(config: CodecConfig, stage: Stage) -> Link:
     """A byte that counts the padding, then eight bools a byte."""
     codec = codec_of(config)
 
@@ -56,15 +57,18 @@ def packbits_link(config: Config, stage: Stage) -> Link:
     return Link("packbits", decode, codec.encode, stage, encoded, lossless=stage.dtype == np.dtype(bool))
 
 
-def shuffle_link(config: Config, stage: Stage) -> Link:
+def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
     """The first bytes of all elements, then the second bytes, and so on."""
     codec = codec_of(config)
-    encoded = stage.raw(stage.nbytes, exact=True)
-    link = Link("shuffle", codec.decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, into=True)
-    return replace(link, lossless=True)
+
+    def encode(items: NDArray) -> Encoded:
+        encoded: Encoded = codec.encode(flat_bytes(items))
+        return encoded
+
+    return Link("shuffle", codec.decode, encode, stage, stage.raw(stage.nbytes, exact=True), into=True, lossless=True)
 
 
-def checksum_link(config: Config, stage: Stage) -> Link:
+def checksum_link(config: CodecConfig, stage: Stage) -> Link:
     """Four bytes in front of the data or behind them."""
     codec = codec_of(config)
 
@@ -77,7 +81,7 @@ def checksum_link(config: Config, stage: Stage) -> Link:
     return Link(config["id"], decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, lossless=True)
 
 
-def zfpy_link(config: Config, stage: Stage) -> Link:
+def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
     """A zfp stream with a header, which is not trusted until it has been compared with the chunk. The library reads
     past the end of a stream that is too short, so the stream is padded with zeros.
     """
@@ -100,7 +104,7 @@ def zfpy_link(config: Config, stage: Stage) -> Link:
     return Link("zfpy", decode, codec.encode, stage, stage.compressed(), shaped=shaped)
 
 
-def pcodec_link(config: Config, stage: Stage) -> Link:
+def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
     """Pco, standalone. The stream holds items of its own type: where that is not the stage's, others are tried."""
     from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
 
@@ -120,12 +124,12 @@ def pcodec_link(config: Config, stage: Stage) -> Link:
     return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True, lossless=True)
 
 
-def codec_of(config: Config) -> Codec:
+def codec_of(config: CodecConfig) -> Codec:
     """numcodecs' codec for a configuration that has been checked."""
     return numcodecs.get_codec(dict(config))
 
 
-def _item_link(config: Config, stage: Stage, before: np.dtype[Any], behind: np.dtype[Any]) -> Link:
+def _item_link(config: CodecConfig, stage: Stage, before: np.dtype[Any], behind: np.dtype[Any]) -> Link:
     codec = codec_of(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:

@@ -1,4 +1,4 @@
-"""Which codecs there are, and what their configurations may hold.
+"""Codec configurations: the allow-list of codecs, their parameters, and what members left out mean.
 
 A configuration comes from a ``.zarray``, which is untrusted: ids are an allow-list (all that numcodecs ships but
 pickle, which runs code), and parameters are known by name and checked by type.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
+
+CodecConfig: TypeAlias = Mapping[str, Any]
+"""A codec as a ``.zarray`` has it: its ``id`` and parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Parameter:
     null_is_absent: bool = False
 
 
-def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = False) -> None:
+def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False) -> None:
     """Check one member of ``filters``, or ``compressor``.
 
     ``key``: of the metadata document, for messages. ``creating``: also refuse what can be read but not written, such as
@@ -44,16 +47,16 @@ def check_codec_config(config: Mapping[str, Any], *, key: str, creating: bool = 
         raise BadMetadata(key, "id", f"expected the name of a codec, found {shown(name)}")
     parameters = CODECS.get(name)
     if parameters is None:
-        raise CodecRefused(key, name, _REFUSED.get(name, "this codec is unknown; " + _known()))
-    missing = _missing_extra(name)
-    if missing is not None:
-        raise CodecRefused(key, name, missing)
+        unknown = "this codec is unknown; known are " + ", ".join(sorted(CODECS))
+        raise CodecRefused(key, name, _REFUSED.get(name, unknown))
+    if name in _OPTIONAL and name not in codec_registry:
+        raise CodecRefused(key, name, "needs a library that is not installed: pip install 'hyperslab[codecs]'")
     _check_parameters(name, config, parameters, key)
     if creating:
         _check_parameters(name, config, {**parameters, **WRITABLE.get(name, {})}, key)
 
 
-def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def plain_config(config: CodecConfig) -> dict[str, Any]:
     """The configuration as the codecs take it: 1 for 1.0 where an integer is meant, as TensorStore reads it, and
     without nulls that stand for what numcodecs does anyway."""
     rules = CODECS.get(config["id"], {})
@@ -69,7 +72,7 @@ def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[str, Parameter], key: str) -> None:
+def _check_parameters(name: str, config: CodecConfig, parameters: Mapping[str, Parameter], key: str) -> None:
     for parameter, rule in parameters.items():
         if rule.required and parameter not in config:
             raise BadMetadata(key, f"{name}.{parameter}", f"is missing: expected {rule.expected}")
@@ -84,14 +87,29 @@ def _check_parameters(name: str, config: Mapping[str, Any], parameters: Mapping[
             raise BadMetadata(key, f"{name}.{parameter}", f"expected {expected}, found {shown(value)}")
 
 
-def _known() -> str:
-    return "known are " + ", ".join(sorted(CODECS))
+def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = None) -> dict[str, Any]:
+    """The configuration with the members that it leaves out, by default as numcodecs takes them."""
+    codec = config["id"]
+    # these filters store the type that they are given unless told otherwise
+    astype = {"astype": config["dtype"]} if codec in _TYPED_FILTERS and "dtype" in config else {}
+    return {"id": codec, **(DEFAULTS if defaults is None else defaults).get(codec, {}), **astype, **config}
 
 
-def _missing_extra(name: str) -> str | None:
-    if name not in _OPTIONAL or name in codec_registry:
-        return None
-    return "needs a library that is not installed: pip install 'hyperslab[codecs]'"
+def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
+    """The configuration of the compressor of a new array, complete and in the form that every library reads.
+
+    ``chunk_nbytes`` is what it is given to encode. Raises `ValueError` for what some library that has this compressor
+    cannot read, and for chunks that are too large for it.
+    """
+    codec, full = config["id"], complete(config)
+    if codec == "blosc" and "typesize" in full:
+        raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
+    if codec == "zstd" and full["checksum"] is False:
+        del full["checksum"]  # the default, and TensorStore refuses the member (CONFORMANCE 148)
+    limit = {"blosc": BLOSC_MOST_BYTES, "lz4": LZ4_MOST_BYTES}.get(codec, chunk_nbytes)
+    if chunk_nbytes > limit:
+        raise ValueError(f"{codec} encodes at most {limit} bytes, a chunk has {chunk_nbytes}")
+    return full
 
 
 # --- kinds of parameters -------------------------------------------------------------------------------------------
@@ -179,6 +197,9 @@ def _are_lzma_filters(value: Any) -> bool:
 
 LZMA_MEMORY: Final = 256 << 20
 """Bytes that an LZMA decoder may take for its dictionary."""
+BLOSC_MOST_BYTES: Final = 2**31 - 1 - 16
+LZ4_MOST_BYTES: Final = 0x7E000000
+"""The most that one frame or block can hold."""
 
 _TEXT_ENCODINGS: Final = frozenset(
     [f"{unicode}{order}" for unicode in ("utf-16", "utf-32") for order in ("", "-le", "-be")]
@@ -312,3 +333,27 @@ _REFUSED: Final = {
     "msgpack": "numcodecs before 0.6 wrote it without a shape, and no library reads it any more",
     "n5_wrapper": "it is for N5 data, which this is not",
 }
+
+DEFAULT: Final[CodecConfig] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+"""The compressor of a new array that asks for none: zarr-python 2's, which TensorStore and zarr-python 3 read too."""
+
+DEFAULTS: Final[Mapping[str, CodecConfig]] = {
+    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+    "bz2": {"level": 1},
+    "gzip": {"level": 1},
+    "lz4": {"acceleration": 1},
+    "zlib": {"level": 1},
+    "zstd": {"level": 0, "checksum": False},
+}
+"""Members left out, as numcodecs takes them."""
+
+TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
+    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": -1, "blocksize": 0},
+    "bz2": {"level": 1},
+    "gzip": {"level": 1},
+    "zlib": {"level": 1},
+    "zstd": {"level": 1},
+}
+"""Members left out, as TensorStore takes them (CONFORMANCE 144)."""
+
+_TYPED_FILTERS = frozenset({"delta", "fixedscaleoffset", "quantize"})

@@ -1,8 +1,8 @@
-"""What lies between two codecs, and one codec of a chain as a pair of functions."""
+"""The codec chain: what lies between two codecs, and one codec as a pair of functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -10,24 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Encoded: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
-Config: TypeAlias = Mapping[str, Any]
+Encoded: TypeAlias = Buffer | NDArray[Any]
 
 UNSIZED_LIMIT: Final = 256 << 20
-"""Bytes that may lie between an object codec and a compressor, where nothing says how many there should be."""
-
-MOST_GROWTH: Final = 32
-"""How many times the bytes of a chunk may lie between two of its codecs: 16 for items of a byte that become the widest
-numbers, and as much again for what a compressor behind them may leave as it is."""
-LEAST_LIMIT: Final = 1 << 20
-"""Bytes that may lie there in any case, as small chunks of numbers that become text want."""
-
+"""Bytes that may lie between an object codec and a compressor, as nothing says how many there should be."""
 BYTE: Final[np.dtype[Any]] = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The data between two codecs: ``nbytes`` of items of ``dtype``; at most that many where it is not ``exact``.
+    """The data between two codecs: ``nbytes`` of items of ``dtype``; at most that many if it is not ``exact``.
 
     ``shape`` and ``order``: of the chunk, as long as the items are those of the chunk; else None, and items are flat.
     """
@@ -75,9 +67,9 @@ Encode: TypeAlias = Callable[[NDArray[Any]], Encoded]
 class Link:
     """A codec in its place. ``decoded``, ``encoded``: the stages before and behind it, seen from the writer.
 
-    ``into``: ``decode`` writes straight into the destination. ``shaped``: where it is the first of the chain, its
-    ``encode`` wants the chunk in its shape. ``lossless``: what it encodes, it gives back bit for bit; False also where
-    nobody knows.
+    ``into``: ``decode`` writes straight into the destination. ``shaped``: if it is the first of the chain, its
+    ``encode`` wants the chunk in its shape. ``lossless``: what it encodes, it gives back bit for bit; False also if
+    nobody knows. ``unsized``: nothing says how large the encoded bytes may be.
     """
 
     id: str
@@ -88,6 +80,7 @@ class Link:
     into: bool = False
     shaped: bool = False
     lossless: bool = False
+    unsized: bool = False
 
 
 def flat_bytes(data: Any) -> NDArray[Any]:

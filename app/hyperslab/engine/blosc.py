@@ -1,4 +1,4 @@
-"""Blosc frames: what the header says, checked before anything is decoded; the library itself; and frames made of parts.
+"""Blosc frames: the header, checked before anything is decoded; the library itself; and frames made of some blocks.
 
 A frame is a 16-byte header, a table with the offset of each block, and the blocks in any order. Blocks are independent:
 to decode some, a small valid frame is put together from a header, a table and only those blocks, and is given to the
@@ -7,25 +7,22 @@ ordinary decoder, which takes care of shuffles, split streams and codecs. [c-blo
 
 from __future__ import annotations
 
-import bisect
 import itertools
-import operator
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import cramjam
+import numpy as np
 from numcodecs import blosc, lz4
 from numpy.typing import NDArray
 
-from hyperslab.engine.codecs_chain import Buffer, Config
+from hyperslab.engine.chain import Buffer
+from hyperslab.engine.codec_config import BLOSC_MOST_BYTES, CodecConfig
 
-blosc.use_threads = False  # chunks are decoded side by side already, and its global threads would serialise them
+blosc.use_threads = False  # chunks are decoded concurrently already, and its global threads would serialise them
 
 HEADER_BYTES: Final = 16
-MAX_BYTES: Final = 2**31 - 1 - HEADER_BYTES
-"""The most that a frame can hold, header included."""
 
 Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
@@ -57,34 +54,26 @@ class BloscHeader(NamedTuple):
     cbytes: int
 
     @classmethod
-    def parse(cls, head: Buffer, nbytes: int) -> BloscHeader:
-        """The header of a frame that holds ``nbytes``; raises `ValueError` where it says something else."""
+    def parse(cls, head: Buffer, limit: int, *, exact: bool = True) -> BloscHeader:
+        """The header of a frame that holds ``limit`` bytes, or if not ``exact``, up to so many; raises `ValueError` for
+        what cannot be decoded into that."""
         if len(head) < HEADER_BYTES:
             raise ValueError(f"{len(head)} bytes are too few for the header of a frame")
         header = cls(*_HEADER.unpack_from(head))
-        header.check(nbytes)
-        if header.nbytes != nbytes:
-            raise ValueError(f"the header says {header.nbytes} bytes decoded, expected {nbytes}")
-        return header
-
-    def check(self, limit: int) -> None:
-        """Raise `ValueError` for what cannot be decoded into at most ``limit`` bytes."""
-        if not 1 <= self.version <= 2 or self.typesize == 0 or self.blocksize < 0 or self.cbytes < HEADER_BYTES:
+        version, _, _, typesize, nbytes, blocksize, cbytes = header
+        if not 1 <= version <= 2 or typesize == 0 or blocksize < 0 or cbytes < HEADER_BYTES:
             raise ValueError("this is not the header of a frame")
-        if not 0 <= self.nbytes <= limit:
-            raise ValueError(f"the header says {self.nbytes} bytes decoded, expected {limit}")
-        least = HEADER_BYTES + self.nbytes if self.stored else self.table_stop
-        if self.cbytes < least:
-            raise ValueError(f"the header says {self.cbytes} bytes, a frame of what it says has {least} or more")
+        if not 0 <= nbytes <= limit or (exact and nbytes != limit):
+            raise ValueError(f"the header says {nbytes} bytes decoded, expected {limit}")
+        least = HEADER_BYTES + nbytes if header.stored else header.table_stop
+        if cbytes < least:
+            raise ValueError(f"the header says {cbytes} bytes, a frame of what it says has {least} or more")
+        return header
 
     @property
     def stored(self) -> bool:
         """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
         return bool(self.flags & _STORED)
-
-    @property
-    def snappy(self) -> bool:
-        return self.flags >> 5 == _SNAPPY and not self.stored
 
     @property
     def fast(self) -> bool:
@@ -100,32 +89,35 @@ class BloscHeader(NamedTuple):
         """Where the table of offsets ends."""
         return HEADER_BYTES if self.stored else HEADER_BYTES + 4 * self.nblocks
 
-    def span(self, block: int) -> int:
+    def block_nbytes(self, block: int) -> int:
         """How many bytes a block holds, decoded."""
         return min(self.blocksize, self.nbytes - block * self.blocksize)
 
     def streams(self, block: int) -> int:
         """In how many streams a block is stored, all of them of the same size when decoded."""
-        if self.flags & _NOT_SPLIT or self.typesize > _MOST_SPLIT or self.span(block) < self.blocksize:
+        if self.flags & _NOT_SPLIT or self.typesize > _MOST_SPLIT or self.block_nbytes(block) < self.blocksize:
             return 1
         return self.typesize if self.blocksize // self.typesize >= _LEAST_SPLIT else 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class BloscFrame:
-    """A frame of which parts can be taken: the header, and the beginning of the frame up to ``header.table_stop``.
+    """A frame of which blocks can be taken, from its header and its beginning up to ``header.table_stop``.
 
-    Not for stored frames. Raises `ValueError` where the table cannot be true.
+    Not for stored frames. Raises `ValueError` if the table cannot be true.
     """
 
-    header: BloscHeader
-    head: Buffer
-
-    def __post_init__(self) -> None:
-        if not 0 < self.header.blocksize <= self.header.nbytes:
-            raise ValueError(f"blocks of {self.header.blocksize} bytes in a frame of {self.header.nbytes}")
-        if len(self.head) < self.header.table_stop:
+    def __init__(self, header: BloscHeader, head: Buffer) -> None:
+        if not 0 < header.blocksize <= header.nbytes:
+            raise ValueError(f"blocks of {header.blocksize} bytes in a frame of {header.nbytes}")
+        if len(head) < header.table_stop:
             raise ValueError("the table of blocks ends before its end")
+        starts = np.frombuffer(head, "<i4", header.nblocks, HEADER_BYTES)
+        edges = np.append(np.sort(starts), header.cbytes)
+        if edges[0] < header.table_stop or not (edges[1:] > edges[:-1]).all():
+            raise ValueError("blocks lie outside the frame or begin at the same byte")
+        stops = edges[np.searchsorted(edges, starts, "right")]  # a block ends at the latest where another one begins
+        self.header = header
+        self._extents = list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def blocks(self, start: int, stop: int) -> tuple[int, int]:
         """The blocks ``[first, last)`` that hold the decoded bytes ``[start, stop)``."""
@@ -136,81 +128,38 @@ class BloscFrame:
         return first * self.header.blocksize, min(last * self.header.blocksize, self.header.nbytes)
 
     def extents(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Where blocks ``[first, last)`` are stored: one extent where they follow each other, else one for each."""
-        starts = self._starts(first, min(last + 1, self.header.nblocks))
-        edges = starts if last < self.header.nblocks else (*starts, self.header.cbytes)
-        if not self._in_order(edges):
-            return self._scattered(starts[: last - first])
-        return [(edges[0], edges[-1])]
+        """Where each of the blocks ``[first, last)`` is stored."""
+        return self._extents[first:last]
 
     def part(self, source: Source, first: int, last: int) -> bytes:
         """A frame of only the blocks ``[first, last)``."""
-        extents = self.extents(first, last)
-        starts = self._starts(first, last)
-        at = HEADER_BYTES + 4 * (last - first)
-        if len(extents) == 1:
-            table = [at - starts[0] + start for start in starts]
-        else:
-            table = list(itertools.accumulate((stop - start for start, stop in extents[:-1]), initial=at))
-        blocks = [source(start, stop) for start, stop in extents]
-        head = self._part_header(first, last, at + sum(map(len, blocks)))
+        header, (start, stop) = self.header, self.span(first, last)
+        blocks = [source(*extent) for extent in self.extents(first, last)]
+        *table, cbytes = itertools.accumulate(map(len, blocks), initial=HEADER_BYTES + 4 * len(blocks))
+        # The short last block of a frame is never split; if it is alone, and looks full, the header says so.
+        flags = header.flags | (_NOT_SPLIT if stop - start < header.blocksize else 0)
+        sizes = header.typesize, stop - start, min(header.blocksize, stop - start), cbytes
+        head = _HEADER.pack(header.version, header.codec_version, flags, *sizes)
         return b"".join((head, struct.pack(f"<{len(table)}i", *table), *blocks))
-
-    def _starts(self, first: int, last: int) -> tuple[int, ...]:
-        return struct.unpack_from(f"<{last - first}i", self.head, HEADER_BYTES + 4 * first)
-
-    def _scattered(self, starts: tuple[int, ...]) -> list[tuple[int, int]]:
-        """A block ends at the latest where the next one in the file begins."""
-        edges = [*sorted(self._starts(0, self.header.nblocks)), self.header.cbytes]
-        self._check_inside(edges[0], edges[-1])
-        if not all(map(operator.lt, edges, edges[1:])):
-            raise ValueError("two blocks of the frame begin at the same byte")
-        return [(start, edges[bisect.bisect_right(edges, start)]) for start in starts]
-
-    def _in_order(self, edges: Sequence[int]) -> bool:
-        """Whether blocks follow each other; raises `ValueError` where they do, outside the frame."""
-        if not all(map(operator.lt, edges, edges[1:])):
-            return False
-        self._check_inside(edges[0], edges[-1])
-        return True
-
-    def _check_inside(self, start: int, stop: int) -> None:
-        if start < self.header.table_stop or stop > self.header.cbytes:
-            raise ValueError("a block lies outside the frame")
-
-    def _part_header(self, first: int, last: int, cbytes: int) -> bytes:
-        """The short last block of a frame is never split; where it is alone, and looks full, the header says so."""
-        header = self.header
-        start, stop = self.span(first, last)
-        alone = stop - start < header.blocksize
-        flags = header.flags | (_NOT_SPLIT if alone else 0)
-        blocksize = min(header.blocksize, stop - start)
-        return _HEADER.pack(
-            header.version, header.codec_version, flags, header.typesize, stop - start, blocksize, cbytes
-        )
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
-    """Decode a whole frame of at most ``limit`` bytes (exactly that where ``out`` is given: uint8 of that size).
+    """Decode a whole frame of at most ``limit`` bytes, of exactly so many into ``out`` (uint8 of that size).
 
     The library believes the sizes in the header, so they are first checked against the bytes that are there. Raises
     `ValueError` and, from the library, `RuntimeError`.
     """
-    if len(data) < HEADER_BYTES:
-        raise ValueError(f"{len(data)} bytes are too few for the header of a frame")
-    header = BloscHeader(*_HEADER.unpack_from(data))
-    header.check(limit)
+    header = BloscHeader.parse(data, limit, exact=out is not None)
     if header.cbytes != len(data):
         raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
-    if out is not None and header.nbytes != limit:
-        raise ValueError(f"the header says {header.nbytes} bytes decoded, expected {limit}")
-    return blosc.decompress(_recoded(data, header, _LZ4, _from_snappy) if header.snappy else data, out)
+    snappy = header.flags >> 5 == _SNAPPY and not header.stored
+    return blosc.decompress(_recoded(data, header, _LZ4, _from_snappy) if snappy else data, out)
 
 
-def compress(data: memoryview, config: Config, typesize: int) -> bytes:
-    """Encode into one frame; ``config`` as in ``.zarray``. Raises `ValueError` for more than `MAX_BYTES`."""
-    if data.nbytes > MAX_BYTES:
-        raise ValueError(f"a blosc frame holds at most {MAX_BYTES} bytes, the chunk has {data.nbytes}")
+def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
+    """Encode into one frame; ``config`` as in ``.zarray``. Raises `ValueError` for more bytes than fit a frame."""
+    if data.nbytes > BLOSC_MOST_BYTES:
+        raise ValueError(f"a blosc frame holds at most {BLOSC_MOST_BYTES} bytes, the chunk has {data.nbytes}")
     name, level = config.get("cname", "lz4"), config.get("clevel", 5)
     options = config.get("shuffle", 1), config.get("blocksize", 0), config.get("typesize") or typesize
     frame: bytes = blosc.compress(data, b"lz4" if name == "snappy" else name.encode(), level, *options)
@@ -239,7 +188,7 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
         start = offset
         table.append(at)
         count = header.streams(block)
-        size = header.span(block) // count
+        size = header.block_nbytes(block) // count
         for _ in range(count):
             length = _LENGTH.unpack_from(view, start)[0] if header.table_stop <= start <= len(view) - 4 else -1
             stop = start + 4 + length
@@ -250,9 +199,8 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
             at += 4 + len(stream)
             start = stop
     flags = header.flags & _NO_CODEC | codec << 5
-    return b"".join(
-        (_HEADER.pack(*header[:2], flags, *header[3:6], at), struct.pack(f"<{len(table)}i", *table), *streams)
-    )
+    head = _HEADER.pack(*header[:2], flags, *header[3:6], at)
+    return b"".join((head, struct.pack(f"<{len(table)}i", *table), *streams))
 
 
 def _from_snappy(stream: memoryview, size: int) -> Buffer:
@@ -261,18 +209,16 @@ def _from_snappy(stream: memoryview, size: int) -> Buffer:
         return stream
     out = bytearray(size)
     try:
-        found = (
-            cramjam.snappy.decompress_raw_into(stream, out) if cramjam.snappy.decompress_raw_len(stream) == size else -1
-        )
+        is_right = cramjam.snappy.decompress_raw_len(stream) == size
+        if is_right and cramjam.snappy.decompress_raw_into(stream, out) == size:
+            return out
     except cramjam.DecompressionError as error:
         raise ValueError(str(error)) from error
-    if found != size:
-        raise ValueError(f"a stream does not hold {size} bytes")
-    return out
+    raise ValueError(f"a stream does not hold {size} bytes")
 
 
 def _to_snappy(stream: memoryview, size: int) -> Buffer:
-    """From LZ4; not compressed where that takes no fewer bytes."""
+    """From LZ4; not compressed if that takes no fewer bytes."""
     raw: Buffer = stream if len(stream) == size else lz4.decompress(_LENGTH.pack(size) + stream)
     packed = bytes(cramjam.snappy.compress_raw(raw))
     return packed if len(packed) < size else raw

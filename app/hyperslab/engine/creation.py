@@ -1,0 +1,342 @@
+"""Creation of arrays: the ``.zarray`` of a new array, and whether a stored array is the one that is requested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from hyperslab.engine.chunk_shape import (
+    DEFAULT_ELEMENTS,
+    ChunkLayout,
+    choose_chunks,
+    guess_chunks,
+    parse_aspect_ratio,
+    parse_chunk_layout,
+    parse_chunk_shape,
+    parse_elements,
+    without_soft,
+)
+from hyperslab.engine.codec_config import DEFAULT, CodecConfig, complete, complete_new, plain_config
+from hyperslab.engine.codecs import make_codec
+from hyperslab.engine.dtypes import DataType, canonical_json, named_dtype, parse_dtype
+from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, parse_new_item, same_object
+from hyperslab.engine.metadata import (
+    REQUIRED,
+    ArrayMetadata,
+    check_codecs,
+    integral,
+    parse_compressor,
+    parse_filters,
+    parse_format,
+    parse_order,
+    parse_separator,
+    parse_shape,
+)
+from hyperslab.engine.schema import schema_document
+from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
+from hyperslab.wire import numpy_dtype
+
+T = TypeVar("T")
+
+MEMBERS: Final = (
+    "zarr_format",
+    "shape",
+    "dtype",
+    "chunks",
+    "chunk_elements",
+    "chunk_aspect_ratio",
+    "chunk_layout",
+    "order",
+    "compressor",
+    "filters",
+    "fill_value",
+    "dimension_separator",
+)
+"""What may be said of a new array; only ``shape`` and ``dtype`` must be."""
+
+NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
+"""The members of which null is a value; in a request it leaves every other one open."""
+
+
+_MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
+_MAX_DEFAULT_CHUNK_BYTES = 16 << 20
+_DEFAULT_OBJECTS = 1 << 16
+_MOST_TRIED_BYTES = 1 << 12
+_MOST_REFUSED_BYTES = 16 << 20
+_NO_ZERO = ("float8_e8m0fnu", "float4_e2m1fn")
+
+
+def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The complete ``.zarray`` of a new array, in the form that zarr-python 2 and 3 and TensorStore read alike.
+
+    ``chunks`` is a list (a size, 0 for free, -1 or null for the whole axis; axes left out are whole), one size for all
+    axes, true for zarr-python's guess or false for one chunk; absent, it is left to ``chunk_elements``,
+    ``chunk_aspect_ratio`` and TensorStore's ``chunk_layout``. Defaults: order C, Blosc with LZ4 (``compressor: null``
+    is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
+    `BadDefinition`, which names the member, also for members that are unknown (CONFORMANCE 15).
+    """
+    ask = _Request(request)
+    ask("zarr_format", lambda value: parse_format(value, 2), 2)
+    shape = ask("shape", parse_shape)
+    dtype = ask("dtype", _new_dtype)
+    layout = _layout(ask, shape, dtype)
+    filters = ask("filters", parse_filters, None)
+    document = {
+        "zarr_format": 2,
+        "shape": list(shape),
+        "chunks": list(_chosen_chunks(shape, dtype, layout)),
+        "dtype": canonical_json(dtype.json),
+        "compressor": ask("compressor", parse_compressor, DEFAULT),
+        "fill_value": None,
+        "order": layout.order or "C",
+        "filters": None if filters is None else list(filters),
+        "dimension_separator": ask("dimension_separator", lambda value: parse_separator(value, "."), "."),
+    }
+    metadata = _checked(document)
+    _check_round_trip(metadata)
+    given, nbytes = metadata.compressor, 0 if metadata.filters else metadata.chunk_nbytes
+    compressor = ask(
+        "compressor", lambda _: None if given is None else complete_new(given, chunk_nbytes=nbytes), DEFAULT
+    )
+    if not ask.leaves_open("fill_value"):
+        fill_value = ask("fill_value", partial(_spelled_fill, metadata))
+    else:  # zero, as in zarr-python 2, or null if not all libraries read a zero of the dtype
+        fill_value = None if dtype.json in _NO_ZERO else format_fill_value(metadata.fill, dtype)
+    document["filters"] = None if metadata.filters is None else list(metadata.filters)
+    return document | {"compressor": compressor, "fill_value": fill_value}
+
+
+def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one
+    (CONFORMANCE 204).
+
+    The word ``"null"`` stands for null where that has a meaning: TOML has none. Raises `BadDefinition`.
+    """
+    known = (*REQUIRED, "dimension_separator")
+    for name in stated:
+        if name not in known:
+            raise BadDefinition(name, f"is no member of a .zarray; known are {', '.join(known)}")
+    document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
+    document |= {"dtype": named_dtype(document["dtype"])} if "dtype" in document else {}
+    if any(name not in document for name in REQUIRED):
+        shaping = ("shape", "dtype", "chunks", "filters")
+        document = new_document({name: document[name] for name in shaping if name in document}) | document
+    _checked(document, creating=False)
+    return document
+
+
+def check_usable(metadata: ArrayMetadata) -> None:
+    """Raise `BadDefinition` if nothing could be stored in an array of this metadata, as for `new_document`."""
+    _check_round_trip(_checked(metadata.document))
+
+
+def _new_dtype(value: Any) -> DataType:
+    dtype = parse_dtype(value)
+    if dtype.itemsize > _MAX_NEW_ITEM_BYTES:
+        raise ValueError(f"an item of more than {_MAX_NEW_ITEM_BYTES} bytes")
+    return dtype
+
+
+def _layout(ask: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
+    rank = len(shape)
+    hard = ChunkLayout(
+        # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
+        chunk_shape=ask("chunks", lambda value: _requested_chunks(value, shape, dtype.itemsize), None),
+        aspect_ratio=ask("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
+        elements=ask("chunk_elements", parse_elements, None),
+        order=ask("order", lambda value: None if value is None else parse_order(value), None),
+    )
+    return ask("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+
+
+def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
+    """Large items get fewer of them in a chunk, where nothing is said of that."""
+    inner = _elements_of_item(dtype)
+    largest = _MAX_DEFAULT_CHUNK_BYTES * inner // dtype.itemsize
+    default = _DEFAULT_OBJECTS if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
+    return choose_chunks(
+        shape,
+        chunk_shape=layout.chunk_shape,
+        aspect_ratio=layout.aspect_ratio,
+        elements=default if layout.elements is None else layout.elements,
+        inner=(inner,),
+    )
+
+
+def _elements_of_item(dtype: DataType) -> int:
+    """How many elements TensorStore sees in one item: the subarray of a field, and each byte of bytes.
+
+    It is told which field it opens; no field is named here, so the one that counts is the one with the most.
+    """
+
+    def elements(base: np.dtype[Any]) -> int:
+        return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
+
+    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
+    return max(count * elements(base) for base, count in fields)
+
+
+def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
+    """The draft as it would be read; ``creating``: its codecs can be written, too."""
+    try:
+        metadata = ArrayMetadata.from_document(document, ".zarray")
+        check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=creating)
+    except BadMetadata as error:
+        raise BadDefinition(error.member or "document", error.reason) from None
+    except CodecRefused as error:
+        raise BadDefinition(error.member or "document", f"codec {error.codec!r}: {error.reason}") from None
+    return metadata
+
+
+def _check_round_trip(metadata: ArrayMetadata) -> None:
+    """Raise `BadDefinition` where the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
+    whole chunk, or much of it, before anything is refused: some codecs want a multiple of some number of bytes.
+    """
+    refusal = _refusal(metadata, _cut(metadata, _MOST_TRIED_BYTES)) and _refusal(
+        metadata, _cut(metadata, _MOST_REFUSED_BYTES)
+    )
+    if refusal is not None:
+        raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
+
+
+def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
+    """The shape of the chunk, or of a part of it that has about so many bytes."""
+    shape = list(metadata.chunks)
+    for axis, size in enumerate(shape):
+        shape[axis] = max(1, min(size, nbytes * size // (math.prod(shape) * metadata.itemsize)))
+    return tuple(shape)
+
+
+def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
+    """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None where they can."""
+    codec = make_codec(chunks, metadata.dtype, metadata.order, metadata.filters, metadata.compressor)
+    zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
+    zeros[...] = metadata.fill
+    if metadata.dtype.is_object and metadata.codecs[0]["id"] == "vlen-array":  # an empty item says nothing of its dtype
+        item = np.zeros(1, numpy_dtype(metadata.codecs[0]["dtype"]))
+        zeros = np.fromiter([item] * zeros.size, object, zeros.size).reshape(chunks, order=metadata.order)
+    try:
+        codec.encode_readably(zeros, ".zarray")
+    except NotRepresentable as error:
+        return error
+    return None
+
+
+def _spelled_fill(metadata: ArrayMetadata, value: Any) -> Any:
+    """The fill value as it is written; refused if another library would read something else."""
+    spelled = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
+    parts = spelled if isinstance(spelled, list) else [spelled]
+    if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
+        raise ValueError("Zarr v2 has no spelling for a NaN with a payload that other libraries read")
+    return spelled
+
+
+class _Request:
+    """The members of a request, read one by one so that each error names its member."""
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        for name in members:
+            if name not in MEMBERS:
+                raise BadDefinition(name, f"is no member of an array; known are {', '.join(MEMBERS)}")
+        self.members = members
+
+    def leaves_open(self, name: str) -> bool:
+        """Whether nothing is asked of this member."""
+        return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
+
+    def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
+        """The parsed member, or the parsed default; without a default the member is required."""
+        if name not in self.members and not default:
+            raise BadDefinition(name, "is missing")
+        value = default[0] if default and self.leaves_open(name) else self.members[name]
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise BadDefinition(name, str(error)) from None
+
+
+def _requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes (CONFORMANCE
+    234); empty if nothing is requested."""
+    rank, size = len(shape), integral(value)
+    if value is None:
+        return ()
+    if value is True:
+        return guess_chunks(shape, itemsize)
+    if value is False or size == -1:
+        sizes: tuple[int, ...] = (-1,) * rank
+    elif size is not None and size > 0:
+        sizes = (size,) * rank
+    elif isinstance(value, list) and len(value) <= rank:
+        sizes = parse_chunk_shape([*value, *[-1] * (rank - len(value))], rank)
+    else:
+        raise ValueError(f"expected a list of up to {rank} sizes, a size, true or false, found {shown(value)}")
+    return tuple(max(1, extent) if size == -1 else size for size, extent in zip(sizes, shape, strict=True))
+
+
+# --- comparison with a stored array ----------------------------------------------------------------------------
+
+
+def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
+    """The first member of ``wanted`` that the stored array does not have: its name, what is wanted, what is found.
+
+    ``wanted`` holds some of `MEMBERS`. Spellings that mean the same are equal, and what leaves a choice
+    fits everything (CONFORMANCE 37 to 39). Unlike in TensorStore (CONFORMANCE 40), the separator is compared with the
+    one in effect: no request changes it. Raises `BadDefinition` for members that no array could have.
+    """
+    ask = _Request(wanted)
+    for name, fits in _FITS.items():
+        if not ask.leaves_open(name) and not ask(name, partial(fits, stored)):
+            found = schema_document(stored) if name == "chunk_layout" else stored.document
+            return name, wanted[name], found.get(name, getattr(stored, name, None))
+    return None
+
+
+def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
+    sizes = () if value is True else _requested_chunks(value, stored.shape, stored.itemsize)
+    return all(size in (0, chunk) for size, chunk in zip(sizes, stored.chunks, strict=False))
+
+
+def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
+    """Soft constraints, elements and aspect ratios are advice for a new array, as in TensorStore."""
+    rank = len(stored.shape)
+    parse_chunk_layout(value, rank, ChunkLayout())
+    hard = parse_chunk_layout(without_soft(value), rank, ChunkLayout())
+    sizes = zip(hard.chunk_shape, stored.chunks, strict=True)
+    return all(size in (0, -1, chunk) for size, chunk in sizes) and (rank < 2 or hard.order in (None, stored.order))
+
+
+def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
+    return None if config is None else complete(plain_config(config))
+
+
+def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
+    return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
+
+
+def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
+    """Bit for bit: -0.0 is not 0.0, and null is not zero."""
+    wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
+    if wanted is None or found is None:
+        return wanted is found
+    return same_object(wanted[()], found[()]) if stored.dtype.is_object else wanted.tobytes() == found.tobytes()
+
+
+_FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
+    "zarr_format": lambda _, value: bool(parse_format(value, 2)),
+    "shape": lambda stored, value: parse_shape(value) == stored.shape,
+    "dtype": lambda stored, value: parse_dtype(value).numpy == stored.dtype.numpy,
+    "chunks": _fits_chunks,
+    "chunk_layout": _fits_layout,
+    "chunk_elements": lambda _, value: parse_elements(value) is not None,
+    "chunk_aspect_ratio": lambda stored, value: parse_aspect_ratio(value, len(stored.shape)) != (),
+    "order": lambda stored, value: parse_order(value) == stored.order,
+    "compressor": lambda stored, value: _complete(parse_compressor(value)) == _complete(stored.compressor),
+    "filters": _fits_filters,
+    "fill_value": _fits_fill_value,
+    "dimension_separator": lambda stored, value: parse_separator(value, ".") == stored.dimension_separator,
+}
