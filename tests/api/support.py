@@ -20,9 +20,8 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Stored, Taken
+from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Stored
 from hyperslab.storage.local import LocalStore
-from hyperslab.storage.local_files import LocalFiles
 from tests.arrays.counting import CountingStore
 from tests.server import served
 
@@ -171,15 +170,7 @@ class WatchedStore(LocalStore):
         self.looked_up += keys
         return super().versions(prefix, keys)
 
-    def files(self) -> LocalFiles:
-        return _WatchedFiles(self)
-
-
-class _WatchedFiles(LocalFiles):
-    def __init__(self, store: WatchedStore) -> None:
-        super().__init__(store._fence, store.get_part)
-        self._store = store
-
-    def read_parts(self, *args: Any) -> Taken | None:
-        self._store.before_read()
-        return super().read_parts(*args)
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        if "/.z" not in key:
+            self.before_read()
+        return super().get(key, most)

@@ -59,13 +59,13 @@ def test_a_look_up_that_began_before_a_write_is_not_remembered_after_it(store: S
     service.creator.create_array(A, {"shape": [4], "chunks": [4], "dtype": "<i4"})
     service.writer.write(A, (), np.array(1, "<i4"))
     array = service.catalog.open_array(A)
-    old = plan_items(service.reader, array, ()).tag
+    old = service.reader.look_up(plan_items(service.reader, array, ())).tag
     service.catalog.versions.forget(array.mount, "a/")
 
     store.meanwhile = lambda: service.writer.write(A, (), np.array(9, "<i4"))
     assert service.catalog.versions.versions(array.mount, "a/", ["a/0"])
 
-    plan = plan_items(service.reader, service.catalog.open_array(A), ())
+    plan = service.reader.look_up(plan_items(service.reader, service.catalog.open_array(A), ()))
     assert plan.tag != old
     assert read_all(service).tolist() == [9] * 4
 

@@ -238,8 +238,7 @@ def test_increments_under_a_precondition_are_never_lost(service: Service) -> Non
 
     def increment(_: int) -> None:
         while True:
-            plan = plan_items(service.reader, open_array(service), ())
-            value = service.reader.read(plan)
+            value, plan = service.reader.read_tagged(plan_items(service.reader, open_array(service), ()))
 
             def unchanged(now: Current, tag: str = plan.tag) -> None:
                 if now.tag != tag:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -20,7 +19,8 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ArrayChanged, ChangedWhileRead
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.local_files import LocalFiles
+from hyperslab.storage.base import MOST_BYTES, Stored
+from hyperslab.storage.local import LocalStore
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import served
@@ -89,13 +89,13 @@ def _before_file(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[],
     """For small and for large chunks of a folder."""
     waiting: dict[str, Callable[[], object]] = {}
 
-    read_parts = LocalFiles.read_parts
+    get = LocalStore.get
 
-    def hooked(files: LocalFiles, key: str, *args: Any) -> Any:
+    def hooked(store: LocalStore, key: str, most: int = MOST_BYTES) -> Stored | None:
         waiting.pop(key, bool)()
-        return read_parts(files, key, *args)
+        return get(store, key, most)
 
-    monkeypatch.setattr(LocalFiles, "read_parts", hooked)
+    monkeypatch.setattr(LocalStore, "get", hooked)
     return lambda row, action: waiting.__setitem__(f"a/{row}.0", action)
 
 

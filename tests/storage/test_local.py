@@ -16,7 +16,7 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, fence, open_store
-from hyperslab.storage.base import ABSENT, Store, WritersSafe, file_store
+from hyperslab.storage.base import ABSENT, Store, WritersSafe
 from tests.storage.contract import (
     AtomicContract,
     ListContract,
@@ -273,9 +273,7 @@ class TestLinks:
         """Whatever moment the exchange comes at: nothing outside is read, listed, overwritten or removed."""
         fill(root, {"a/secret": b"inside", "a/deep/secret": b"inside"})
         store, done = local(root), threading.Event()
-        near = file_store(store)
-        assert near is not None
-        buffer, seen = memoryview(bytearray(8)), set[bytes | None]()
+        seen = set[bytes | None]()
 
         def exchange() -> None:
             (root / "link").symlink_to(outside)
@@ -284,16 +282,16 @@ class TestLinks:
                     with suppress(OSError):  # a writer may have made it again
                         (root / old).rename(root / new)
 
-        def read_in_place() -> None:
-            taken = near.files().read_parts("a/secret", buffer, 0, lambda _: None)
-            seen.add(bytes(buffer[: taken.nbytes]) if taken else None)
+        def read_part() -> None:
+            part = store.get_part("a/secret", 0, 8)
+            seen.add(bytes(part.data) if part else None)
 
         with ThreadPoolExecutor(1) as pool:
             exchanging = pool.submit(exchange)
             for i in range(150):
                 for use in (
                     lambda: seen.add(bytes(stored.data) if (stored := store.get("a/secret")) else None),
-                    read_in_place,
+                    read_part,
                     lambda: seen.update(entry.key.encode()[-6:] for entry in store.list_prefix("a/") if entry.size > 6),
                     lambda i=i: store.put(f"a/{i % 3}", b"inside"),
                     lambda: store.put("a/deep/secret", b"inside"),
@@ -377,16 +375,13 @@ class TestNames:
         with socket.socket(socket.AF_UNIX) as listener, chdir(root):  # the names of sockets are short
             listener.bind("socket")
         store = local(root)
-        near = file_store(store)
-        assert near is not None
-        buffer = memoryview(bytearray(8))
 
         for read in (
             lambda: store.get(key),
             lambda: store.get_ranges(key, [(0, 1)]),
             lambda: store.versions("", [key]),
             lambda: store.put(key, b"1", if_version=ABSENT),
-            lambda: near.files().read_parts(key, buffer, 0, lambda _: None),
+            lambda: store.get_part(key, 0, 1),
         ):
             with pytest.raises(errors.BadPath if key == "device" else errors.StoreError) as failed:
                 read()

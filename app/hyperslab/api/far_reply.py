@@ -33,8 +33,7 @@ from hyperslab.errors import HyperslabError
 
 _MOST_AT_ONCE: Final = 32 << 20
 """Bytes of an answer that is read before any of it is sent: less than a stream of it would hold."""
-_LARGE: Final = 1 << 20
-"""Bytes from which the system takes longer to make room than to find a buffer that is free."""
+_MOST_CHUNKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +83,13 @@ class FarReply:
         await stack.enter_async_context(context.admission.hold(self._memory(asked, plan)))
         async with cancelled_when_gone(request.receive) as cancel:
             timings = {"plan": perf_counter() - began}
-            body = await context.threads.run(self._read, asked, plan, timings, cancel)
+            body, plan = await context.threads.run(self._read, asked, plan, timings, cancel)
         return representation_of(context, request, asked, plan, body)
 
     def _planned(self, asked: Wanted) -> tuple[ReadPlan, bool]:
         reader = self.context.service.reader
         plan = reader.plan_only(asked.array, asked.selection, asked.field, asked.dtype)
-        return plan, reader.comes_tagged(plan)
+        return plan, plan.touched <= _MOST_CHUNKS
 
     def _memory(self, asked: Wanted, plan: ReadPlan) -> int:
         reader = self.context.service.reader
@@ -98,14 +97,14 @@ class FarReply:
 
     def _buffer(self, nbytes: int) -> NDArray[np.uint8]:
         """Large ones are used again, as those of streams are."""
-        return self.context.service.reader.slabs.take(nbytes) if nbytes >= _LARGE else np.empty(nbytes, np.uint8)
+        return self.context.service.reader.buffer(nbytes)
 
-    def _read(self, asked: Wanted, plan: ReadPlan, timings: Timings, cancel: Cancel) -> Bytes:
+    def _read(self, asked: Wanted, plan: ReadPlan, timings: Timings, cancel: Cancel) -> tuple[Bytes, ReadPlan]:
         """The whole answer; blocks."""
         cost, prefix = ReadCost(), asked.prefix
         data = self._buffer(len(prefix) + plan.nbytes)
         data[: len(prefix)] = np.frombuffer(prefix, np.uint8)
         values = data[len(prefix) :].view(plan.dtype).reshape(plan.shape)
-        self.context.service.reader.read_tagged(plan, values, cost, cancel)
+        values, plan = self.context.service.reader.read_tagged(plan, cancel, cost, values)
         body = memoryview(data) if asked.encode is None else asked.encode(values)  # type: ignore[arg-type]
-        return Bytes(body, cost_headers(plan.touched, cost.cached, cost, timings))
+        return Bytes(body, cost_headers(plan.touched, cost.cached, cost, timings)), plan

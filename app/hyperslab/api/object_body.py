@@ -58,7 +58,7 @@ class ObjectBody:
                 raise self._too_large(packer.nbytes, done)
         body = packer.finish() if self.encode is None else self.encode(values)
         headers = cost_headers(self.plan.touched, cached, cost, self.timings)
-        return Ready(body, headers, self.reader.moved(self.plan, cost))
+        return Ready(body, headers, cost.moved)
 
     def head(self) -> Headers:
         """The cost headers of an answer without a body."""

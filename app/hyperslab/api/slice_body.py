@@ -63,20 +63,22 @@ class SliceBody:
         reader, plan = self.reader, self.plan
         if plan.array.mount.is_remote or plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
             return False
-        return not reader.working_memory(plan) and reader.effort(plan) + plan.touched * _PER_CHUNK <= _SHORT
+        decoded = plan.touched * plan.array.metadata.chunk_nbytes * plan.array.metadata.codec.effort
+        return not reader.working_memory(plan) and decoded + plan.touched * _PER_CHUNK <= _SHORT
 
     def ready(self, part: ByteRange) -> Ready | None:
         plan = self.plan
         if plan.nbytes > MOST_READY or plan.touched > MOST_READY_CHUNKS:
             return None
         cost = ReadCost()
-        values = self.reader.read_cached(plan, cost)
-        return None if values is None else self._part(values, part, plan.touched, cost, self.timings)
+        if self.reader.count_cached(plan) < plan.touched:
+            return None
+        return self._part(self.reader.read(plan, cost=cost), part, plan.touched, cost, self.timings)
 
     def fetch(self, part: ByteRange) -> Ready:
         cost = ReadCost()
         values = self.reader.read(self.plan, cost=cost)
-        moved = self.reader.moved(self.plan, cost)
+        moved = cost.moved
         return self._part(values, part, cost.cached, cost, self.timings)._replace(moved=moved)
 
     def _part(self, values: NDArray[Any], part: ByteRange, cached: int, cost: ReadCost, timings: Timings) -> Ready:
@@ -96,7 +98,7 @@ class SliceBody:
         return Opened(
             pieces,
             lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings),
-            lambda: self.reader.moved(self.plan, slabs.cost),
+            lambda: slabs.cost.moved,
         )
 
 
@@ -136,7 +138,7 @@ class DecodedBody:
         cost = ReadCost()
         data = self.prefix + bytes_of(self.decode(self.reader.read(self.plan, cost=cost)))
         headers = cost_headers(self.plan.touched, cost.cached, cost, self.timings)
-        return Ready(data[part.start : part.stop], headers, self.reader.moved(self.plan, cost))
+        return Ready(data[part.start : part.stop], headers, cost.moved)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Opened:
         before, stored, item = len(self.prefix), self.plan.dtype.itemsize, self.dtype.itemsize
@@ -156,7 +158,7 @@ class DecodedBody:
         return Opened(
             _joined(head, pieces()) if head else pieces(),
             lambda: cost_headers(self.plan.touched, cached, slabs.cost, self.timings),
-            lambda: self.reader.moved(self.plan, slabs.cost),
+            lambda: slabs.cost.moved,
         )
 
 
@@ -180,7 +182,7 @@ def produce_text(
     values = reader.read(plan, cancel, cost)
     cancel.check()
     headers = cost_headers(plan.touched, cached, cost, timings)
-    return Ready(encode(values), headers, reader.moved(plan, cost))
+    return Ready(encode(values), headers, cost.moved)
 
 
 def produce_reduced(  # noqa: PLR0917 - all but the last belong to the request
@@ -201,4 +203,4 @@ def produce_reduced(  # noqa: PLR0917 - all but the last belong to the request
         values = values if decode is None else decode(values)
         reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
     headers = cost_headers(plan.touched, cached, slabs.cost, timings)
-    return Ready(encode(reduced.result()), headers, reader.moved(plan, slabs.cost))
+    return Ready(encode(reduced.result()), headers, slabs.cost.moved)

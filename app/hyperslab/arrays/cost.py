@@ -1,4 +1,4 @@
-"""What a read costs, and how it is called off."""
+"""Read statistics and cancellation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hyperslab.errors import Cancelled
 
 
 class Cancel:
-    """Set by whoever waits for an answer when nobody wants it any more; checked between chunks."""
+    """Cancellation of work whose client has left; checked between chunks."""
 
     __slots__ = ("_event",)
 
@@ -29,8 +29,11 @@ class Cancel:
 
 
 class ReadCost:
-    """Chunks touched and found in the cache, bytes read from the store, and seconds by phase; added to by many
-    threads. ``moved``: a chunk was read that has another version than the one that was planned with."""
+    """Statistics of one request: chunks touched and found in the cache, bytes read from the store, and seconds by
+    phase; safe to add to from many threads.
+
+    ``moved``: a chunk was read in another version than the one that was looked up, and so was written meanwhile.
+    """
 
     __slots__ = ("_lock", "bytes_read", "cached", "moved", "timings", "touched")
 
@@ -46,13 +49,13 @@ class ReadCost:
             self.cached += cached
 
     def chunk(self, bytes_read: int, *, fetch: float, decode: float) -> None:
-        """Add what one chunk, or some together, took: bytes from the store, and seconds."""
+        """Add one chunk: bytes from the store, and seconds."""
         with self._lock:
             self.bytes_read += bytes_read
             self.timings["fetch"] += fetch
             self.timings["decode"] += decode
 
     def spend(self, phase: str, seconds: float) -> None:
-        """Add to a phase; phases of chunks that are read side by side add up to more than the clock shows."""
+        """Add to a phase; phases of chunks that are read concurrently add up to more than the clock shows."""
         with self._lock:
             self.timings[phase] += seconds

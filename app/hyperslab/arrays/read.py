@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from time import perf_counter
@@ -10,14 +9,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkMemory, ChunkReader, NDArray, cache_key
+from hyperslab.arrays.buffers import Buffers, Bytes
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, cache_key
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
-from hyperslab.arrays.plan import FEW, MOST_KEPT, PointsPlan, Projection, ReadPlan, make_plan, make_points_plan
-from hyperslab.arrays.scratch import UNSHARED, Bytes, Scratch, Slabs
-from hyperslab.arrays.together import Part, Together
-from hyperslab.arrays.versions import VersionBook, Versions
+from hyperslab.arrays.plan import (
+    MOST_KEPT,
+    P,
+    Part,
+    Plan,
+    PointsPlan,
+    Projection,
+    ReadPlan,
+    look_up,
+    look_up_together,
+    make_plan,
+    make_points_plan,
+)
+from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import Recent
 from hyperslab.engine.dtypes import Field
@@ -27,10 +37,8 @@ from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
 R = TypeVar("R")
-Parts = Callable[[], Iterable[Projection]]
-"""Makes the projections of a read, anew for each call: they may be many."""
 
-_BUFFERS_PER_STREAM = 3
+_SLABS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
 _SLABS_BESIDE = 2
 """What fetching and decoding hold on to beside them, in slabs of the usual size: measured with 64 clients at once."""
@@ -40,13 +48,16 @@ _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
 _MOST_CHECKED = 64
-"""So many versions may be asked for one by one; more are better listed."""
+"""So many versions of a remote store are looked up one by one, while other chunks are fetched; more are better listed
+first."""
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
 _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
+_LARGE_BUFFER = 1 << 20
+"""Bytes from which the system takes longer to make room than to find a buffer that is free."""
 _WORTH_THREADS = 2 << 20
 _WORTH_THREAD = 256 << 10
 """Less work, in all or for a chunk, is not worth handing to other threads (where no network is waited for): in bytes
@@ -56,7 +67,7 @@ that LZ4 makes in the same time."""
 class Reader:
     """Reads arrays through the chunk cache. Safe to call from many threads; blocks on the store.
 
-    ``kept_bytes``: memory of streams that have ended which stays with the process for the next ones.
+    ``kept_bytes``: memory of answers that were sent which stays with the process for the next ones.
     """
 
     def __init__(
@@ -65,11 +76,24 @@ class Reader:
         self.cache = cache
         self.versions = versions
         self.slab_bytes = slab_bytes
-        self.slabs = Slabs(kept_bytes)
+        self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._memory = ChunkMemory(cache, Recent(_MOST_RECENT), Scratch())
+        self._recent = Recent(_MOST_RECENT)
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
+
+    def plan_only(
+        self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
+    ) -> ReadPlan:
+        """What reading ``selection`` comes to, without asking the store for the versions of its chunks.
+
+        Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
+        can be looked up in a minute or two.
+        """
+        self.check_chunk(array)
+        plan = make_plan(array, selection, field=field, dtype=dtype)
+        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
+        return plan
 
     def plan(
         self,
@@ -80,40 +104,25 @@ class Reader:
         *,
         cancel: Cancel | None = None,
     ) -> ReadPlan:
-        """What reading ``selection`` will touch; asks the store for versions and reads no data.
-
-        Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
-        can be looked up in a minute or two; and `Cancelled`.
-        """
-        plan = self.plan_only(array, selection, field, dtype, cancel=cancel)
-        plan.lookup()
-        return plan
-
-    def plan_only(
-        self,
-        array: ArrayNode,
-        selection: Selection,
-        field: Field | None = None,
-        dtype: np.dtype[Any] | None = None,
-        *,
-        versions: Versions | None = None,
-        cancel: Cancel | None = None,
-    ) -> ReadPlan:
-        """`plan` without asking the store: that is left to who first wants the versions or the tag.
-
-        ``versions``: where they are looked up then, instead of among all that are remembered.
-        """
-        self.check_chunk(array)
-        plan = make_plan(versions or self.versions, array, selection, field=field, dtype=dtype, cancel=cancel)
-        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
-        return plan
+        """`plan_only` with the versions of its chunks, and so with a tag; also raises `Cancelled` and `StoreError`."""
+        return self.look_up(self.plan_only(array, selection, field, dtype), cancel)
 
     def plan_together(self, parts: Sequence[Part], cancel: Cancel | None = None) -> list[ReadPlan]:
-        """`plan` for several selections that each touch few chunks, with one look-up for all of them."""
-        together = Together(self.versions)
-        plans = [self.plan_only(*part, versions=together, cancel=cancel) for part in parts]
-        together.look_up(plans, cancel)
-        return plans
+        """`plan` for several selections of one store that each touch few chunks, with one look-up for all of them."""
+        return look_up_together(self.versions, [self.plan_only(*part) for part in parts], cancel)
+
+    def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
+        """`plan_only` for scattered points. ``coordinates``: one int array per axis, broadcast together.
+
+        Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
+        `TooLarge` as `plan_only` does.
+        """
+        self.check_chunk(array)
+        return make_points_plan(array, coordinates, field=field)
+
+    def look_up(self, plan: P, cancel: Cancel | None = None) -> P:
+        """The plan with the versions that its chunks have now. Raises `Cancelled` and `StoreError`."""
+        return look_up(self.versions, plan, cancel)
 
     def check_chunk(self, array: ArrayNode) -> None:
         """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory.
@@ -129,117 +138,65 @@ class Reader:
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
 
-    def count_cached(self, plan: ReadPlan) -> int:
-        """How many of the chunks touched need no I/O: cached ones, and ones known to be absent."""
-        return 0 if plan.versions is None else sum(self._are_cached(plan))
+    def count_cached(self, plan: Plan) -> int:
+        """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""
+        array, known = plan.array, {} if plan.found is None else plan.versions or {}
+        names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
+        return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
-    def _are_cached(self, plan: ReadPlan | PointsPlan) -> Iterator[bool]:
-        """For each chunk whose version is known, whether it needs no I/O."""
-        array, holds = plan.array, self.cache.holds
-        for coords, version in (plan.versions or {}).items():
-            yield version is None or holds(cache_key(array, array.chunk_key(coords)), version)
-
-    def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
-        """What gathering scattered points will touch. ``coordinates``: one int array per axis, broadcast together. The
-        store is asked for versions when they, or the tag, are first needed; see `read_latest`.
-
-        Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
-        `TooLarge` as `plan` does.
-        """
-        self.check_chunk(array)
-        return make_points_plan(self.versions, array, coordinates, field=field)
-
-    def read(self, plan: ReadPlan | PointsPlan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
-        """The whole answer in C order. The caller has checked ``plan.nbytes``.
-
-        Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors) and `Cancelled`.
-        """
-        out = np.empty(plan.shape, plan.dtype)
-        self._fill(plan, plan.projections, plan.touched, out, cost=cost or ReadCost(), cancel=cancel)
-        return out
-
-    def moved(self, plan: ReadPlan | PointsPlan, cost: ReadCost) -> bool:
-        """Whether a chunk was written while it was read, so that the tag of the plan may be that of other bytes.
-
-        Versions come along with the data. False where the operator does not want them to be looked up every time, and
-        where nobody has.
-        """
-        return cost.moved and plan.array.mount.recheck == "always" and not plan.lookup.forgone
-
-    def comes_tagged(self, plan: ReadPlan | PointsPlan) -> bool:
-        """Whether `read_tagged` is better than a look-up: where a store is remote, and versions come with the data, of
-        all but a few chunks that are cached."""
-        array = plan.array
-        if not array.mount.is_remote or plan.touched > FEW or self._chunk_reader(plan).by_parts:
-            return False
-        keys = [array.chunk_key(part.coords) for part in plan.projections()]
-        cached = sum(self.cache.any_version(cache_key(array, key)) is not None for key in keys)
-        return cached <= _MOST_CHECKED and not self.versions.knows_all(array.mount, keys)
-
-    def read_latest(self, plan: ReadPlan | PointsPlan, cost: ReadCost, cancel: Cancel | None = None) -> NDArray:
-        """`read` a plan for which nothing was looked up yet, and see to its tag, in as few round trips as can be."""
-        if not self.comes_tagged(plan):
-            plan.lookup()
-            return self.read(plan, cancel, cost)
-        out = np.empty(plan.shape, plan.dtype)
-        self.read_tagged(plan, out, cost, cancel)
-        return out
+    def read(self, plan: Plan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
+        """The values of `read_tagged`."""
+        return self.read_tagged(plan, cancel, cost)[0]
 
     def read_tagged(
-        self, plan: ReadPlan | PointsPlan, out: NDArray, cost: ReadCost, cancel: Cancel | None = None
-    ) -> None:
-        """`read` into ``out`` what `comes_tagged`; the versions and the tag of the plan become those of what was read.
+        self, plan: P, cancel: Cancel | None = None, cost: ReadCost | None = None, out: NDArray | None = None
+    ) -> tuple[NDArray, P]:
+        """The whole answer in C order, and the plan with the versions that were read: values and tag belong together.
 
-        So one request for each chunk is all that an answer needs, and its tag always holds.
+        Where versions were looked up before, cached chunks of these are good; else they are revalidated. The caller has
+        checked ``plan.nbytes``. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors)
+        and `Cancelled`.
         """
-        array = plan.array
+        out = np.empty(plan.shape, plan.dtype) if out is None else out
+        cost, array = cost or ReadCost(), plan.array
+        if plan.found is None and plan.touched > MOST_KEPT:
+            plan = self.look_up(plan, cancel)
+        if plan.found is not None and plan.found.by_coords is None:
+            self._fill(plan, plan.projections, plan.touched, out, cost, cancel)
+            return out, plan
         keys = {part.coords: array.chunk_key(part.coords) for part in plan.projections()}
+        known = self._known(array, [*keys.values()]) if plan.found is None else {}
         found: dict[Coords, str | None] = {}
 
-        def current(coords: Coords) -> str | None:
-            """The version of what is cached, else `UNKNOWN`: it comes with the data."""
-            if self.cache.any_version(cache_key(array, keys[coords])) is None:
-                return UNKNOWN
-            return self.versions.versions(array.mount, array.prefix, [keys[coords]])[0]
+        def version(coords: Coords) -> str | None:
+            key = keys[coords]
+            if key in known:
+                return known[key]
+            if plan.found is None and self.cache.any_version(cache_key(array, key)) is not None:
+                return self.versions.versions(array.mount, array.prefix, [key])[0]
+            return UNKNOWN if plan.found is None else plan.found.by_coords[coords]  # type: ignore[index]
 
         with self.versions.learning(array.mount, keys.values()) as learn:
-            self._read_chunks(
-                plan,
-                plan.projections,
-                plan.touched,
-                out,
-                cost=cost,
-                cancel=cancel,
-                version=current,
-                note=found.__setitem__,
-            )
+            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel, version, found.__setitem__)
             learn({key: found[coords] for coords, key in keys.items()})
-        plan.lookup.conclude(found)
+        return out, plan.with_versions(found)
 
-    def effort(self, plan: ReadPlan) -> float:
-        """About what `read` takes where no network is waited for: in bytes that LZ4 makes in the same time."""
-        metadata, first = plan.array.metadata, next(iter(plan.projections()), None)
-        if self._caching(plan) is not Caching.NEVER or first is None:  # what is cached is decoded whole
-            return plan.touched * metadata.chunk_nbytes * metadata.codec.effort
-        return plan.touched * self._chunk_reader(plan).effort(first)
-
-    def read_cached(self, plan: ReadPlan | PointsPlan, cost: ReadCost | None = None) -> NDArray | None:
-        """The whole answer where every chunk is cached or absent, without any I/O; else None."""
-        versions = plan.versions
-        if versions is None or not all(self._are_cached(plan)):  # so that what `read` will count is counted once
+    def look_up_cached(self, plan: P) -> P | None:
+        """`look_up` where every chunk is cached in its current version, or absent; else None."""
+        array = plan.array
+        keys = [array.chunk_key(coords) for coords in plan.coords()]
+        if any(self.cache.any_version(cache_key(array, key)) is None for key in keys):
             return None
-        out, cost, reader = np.empty(plan.shape, plan.dtype), cost or ReadCost(), self._chunk_reader(plan)
-        for part in plan.projections():
-            if not reader.read_cached(part, plan.array.chunk_key(part.coords), versions[part.coords], out, cost):
-                return None
-        cost.add(touched=plan.touched)
-        return out
+        plan = self.look_up(plan)
+        return plan if self.count_cached(plan) == plan.touched else None
 
     def stream(
         self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
     ) -> SlabStream:
         """Bytes ``[start, stop)`` of the C-order answer, a slab of at most ``slab_bytes`` (default: what `choose_slab`
         says where there is no room to spare) at a time; see `SlabStream`."""
+        if plan.found is None:
+            plan = self.look_up(plan, cancel)
         return SlabStream(self, plan, (start, stop), slab_bytes or self.choose_slab(plan), cancel)
 
     def choose_slab(self, plan: ReadPlan, room: int = 0) -> int:
@@ -259,7 +216,7 @@ class Reader:
 
     def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
         """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
-        slabs = min(plan.nbytes, _BUFFERS_PER_STREAM * slab_bytes)
+        slabs = min(plan.nbytes, _SLABS_PER_STREAM * slab_bytes)
         beside = _SLABS_BESIDE * self.slab_bytes if plan.nbytes > slab_bytes else 0
         return slabs + beside + self.working_memory(plan)
 
@@ -268,7 +225,7 @@ class Reader:
         memory = array.metadata.codec.memory
         return 2 * memory if memory > 2 * self.slab_bytes else 0
 
-    def working_memory(self, plan: ReadPlan | PointsPlan) -> int:
+    def working_memory(self, plan: Plan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too.
 
         Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it.
@@ -279,11 +236,15 @@ class Reader:
             return 0
         return min(memory, 2 * _READ_AROUND * plan.nbytes // plan.touched) if _enters_midway(plan) else memory
 
+    def buffer(self, nbytes: int) -> Bytes:
+        """Memory for a whole answer, with anything in it."""
+        return self.buffers.take(nbytes) if nbytes >= _LARGE_BUFFER else np.empty(nbytes, np.uint8)
+
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""
         self.cache.clear()
-        self._memory.recent.clear()
-        self.slabs.forget()
+        self._recent.clear()
+        self.buffers.forget()
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -292,9 +253,12 @@ class Reader:
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
-        """Read a part of a plan's selection into ``out``; raises as `read` does."""
+        """Read a part of the selection of a plan whose versions are known into ``out``; raises as `read_tagged` does.
+
+        ``cost.moved`` says whether a chunk had another version.
+        """
         grid = plan.array.metadata.grid
-        self._fill(plan, lambda: project(part, grid), touched(part, grid), out, cost=cost, cancel=cancel)
+        self._fill(plan, lambda: project(part, grid), touched(part, grid), out, cost, cancel)
 
     def pool(self, mount: MountedStore) -> WorkerPool:
         """The worker threads of a store."""
@@ -314,40 +278,43 @@ class Reader:
             return [work(item) for item in items]
         return self.pool(mount).map(work, items, cancel)
 
-    def _fill(
+    def _known(self, array: ArrayNode, keys: Sequence[str]) -> dict[str, str | None]:
+        """Versions that need not, or had better, be known before data are fetched: remembered ones, and those of cached
+        chunks."""
+        known = self.versions.remembered(array.mount, keys)
+        cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
+        if cached and (len(cached) > _MOST_CHECKED or not array.mount.is_remote):
+            known.update(zip(cached, self.versions.versions(array.mount, array.prefix, cached), strict=True))
+        return known
+
+    def _fill(  # noqa: PLR0917
         self,
-        plan: ReadPlan | PointsPlan,
-        parts: Parts,
+        plan: Plan,
+        parts: Callable[[], Iterable[Projection]],
         count: int,
         out: NDArray,
-        *,
         cost: ReadCost,
         cancel: Cancel | None,
     ) -> None:
-        """Read ``count`` chunks of a plan into ``out``: of the versions that were looked up, where somebody needs
-        those (the cache, or requests for parts of objects) or knows them."""
-        needed = self._caching(plan) is not Caching.NEVER or (
-            plan.array.mount.is_remote and self._chunk_reader(plan).by_parts
-        )
-        if not needed and not plan.lookup.done:
-            plan.lookup.forgo()
-        versions = None if plan.lookup.forgone else plan.versions
-        version = (lambda _: UNKNOWN) if versions is None else versions.__getitem__
+        """Read ``count`` chunks of a plan whose versions are known into ``out``."""
+        found = plan.found
+        assert found is not None
+        if found.by_coords is not None:
+            self._read_chunks(plan, parts, count, out, cost, cancel, found.by_coords.__getitem__)
+            return
 
-        def compare(coords: Coords, seen: str | None) -> None:
-            if not plan.lookup().holds(plan.array.chunk_key(coords), seen):
+        def compare(coords: Coords, version: str | None) -> None:
+            if plan.array.mount.recheck == "always" and not found.holds(coords, version):
                 cost.moved = True
 
-        note = compare if versions is None and not plan.lookup.forgone else None
-        self._read_chunks(plan, parts, count, out, cost=cost, cancel=cancel, version=version, note=note)
+        self._read_chunks(plan, parts, count, out, cost, cancel, lambda _: UNKNOWN, compare)
 
-    def _read_chunks(
+    def _read_chunks(  # noqa: PLR0917
         self,
-        plan: ReadPlan | PointsPlan,
-        parts: Parts,
+        plan: Plan,
+        parts: Callable[[], Iterable[Projection]],
         count: int,
         out: NDArray,
-        *,
         cost: ReadCost,
         cancel: Cancel | None,
         version: Callable[[Coords], str | None],
@@ -358,30 +325,28 @@ class Reader:
         if cancel is not None:
             cancel.check()
         cost.add(touched=count)
-        reader, mount = self._chunk_reader(plan), plan.array.mount
         first = next(iter(parts()), None)
         if first is None:
             return
+        mount, metadata = plan.array.mount, plan.array.metadata
+        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self._caching(plan))
 
         def read(part: Projection) -> None:
             seen = reader.read(part, version(part.coords), out, cost)
             if note is not None:
                 note(part.coords, seen)
 
-        effort = reader.effort(first)
+        nbytes = reader.decoded(first)
+        effort = nbytes * metadata.codec.effort
         if count > 1 and (mount.is_remote or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
-            nbytes = 0 if not mount.is_remote else reader.decoded(first)
-            self.pool(mount).each(parts(), count, read, cancel, nbytes=nbytes)
+            self.pool(mount).each(parts(), count, read, cancel, nbytes=nbytes if mount.is_remote else 0)
             return
         for part in parts():
             if cancel is not None:
                 cancel.check()
             read(part)
 
-    def _chunk_reader(self, plan: ReadPlan | PointsPlan) -> ChunkReader:
-        return ChunkReader(plan.array, plan.field, self._memory, self._caching(plan))
-
-    def _caching(self, plan: ReadPlan | PointsPlan) -> Caching:
+    def _caching(self, plan: Plan) -> Caching:
         if self.cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):
             return Caching.AT_ONCE
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
@@ -397,7 +362,7 @@ class Reader:
         return cut and row <= self.cache.limit // 2
 
 
-def _enters_midway(plan: ReadPlan | PointsPlan) -> bool:
+def _enters_midway(plan: Plan) -> bool:
     """Whether any part of a chunk can be decoded alone."""
     return plan.array.metadata.codec.partial is not None
 
@@ -414,11 +379,12 @@ def _row_nbytes(plan: ReadPlan) -> int:
 
 
 class SlabStream:
-    """An iterator over slabs: consecutive pieces of a C-order answer, each read into one of a few reused buffers.
+    """An iterator over slabs: consecutive pieces of a C-order answer, each read into a buffer that is used again once
+    nobody holds it any more.
 
-    A slab is valid for as long as it is held; letting go of it lets its buffer be used again. Blocks while it reads;
-    use from one thread at a time. The versions of one plan and no others make up an answer: behind the first slab, of
-    which the caller asks `Reader.moved`, raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
+    Blocks while it reads; use from one thread at a time. The versions of one plan and no others make up an answer:
+    behind the first slab, of which ``cost.moved`` tells, it raises `ChangedWhileRead`, and what is remembered of
+    versions is forgotten.
     """
 
     def __init__(
@@ -429,6 +395,7 @@ class SlabStream:
         self._plan = plan
         self._start, self._stop = interval
         self._cancel = cancel
+        self._begun = False
         self._parts: Iterator[tuple[Selection, int, int]] = (
             split_rows(
                 plan.selection,
@@ -442,8 +409,6 @@ class SlabStream:
             if self._start < self._stop
             else iter(())
         )
-        self._buffers: list[Bytes] = []
-        self._turn = 0
 
     def __iter__(self) -> Iterator[memoryview]:
         return self
@@ -453,24 +418,14 @@ class SlabStream:
         if self._cancel is not None:
             self._cancel.check()
         began = perf_counter()
-        buffer = self._buffer(last - first)
-        out = buffer[: last - first].view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
+        buffer = self._reader.buffers.take(last - first)
+        out = buffer.view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
         self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
         self.cost.spend("assemble", perf_counter() - began)
-        if self._turn > 1 and self.cost.moved:
+        self._begun, begun = True, self._begun
+        if begun and self.cost.moved:
             array = self._plan.array
             self._reader.versions.forget(array.mount, array.prefix)
             raise ChangedWhileRead(f"{array.path!r} was written while it was read")
         slab = memoryview(buffer.data)
         return slab[max(self._start, first) - first : min(self._stop, last) - first]
-
-    def _buffer(self, nbytes: int) -> Bytes:
-        """A few buffers in turn. One whose slab somebody still holds is left to them and replaced: a server may keep a
-        piece for as long as it likes."""
-        turn = self._turn % _BUFFERS_PER_STREAM
-        self._turn += 1
-        if turn == len(self._buffers):
-            self._buffers.append(self._reader.slabs.take(nbytes))
-        elif self._buffers[turn].nbytes < nbytes or sys.getrefcount(self._buffers[turn]) > UNSHARED:
-            self._buffers[turn] = self._reader.slabs.take(nbytes)
-        return self._buffers[turn]

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
@@ -17,14 +17,6 @@ _MOST_REMEMBERED = 500_000
 _Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
 Learn: TypeAlias = Callable[[Mapping[str, str | None]], None]
 """Takes versions by key (None: absent)."""
-
-
-class Versions(Protocol):
-    """What tells versions."""
-
-    def versions(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        """The version of each key (None: absent), in order."""
-        ...
 
 
 class VersionBook:
@@ -39,7 +31,7 @@ class VersionBook:
         """The version of each key (None: absent), in order."""
         if mount.recheck == "always":
             return mount.store.versions(prefix, keys)
-        known = self._remembered(mount, keys)
+        known = self.remembered(mount, keys)
         missing = [key for key in keys if key not in known]
         if missing:
             known.update(self._look_up(mount, prefix, missing))
@@ -54,7 +46,16 @@ class VersionBook:
 
     def knows_all(self, mount: MountedStore, keys: Sequence[str]) -> bool:
         """Whether `versions` would answer without asking the store."""
-        return mount.recheck != "always" and len(self._remembered(mount, keys)) == len(keys)
+        return mount.recheck != "always" and len(self.remembered(mount, keys)) == len(keys)
+
+    def remembered(self, mount: MountedStore, keys: Sequence[str]) -> dict[str, str | None]:
+        """The versions of those keys for which the store need not be asked."""
+        if mount.recheck == "always":
+            return {}
+        oldest = 0.0 if mount.recheck == "never" else time.monotonic() - mount.recheck
+        with self._lock:
+            seen = {key: self._seen.get((mount.name, key)) for key in keys}
+        return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
     def note(self, mount: MountedStore, key: str, version: str | None) -> None:
         """Remember what one of our own writes has made of a key."""
@@ -102,12 +103,6 @@ class VersionBook:
                 asked.difference_update([name for name in asked if is_meant(name)])
             for name in [name for name in self._seen if is_meant(name)]:
                 del self._seen[name]
-
-    def _remembered(self, mount: MountedStore, keys: Sequence[str]) -> dict[str, str | None]:
-        oldest = 0.0 if mount.recheck == "never" else time.monotonic() - float(mount.recheck)
-        with self._lock:
-            seen = {key: self._seen.get((mount.name, key)) for key in keys}
-        return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
     def _look_up(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> dict[str, str | None]:
         with self.learning(mount, keys) as learn:

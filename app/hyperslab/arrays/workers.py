@@ -59,12 +59,10 @@ class WorkerPool:
             for helper in helpers:
                 if not helper.cancel():  # it has started, perhaps ended
                     helper.result()
-        errors = run.release()
-        try:
-            if errors:
-                raise errors[0]
-        finally:
-            del errors  # an error holds the frames that it came through, and this one holds it
+        # a helper that was called off stays in the pool's queue until a thread takes it: the output must not
+        run.items, run.work = iter(()), str
+        if run.errors:
+            raise run.errors[0]
         if cancel is not None:
             cancel.check()
 
@@ -108,20 +106,14 @@ class WorkerPool:
 class Attempt:
     """The outcome of a call: a value or an error."""
 
-    __slots__ = ("_error", "_value")
-
     def __init__(self, value: Any, error: Exception | None) -> None:
         self._value, self._error = value, error
 
     def result(self) -> Any:
-        """The value; raises the error, once."""
-        error, self._error = self._error, None
-        try:
-            if error is not None:
-                raise error
-            return self._value
-        finally:
-            del error  # which holds this frame
+        """The value; raises the error."""
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 def attempt(work: Callable[[], Any]) -> Attempt:
@@ -138,39 +130,28 @@ class _Run:
     def __init__(
         self, items: Iterable[Any], work: Callable[[Any], object], cancel: Cancel | None, count: int, width: int
     ) -> None:
-        self._items = iter(items)
+        self.items = iter(items)
+        self.work = work
+        self.errors: list[BaseException] = []
         self._left = count
         self._share = 4 * width
-        self._work = work
         self._cancel = cancel
         self._lock = Lock()
-        self._errors: list[BaseException] = []
 
     def drain(self) -> None:
         """Work until the items end, something fails or the client leaves."""
         try:
             while batch := self._next_batch():
                 for item in batch:
-                    if self._errors or (self._cancel is not None and self._cancel.is_set()):
+                    if self.errors or (self._cancel is not None and self._cancel.is_set()):
                         return
-                    self._work(item)
+                    self.work(item)
         except BaseException as error:  # handed to the calling thread, which raises it
-            self._errors.append(error)
-
-    def release(self) -> list[BaseException]:
-        """The errors. All references are dropped: helpers that were called off stay in the pool's queue, and keep this
-        run alive, until a thread takes them; the buffers of an answer must not live that long."""
-        errors, self._errors = self._errors, []
-        self._items, self._work = iter(()), _nothing
-        return errors
+            self.errors.append(error)
 
     def _next_batch(self) -> list[Any]:
         """The next items; fewer towards the end, so that all threads end together."""
         with self._lock:
-            batch = list(islice(self._items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
+            batch = list(islice(self.items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
             self._left -= len(batch)
             return batch
-
-
-def _nothing(_: object) -> None:
-    """The work of a run that is over."""

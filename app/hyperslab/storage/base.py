@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from hyperslab.errors import StoredTooLarge
 
@@ -249,43 +248,3 @@ class Remover(Protocol):
 def remover(store: Store) -> Remover | None:
     """The store, where it is one."""
     return store if isinstance(store, Remover) else None
-
-
-class Taken(NamedTuple):
-    """How many bytes a value has, and its version."""
-
-    nbytes: int
-    version: str
-
-
-class Files(Protocol):
-    """Values of a store that is near, read into the caller's memory, each in one version. Safe to call from many
-    threads."""
-
-    def read_parts(
-        self, key: str, buffer: memoryview, head: int, choose: Callable[[memoryview], Sequence[tuple[int, int]] | None]
-    ) -> Taken | None:
-        """Read the first ``head`` bytes, then the ranges that ``choose`` names when it sees them, or all for None.
-
-        What is read is put into ``buffer`` where it lies in the value, as far as there is room. Returns the size of the
-        value and its version, None where it is absent. ``choose`` may be asked twice; the second time counts. Where the
-        value ends before a range does, the rest is left as it was. Raises `errors.StoreError`.
-        """
-        ...
-
-
-@runtime_checkable
-class FileStore(Protocol):
-    """What a store that is near can do beside what `Store` says."""
-
-    def files(self) -> Files: ...
-
-
-def file_store(store: Store) -> FileStore | None:
-    """The store, where it is one."""
-    return cast("FileStore", store) if _is_file_store(type(store)) else None
-
-
-@lru_cache
-def _is_file_store(kind: type) -> bool:
-    return issubclass(kind, FileStore)

@@ -41,7 +41,6 @@ from hyperslab.storage.files import (
     version_of,
 )
 from hyperslab.storage.keys import HIDDEN
-from hyperslab.storage.local_files import LocalFiles
 from hyperslab.storage.locks import FileLocks, KeyedLocks
 from hyperslab.storage.scan import Scanner, entry_of
 
@@ -71,7 +70,6 @@ class LocalStore:
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
-        self._files = LocalFiles(self._fence, self.get_part)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         file_locks = flag(config.options, "file_locks", True)
@@ -126,10 +124,6 @@ class LocalStore:
             return [_read(descriptor, start, min(stop, stat.st_size)) for start, stop in ranges]
 
         return self._read(key, read)
-
-    def files(self) -> LocalFiles:
-        """See `base.FileStore`."""
-        return self._files
 
     def stat(self, key: str) -> Entry | None:
         stat = self._stat(key)

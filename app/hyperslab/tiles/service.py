@@ -196,7 +196,7 @@ class Tiles:
         def cached(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             def load() -> tuple[Encoded, str, int]:
                 encoded = render(cancel, cost)
-                if self.source.moved(plan, cost):
+                if cost.moved:
                     encoded = replace(encoded, moved=True)
                 return encoded, f"{tag}-moved" if encoded.moved else tag, len(encoded.body) + 512
 

@@ -130,10 +130,6 @@ class Source:
             return parts[0]
         return _put_together(plan, parts)
 
-    def moved(self, plan: RegionPlan, cost: ReadCost) -> bool:
-        """Whether a chunk was written while the region was read; see `Reader.moved`."""
-        return any(self.reader.moved(block.read, cost) for block in plan.blocks)
-
     def _blocks_of_mosaic(
         self, frame: Frame, region: Region, pitch: tuple[int, int], cancel: Cancel | None
     ) -> list[Block]:

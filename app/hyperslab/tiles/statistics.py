@@ -15,9 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.arrays.cost import Cancel
-from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.plan import Part, ReadPlan
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.together import Part
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.indexing import normalise

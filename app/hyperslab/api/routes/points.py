@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
 
@@ -80,12 +79,11 @@ async def gather(context: Context, request: Request) -> Reply:
     field = resolve_field(array, query.text("field"))
     coordinates = await _read_coordinates(context, request, array)
     began = perf_counter()
-    replan = partial(context.service.reader.plan_points, array, coordinates, field)
-    plan = await context.threads.run(replan)
+    plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
     check_form(form, plan.shape, dtype)
     timings = {"plan": perf_counter() - began}
-    return _Gathered(context, plan, replan, form, timings, decoder)
+    return _Gathered(context, plan, form, timings, decoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,6 @@ class _Gathered:
 
     context: Context
     plan: PointsPlan
-    replan: Callable[[], PointsPlan]
     form: str
     timings: Mapping[str, float]
     decoder: Decoder | None
@@ -104,25 +101,18 @@ class _Gathered:
         """Hold the memory for them until the client has taken them."""
         context = self.context
         async with held(context.admission, request, self._memory) as cancel:
-            plan, cost, data, moved = await context.threads.run(self._read, request, cancel)
+            plan, cost, data = await context.threads.run(self._read, cancel)
             body = Bytes(data, cost_headers(plan.touched, cost.cached, cost, self.timings))
-            headers = self._headers(token_hex() if moved else plan.tag, len(data))
+            headers = self._headers(plan.tag, len(data))
             stream = Stream(200, headers, len(data), partial(body.open, ByteRange(0, len(data))))
             await send_stream(context, stream, request, send, cancel)
 
-    def _read(self, request: Request, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer, bool]:
-        """What was read, encoded, and the plan whose tag it has: a new one where a chunk was written meanwhile, and
-        whether that came to nothing either."""
-        plan, reader = self.plan, self.context.service.reader
-        while True:
-            cost = ReadCost()
-            values = reader.read_latest(plan, cost, cancel)
-            moved = reader.moved(plan, cost)
-            if not (request.tries_left and moved):
-                encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
-                return plan, cost, encode(values if self.decoder is None else self.decoder(values)), moved
-            request.tries_left -= 1
-            plan = self.replan()
+    def _read(self, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
+        """The plan with the versions that were read, and the values, encoded."""
+        cost = ReadCost()
+        values, plan = self.context.service.reader.read_tagged(self.plan, cancel, cost)
+        encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
+        return plan, cost, encode(values if self.decoder is None else self.decoder(values))
 
     @property
     def _memory(self) -> int:
