@@ -1,0 +1,206 @@
+"""The recorded answers of the HTTP interface: the same requests are to get the same answers.
+
+``corpus.jsonl.gz`` has a line for each exchange: the request, and of its answer the status, the headers (without times,
+tags and the state of caches) and a digest of the body. A difference is a change of the contract: either a fault, or one
+that the changelog names, and then ``python -m tests.api.test_corpus`` records all answers again.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image
+
+from hyperslab.api.app import create_app
+from hyperslab.api.options import ApiOptions
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.demo import write_demo
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.odd_requests import Asked, reading, writing
+from tests.api.test_fuzz import ask, fill
+from tests.server import served
+
+CORPUS: Final = Path(__file__).with_name("corpus.jsonl.gz")
+_VOLATILE: Final = {"date", "server", "server-timing", "content-length", "last-modified", "etag", "connection"}
+_TAG: Final = re.compile(r"[0-9a-f]{24}|[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+")
+NODES: Final = ("events", "signal", "stations", "speed_of_light", "climate/sst", "climate/time", "brain")
+STYLES: Final = {
+    "brain": ("z=5", "axes=z,y&colormap_name=viridis&c=0", "invert=true&nodata=0", "bg=FF0000", "bogus=1"),
+    "microscope": ("c=0&c=1&color=FF0000&color=00FF00", "labels=nuclei&opacity=0.5", "c=1&colormap_name=magma", "z=1"),
+    "climate/sst": ("time=5&decode=cf", "colormap_name=coolwarm&c=0", "flip=lat", "time=-1"),
+}
+"""Parameters of tiles that fit each picture of the demo store, and some that do not."""
+
+
+def plain(target: str, method: str = "GET", **headers: str) -> Asked:
+    return Asked(method, target.encode(), {name.replace("_", "-"): value for name, value in headers.items()}, b"")
+
+
+def demo_requests() -> Iterator[Asked]:
+    """Requests that people send, over every route and format, to the demo store."""
+    yield from metadata_requests()
+    yield from slice_requests()
+    yield from chunk_requests()
+    yield from tile_requests()
+    for target in ("/v1", "/v1/", "/healthz", "/readyz", "/view/demo", "/docs/none", "/nothing", "/v1/points/x"):
+        yield plain(target)
+        yield plain(target, "HEAD")
+        yield plain(target, "DELETE")
+
+
+def metadata_requests() -> Iterator[Asked]:
+    for node in [*NODES, "microscope/0", "", "climate", "microscope", "microscope/labels", "plate", "nothing"]:
+        yield plain(f"/v1/metadata/demo/{node}".rstrip("/"))
+        yield plain(f"/v1/metadata/demo/{node}?field=attributes&limit=2".replace("/?", "?"))
+        yield plain(f"/v1/tile/demo/{node}/info.json")
+        yield plain(f"/v1/tile/demo/{node}/thumbnail.png")
+        for key in (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"):
+            yield plain(f"/zarr/demo/{node}/{key}".replace("//", "/"))
+
+
+def slice_requests() -> Iterator[Asked]:
+    for node in NODES:
+        for select in ("0", "-1", "::40", "[0,2,1]", "...,0", "1:1", "0,0", "99999999"):
+            for kind in ("raw", "npy", "json", "csv"):
+                yield plain(f"/v1/slice/demo/{node}?select={select}&format={kind}")
+            yield plain(f"/v1/plan/demo/{node}?select={select}&box_bytes=100000")
+        first = f"/v1/slice/demo/{node}?select=0"
+        yield plain(f"{first}&dtype=<f8&format=json")
+        yield plain(f"{first}&format=json", "HEAD")
+        yield plain(f"{first}&decode=cf&format=npy")
+        yield plain(first, Range="bytes=0-3")
+        yield plain(first, If_None_Match="*")
+        yield plain(first, If_Match='"x"')
+        yield plain(first, "OPTIONS")
+    for target in ("events?select=:3&field=energy&format=json", "events?select=:3&field=nope", "events?select=:2"):
+        yield plain(f"/v1/slice/demo/{target}")
+
+
+def chunk_requests() -> Iterator[Asked]:
+    for key in ("brain/1.2.1", "events/0", "climate/sst/0.0.0", "microscope/0/0/0/0/0", "brain/0.0.0", "brain/99.0.0"):
+        for kind in ("", "?format=raw", "?format=npy", "?format=stored", "?dtype=x"):
+            yield plain(f"/v1/chunk/demo/{key.replace('/0/0/0/0/0', '/0/0.0.0.0')}{kind}")
+        yield plain(f"/zarr/demo/{key}", Range="bytes=0-9")
+        yield plain(f"/zarr/demo/{key}", "HEAD")
+
+
+def tile_requests() -> Iterator[Asked]:
+    for node, styles in STYLES.items():
+        for style in (*styles, "", "rescale=0,100", "rescale=auto", "gamma=2", "tile_size=100", "size=64"):
+            for tile in ("0/0/0.png", "1/0/0.webp", "0/0/0.npy", "thumbnail.png", "histogram.json", "legend.png"):
+                yield plain(f"/v1/tile/demo/{node}/{tile}?{style}")
+        for image in ("info.json", "full/max/0/default.png", "0,0,50,40/25,/0/default.png", "full/64,/90/gray.png"):
+            yield plain(f"/v1/tile/iiif/demo/{node}/{image}")
+        yield plain(f"/v1/tile/demo/{node}/dzi.dzi")
+
+
+def requests() -> Iterator[tuple[str, Asked]]:
+    """Every request with the store that it goes to: ``demo``, ``odd`` (read-only) or ``written`` (made anew after)."""
+    yield from (("demo", asked) for asked in demo_requests())
+    yield from (("odd", reading(Random(seed))) for seed in range(900_000, 900_500))
+    yield from (("written", writing(Random(seed))) for seed in range(910_000, 910_350))
+
+
+def recorded(asked: Asked, head: bytes, body: bytes) -> dict[str, Any]:
+    """What of an answer is to stay."""
+    line, *rest = head.decode("latin-1").split("\r\n")
+    headers = dict(line.split(": ", 1) for line in rest if line)
+    status = int(line.split(" ")[1])
+    kept = {name: value for name, value in headers.items() if name not in _VOLATILE}
+    kept |= {name: "present" for name in ("etag", "last-modified") if name in headers}
+    if "array-chunks" in kept:
+        kept["array-chunks"] = kept["array-chunks"].partition(",")[0]
+    kept = {name: _TAG.sub("TAG", value) for name, value in sorted(kept.items())}
+    exposed = {name: value for name, value in kept.items() if not name.startswith("access-control-")}
+    exposed["cors"] = hashlib.sha256(repr([kept.get(n) for n in kept if n not in exposed]).encode()).hexdigest()[:8]
+    return {"status": status, "headers": exposed, "body": digest(headers.get("content-type", ""), asked, body)}
+
+
+def digest(media_type: str, asked: Asked, body: bytes) -> Any:
+    """The facts of a problem, the pixels of a picture, and a digest of all others."""
+    if asked.method == "HEAD" or not body or media_type.startswith("multipart/"):  # whose boundary is random
+        return len(body)
+    if media_type == "application/problem+json":
+        facts = json.loads(_TAG.sub("TAG", body.decode()))
+        return {name: _fact(value) for name, value in sorted(facts.items()) if name != "title"}
+    if media_type in ("image/jpeg", "image/webp"):  # their bytes are those of a version of a library
+        return list(Image.open(io.BytesIO(body)).size)
+    if media_type == "image/png":
+        body = np.asarray(Image.open(io.BytesIO(body)).convert("RGBA")).tobytes()
+    if media_type == "application/json":
+        body = _TAG.sub("TAG", body.decode()).encode()
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def _fact(value: Any) -> Any:
+    """Sentences may be put in better words."""
+    return "text" if isinstance(value, str) and " " in value else value
+
+
+def answers() -> Iterator[tuple[str, Asked, dict[str, Any]]]:
+    """Every request with its answer of today."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for store in ("odd", "written"):
+            (folder / store).mkdir()
+            fill(folder / store)
+        write_demo(folder / "demo")
+        shutil.copytree(folder / "odd", folder / "original")
+        apps = {store: _app(folder / store, "demo" if store == "demo" else "data") for store in ("demo", "odd")}
+        written = _app(folder / "written", "data", writable=True)
+        with served(apps["demo"]) as demo, served(apps["odd"]) as odd, served(written) as changed:
+            urls = {"demo": demo, "odd": odd, "written": changed}
+            for store, asked in requests():
+                answer = recorded(asked, *ask(urls[store], asked))
+                yield store, asked, answer
+                if store == "written" and answer["status"] < 300:
+                    _restore(folder / "original", folder / "written")
+
+
+def _app(folder: Path, name: str, *, writable: bool = False) -> Any:
+    config = StoreConfig(name=name, url=str(folder), writable=writable, durability="rename")
+    return create_app(
+        build([MountedStore(name, open_store(config), writable=writable)]), ApiOptions(max_upload_bytes=1 << 20)
+    )
+
+
+def _restore(original: Path, folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+
+
+def lines() -> Iterator[str]:
+    for store, asked, answer in answers():
+        body = base64.b64encode(asked.body[:60]).decode() + (f"+{len(asked.body)}" if len(asked.body) > 60 else "")
+        sent = [store, asked.method, asked.target.decode("latin-1"), asked.headers, body]
+        yield json.dumps([sent, answer], sort_keys=True)
+
+
+def test_every_recorded_request_has_the_recorded_answer() -> None:
+    expected = gzip.decompress(CORPUS.read_bytes()).decode().splitlines()
+
+    found = list(lines())
+
+    different = [(old, new) for old, new in zip(expected, found, strict=True) if old != new]
+    assert not different, "\n".join(f"- {old}\n+ {new}" for old, new in different[:20]) + f"\n{len(different)} in all"
+
+
+if __name__ == "__main__":
+    CORPUS.write_bytes(gzip.compress("\n".join(lines()).encode(), mtime=0))
