@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from hyperslab.client.address import Address, with_query
+from hyperslab.client.body import OnBytes
 from hyperslab.client.definition import read_lengths
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.indexing import (
@@ -23,7 +25,7 @@ from hyperslab.client.indexing import (
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.reading import Endpoint, read_selection
 from hyperslab.client.session import Session, until_undisturbed
-from hyperslab.client.text import Progress, Report, array_facts, report, size_text, table
+from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
@@ -225,10 +227,6 @@ class RemoteArray(RemoteNode):
             raise
         return values[()] if selection.scalar and out is None else values
 
-    def _report(self, selection: Selection, progress: Progress | None) -> Report:
-        nbytes = selection.size * self.dtype.itemsize
-        return report(self._progress if progress is None else progress, nbytes, self.name)
-
     # --- writing -------------------------------------------------------------------------------------------------
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -321,6 +319,10 @@ class RemoteArray(RemoteNode):
         offset, shape = append_values(self._endpoint, self._held(as_values(data, self.dtype)), axis)
         self._adopt({**self.info, "shape": shape}, None)
         return offset
+
+    def _report(self, selection: Selection, progress: Progress | None) -> AbstractContextManager[OnBytes]:
+        nbytes = selection.size * self.dtype.itemsize
+        return report(self._progress if progress is None else progress, nbytes, self.name)
 
     def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
         values = self._values(selection, value)

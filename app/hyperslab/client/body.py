@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hyperslab.client.session import Request, Session, reason_of, unreachable
-from hyperslab.client.transport import BROKEN_CONNECTION, Cancel, Response
+from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Cancel, Response
 from hyperslab.errors import RemoteProblem
 
 OnBytes = Callable[[int], None]
@@ -29,15 +29,15 @@ class Body:
         request: Request,
         *,
         check: Callable[[Response], None],
-        cancel: Cancel,
-        on_bytes: OnBytes,
+        cancel: Cancel = NEVER,
+        on_bytes: OnBytes = lambda _: None,
         begun: tuple[int, str | None] = (0, None),
     ) -> None:
         self._session = session
         self._request = request
         self._check = check
         self._cancel = cancel
-        self._on_bytes = on_bytes
+        self.on_bytes = on_bytes
         self._response: Response | None = None
         self.position, self.etag = begun
 
@@ -77,7 +77,7 @@ class Body:
                 self._session.wait(self._request, reason_of(error), attempt, retry.backoff(attempt), self._cancel)
             else:
                 self.position += count
-                self._on_bytes(count)
+                self.on_bytes(count)
                 return count
         raise AssertionError("unreachable: the last attempt returns or raises")
 

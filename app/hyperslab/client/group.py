@@ -159,21 +159,21 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def open_array(self, name: str) -> RemoteArray:
         """The array at a path below this group; raises `KeyError`, and `WrongKind` for a group."""
         node = self[name]
-        if isinstance(node, RemoteArray):
-            return node
-        raise WrongKind(path=node.path, kind="group", wanted="array")
+        if isinstance(node, RemoteGroup):
+            raise WrongKind(path=node.path, kind="group", wanted="array")
+        return node
 
     def open_group(self, name: str) -> RemoteGroup:
         """The group at a path below this one; raises `KeyError`, and `WrongKind` for an array."""
         node = self[name]
-        if isinstance(node, RemoteGroup):
-            return node
-        raise WrongKind(path=node.path, kind="array", wanted="group")
+        if isinstance(node, RemoteArray):
+            raise WrongKind(path=node.path, kind="array", wanted="group")
+        return node
 
     def tree(self, level: int | None = None) -> Tree:
         """All nodes below, ``level`` deep (None: all), for people: it prints as a tree. One request for each node;
         raises what the server raised, but for broken nodes, which are told in the tree."""
-        return make_tree(self, level)
+        return Tree(f"{self.name}/", tuple(_branches(self, level)))
 
     # --- changing it ---------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         before anything is created or replaced, `ValueError`, `TypeError` or `OverflowError` for data and a fill value
         that do not fit.
         """
-        optional: dict[str, Any] = {
+        members: dict[str, Any] = {
             "chunks": chunks,
             "chunk_elements": chunk_elements,
             "chunk_aspect_ratio": chunk_aspect_ratio,
@@ -223,17 +223,15 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             "dimension_names": dimension_names,
             "attributes": attributes,
         }
-        nullable: dict[str, Any] = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
-        members = {member: value for member, value in optional.items() if value is not None}
+        nullable = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
+        members = {member: value for member, value in members.items() if value is not None}
         members |= {member: value for member, value in nullable.items() if value is not ...}
         values = None if data is None else read_data(data, dtype)
         definition = define_array(values, shape, dtype, members)
         if values is not None:
             check_data(values, definition)  # before anything is replaced
-        address, document, etag = self._create(name, definition, mode)
-        array = RemoteArray.from_parts(
-            self._session, address, ArrayDocument.parse(document, etag=etag), progress=self._progress
-        )
+        array = self._create(name, definition, mode)
+        assert isinstance(array, RemoteArray)
         if values is not None:
             array[...] = values
         return array
@@ -242,9 +240,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         self, name: str, *, attributes: Mapping[str, Any] | None = None, mode: Mode = "create"
     ) -> RemoteGroup:
         """A new group at a path below this one, see `create_array` for ``mode``; raises `NodeExists` and `BadPath`."""
-        definition = {"kind": "group", **({} if attributes is None else {"attributes": attributes})}
-        address, document, _ = self._create(name, definition, mode)
-        return RemoteGroup.from_parts(self._session, address, document, progress=self._progress)
+        group = self._create(
+            name, {"kind": "group", **({} if attributes is None else {"attributes": attributes})}, mode
+        )
+        assert isinstance(group, RemoteGroup)
+        return group
 
     def delete(self, name: str, *, recursive: bool = False, foreign: bool = False) -> Mapping[str, Any]:
         """Delete the node at a path below this group; one that has anything else below it only where ``recursive``.
@@ -265,15 +265,13 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def __delitem__(self, name: str) -> None:
         self.delete(name)
 
-    def _create(
-        self, name: str, definition: Mapping[str, Any], mode: Mode
-    ) -> tuple[Address, Mapping[str, Any], str | None]:
+    def _create(self, name: str, definition: Mapping[str, Any], mode: Mode) -> RemoteArray | RemoteGroup:
         address = self._address.child(name)
         once = mode == "create"  # a second request would find the node that the first has made
         url = address.url("metadata", mode=mode)
         request = Request("PUT", url, {"Content-Type": wire.JSON}, dump_json(definition), once=once)
         document, answer = self._session.read_json(request)
-        return address, document, answer.get("ETag")
+        return open_node(self._session, address, document, answer.get("ETag"), progress=self._progress)
 
     # --- being an object -----------------------------------------------------------------------------------------
 
@@ -312,18 +310,12 @@ def open_node(
     return RemoteArray.from_parts(session, address, ArrayDocument.parse(members, etag=etag), progress=progress)
 
 
-def make_tree(group: RemoteGroup, level: int | None) -> Tree:
-    """Read the groups and arrays below ``group``, at most ``level`` deep; one request a node."""
-    return Tree(f"{group.name or '/'}/" if group.name else "/", tuple(_branches(group, level)))
-
-
 def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
     if level is not None and level <= 0:
         return
-    below = None if level is None else level - 1
     for name, kind in group.children():
         try:
-            yield make_tree(group.open_group(name), below) if kind == "group" else Tree(_label(group, name))
+            yield group.open_group(name).tree(level and level - 1) if kind == "group" else Tree(_label(group, name))
         except BrokenData as error:
             what = "not read" if isinstance(error, UnsupportedFormat) else "broken"
             yield Tree(f"{name}, which is {what}: {error}")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -40,7 +38,6 @@ T = TypeVar("T")
 _BUSY: Final = frozenset({429, 502, 503, 504})  # a later attempt may succeed
 _UNCLEAR: Final = frozenset({502, 504})  # of those, what a proxy says that has lost the answer
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
-_REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 _SNIPPET: Final = 500  # bytes that are shown of an answer that cannot be understood
 _OF_URLLIB3: Final = re.compile(r"^HTTPS?Connection(Pool)?\(.*?\): ")
 _POLL: Final = 0.5  # seconds of waiting after which Python looks whether it was interrupted
@@ -67,11 +64,8 @@ class Request:
     @property
     def repeatable(self) -> bool:
         """Whether the effect of sending it twice is that of sending it once (RFC 9110 §9.2.2)."""
-        if self.once:
-            return False
-        if self.safe or wire.IDEMPOTENCY_KEY in self.headers or "If-Match" in self.headers:
-            return True
-        return self.method in _REPEATABLE_METHODS
+        guarded = self.safe or wire.IDEMPOTENCY_KEY in self.headers or "If-Match" in self.headers
+        return not self.once and (guarded or self.method not in ("POST", "PATCH"))
 
     def with_headers(self, headers: Mapping[str, str]) -> Request:
         return replace(self, headers={**self.headers, **headers})
@@ -114,8 +108,6 @@ class Session:
         self.connections = connections
         self.retry = retry or RetryPolicy()
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
-        self._threads: ThreadPoolExecutor | None = None
-        self._pid = 0
 
     def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
         """The answer to ``request``: status below 300, or 304. The caller reads and closes it.
@@ -139,32 +131,38 @@ class Session:
             raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
         return members, answer.headers
 
-    def for_each(self, work: Callable[[T, Cancel], None], items: Iterable[T]) -> None:
+    def for_each(self, work: Callable[[T, Cancel], None], items: Sequence[T]) -> None:
         """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
-        waiting = list(items)
         cancel = Cancel()
-        if len(waiting) == 1 or self.connections == 1:
-            for item in waiting:
+        if len(items) == 1 or self.connections == 1:
+            for item in items:
                 work(item, cancel)
             return
-        threads = self._executor()  # held here, so that nobody's `close` ends it
-        futures = [threads.submit(_unless_cancelled, work, item, cancel) for item in waiting]
-        try:
-            _wait_for_failure(futures)
-        finally:  # also on Ctrl-C: nobody wants the rest any more
-            if not all(future.done() and future.exception() is None for future in futures):
+
+        def unless_cancelled(item: T) -> None:
+            cancel.check()
+            try:
+                with cancel.at_work():
+                    work(item, cancel)
+            except BROKEN_CONNECTION:
+                cancel.check()  # then it is broken because it was cut
+                raise
+
+        with ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client") as threads:
+            futures = [threads.submit(unless_cancelled, item) for item in items]
+            try:
+                _wait_for_failure(futures)
+            except BaseException:  # Ctrl-C: nobody wants the rest any more
                 cancel.set()
-                wait(futures)
+                raise
+            if any(future.done() and future.exception() for future in futures):
+                cancel.set()
         for future in sorted(futures, key=lambda f: isinstance(f.exception(), Cancelled)):
             future.result()
 
     def close(self) -> None:
-        """Close idle connections and threads; the session can still be used, and what is under way goes on.
-
-        An executor's threads end when nobody holds it any more: shutting it down would break the reads of others.
-        """
+        """Close idle connections; the session can still be used, and what is under way goes on."""
         self.transport.close()
-        self._threads = None
 
     def _attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
         """What ``take`` makes of the first good answer; a connection that breaks under it is one more attempt."""
@@ -203,22 +201,10 @@ class Session:
         if last or response.status not in _BUSY or isinstance(problem, _PERMANENT):
             raise problem
         asked = parse_retry_after(response.headers.get("Retry-After"))
-        if asked is None:
-            return self.retry.backoff(attempt)
-        if asked > self.retry.longest_wait:
+        if asked is not None and asked > self.retry.longest_wait:
             raise problem
-        return asked + random.uniform(0, self.retry.first_wait)  # so that clients do not all come back at once
-
-    def _executor(self) -> ThreadPoolExecutor:
-        threads = self._threads
-        if threads is None or self._pid != os.getpid():  # threads do not survive a fork
-            self._threads = threads = ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client")
-            self._pid = os.getpid()
-        return threads
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(Session, headers=self._headers, connections=self.connections, retry=self.retry)
-        return make, (self.transport,)
+        jitter = random.uniform(0, self.retry.first_wait)  # so that clients do not all come back at once
+        return self.retry.backoff(attempt) if asked is None else asked + jitter
 
 
 def unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
@@ -311,13 +297,3 @@ def _wait_for_failure(futures: Sequence[Future[None]]) -> None:
         done, pending = wait(pending, _POLL, return_when=FIRST_EXCEPTION)
         if any(future.exception() is not None for future in done):
             return
-
-
-def _unless_cancelled(work: Callable[[T, Cancel], None], item: T, cancel: Cancel) -> None:
-    cancel.check()
-    try:
-        with cancel.at_work():
-            work(item, cancel)
-    except BROKEN_CONNECTION:
-        cancel.check()  # then it is broken because it was cut
-        raise

@@ -6,7 +6,7 @@ import html
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,6 @@ _LONGEST = 200  # characters of an attribute
 
 Progress = bool | Callable[[int, int], None]
 """True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
-
-Report = AbstractContextManager[Callable[[int], None]]
-"""Gives what is told how many more bytes are done; a negative number of them has to be done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,36 +107,32 @@ def codec_text(codec: Mapping[str, Any] | None) -> str:
     return f"{codec.get('id')}({parameters})" if parameters else str(codec.get("id"))
 
 
-def report(progress: Progress, total: int, title: str) -> Report:
-    """Watch one transfer of ``total`` bytes; raises `ImportError` where a bar is asked for and tqdm is not there."""
+@contextmanager
+def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int], None]]:
+    """Watch one transfer of ``total`` bytes: gives what is told how many more are done, or have to be done again where
+    negative. Raises `ImportError` where a bar is asked for and tqdm is not there."""
     if progress is False or not total:
-        return nullcontext(lambda _: None)
-    if progress is True:
-        return _bar(total, title)
-    told, lock, done = progress, threading.Lock(), 0
+        yield lambda _: None
+        return
+    lock, done = threading.Lock(), 0
+    with _bar(total, title) if progress is True else nullcontext(progress) as tell:
 
-    def advance(count: int) -> None:
-        nonlocal done
-        with lock:
-            done += count
-            told(done, total)
+        def advance(count: int) -> None:
+            nonlocal done
+            with lock:
+                done += count
+                tell(done, total)
 
-    return nullcontext(advance)
+        yield advance
 
 
 @contextmanager
-def _bar(total: int, title: str) -> Iterator[Callable[[int], None]]:
+def _bar(total: int, title: str) -> Iterator[Callable[[int, int], object]]:
     try:
         from tqdm import tqdm
     except ImportError as error:
         raise ImportError(
             "a progress bar needs tqdm: pip install 'hyperslab[cli]', or pass a function as progress="
         ) from error
-    lock = threading.Lock()
     with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
-
-        def advance(count: int) -> None:
-            with lock:
-                bar.update(count)
-
-        yield advance
+        yield lambda done, _: bar.update(done - bar.n)

@@ -1,32 +1,52 @@
-"""What the command line does with a running service: ``get``, ``put``, ``info`` and ``tree``."""
+"""What the command line does with a running service: ``get``, ``put``, ``info`` and ``tree``.
+
+A download that was interrupted goes on where it stopped: beside the partial file lies which body it is the beginning
+of.
+"""
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import re
 import sys
-from collections.abc import Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, BinaryIO, Final
+from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
 from hyperslab.client.array import RemoteArray, facts
-from hyperslab.client.download import check_output, download_file, form_of
+from hyperslab.client.body import Body, BodyChanged
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
-from hyperslab.client.pagestate import page_selection
 from hyperslab.client.session import Request, Session
-from hyperslab.client.text import Progress, array_facts
-from hyperslab.client.transport import Transport
-from hyperslab.errors import BadBody, BadParameter
+from hyperslab.client.text import Progress, array_facts, report
+from hyperslab.client.transport import Response, Transport
+from hyperslab.errors import (
+    ArrayChanged,
+    BadBody,
+    BadParameter,
+    NotRepresentable,
+    RangeNotSatisfiable,
+    RemoteProblem,
+)
 
-STDIN: Final = Path("-")
+_PIPE: Final = Path("-")  # stdin or stdout, as with other tools
+_BUFFER: Final = 1 << 20
+_RESTARTS: Final = 5
+_FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
+_OPEN_FILES: Final = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
+"""Folders whose links stand for files that somebody has open: ``/dev/stdout`` and its like."""
+_PAGE_PARAMETERS: Final = frozenset(("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c"))
+"""Names of parameters of the viewer page: an axis that is called like one of them stands in ``sel=name:position``."""
 
 
 def download(
@@ -42,18 +62,32 @@ def download(
     """Download a selection into a file, as npy, raw, csv or json: in the ``form`` that is asked for, or by the file's
     suffix.
 
-    An interrupted download goes on when it is started again. ``select`` and ``field`` may stand in the URL instead; a
-    URL of the viewer page stands for the plane that it shows. Raises `BadSelection`, `BadParameter` (also for a suffix
-    of another form) and what the server raised.
+    An interrupted download goes on when it is started again. Behind a link to a file it is the file that is replaced.
+    A device or a pipe is no file that could be: it gets the bytes as they come, and nothing is resumed later; so does
+    stdout, ``-``. ``select`` and ``field`` may stand in the URL instead; a URL of the viewer page stands for the plane
+    that it shows. Raises `BadSelection`, `BadParameter` (also for a suffix of another form, and an output that cannot
+    be written), `ArrayChanged` where the values change again and again, and what the server raised.
     """
     wire.parse_selection(with_query(url, "select", select) or "")  # before anything is asked for
-    check_output(output)
-    form = form or form_of(output)
-    query = {"field": with_query(url, "field", field), "decode": with_query(url, "decode", None), "format": form}
+    piped = _is_pipe(output)
+    suffix, folder = output.suffix.lower(), Path(os.path.realpath(output)).parent
+    if output.is_dir():
+        raise BadParameter(name="output", value=str(output), expected="a file, and this is a folder")
+    if not piped and not os.access(folder, os.W_OK | os.X_OK):
+        expected = f"a file in a folder that is there and can be written to, which {folder} is not"
+        raise BadParameter(name="output", value=str(output), expected=expected)
+    if form is None and suffix and suffix not in _FORMATS and not piped:
+        expected = f"a name that ends in {', '.join(_FORMATS)}, or a format beside it: these can be written"
+        raise BadParameter(name="output", value=str(output), expected=expected)
+    query = {"field": with_query(url, "field", field), "decode": with_query(url, "decode", None)}
     with closing(open_session(1, None, None, token)) as session:
         address, chosen = _chosen(session, url, select)
-        request = Request("GET", address.url("slice", select=chosen, **query))
-        download_file(session, request, output, progress=progress)
+        form = form or _FORMATS.get(suffix, "npy")
+        request = Request("GET", address.url("slice", select=chosen, **query, format=form))
+        if piped:
+            _write_to_pipe(session, request, output, progress)
+        else:
+            _write_to_file(session, request, Path(os.path.realpath(output)), progress)
 
 
 def upload(
@@ -73,7 +107,8 @@ def upload(
     """
     text = with_query(url, "select", select)
     wire.parse_selection(text or "")
-    if create and (text or with_query(url, "field", field)):
+    field = with_query(url, "field", field)
+    if create and (text or field):
         raise BadParameter(name="create", value=True, expected="no selection and no field: the file is the whole array")
     values = _load(source)
     try:
@@ -84,7 +119,6 @@ def upload(
             return
         with closing(open_session(1, None, None, token)) as session:
             address, chosen = _chosen(session, url, select)
-        field = with_query(url, "field", field)
         with RemoteArray(address.url("metadata"), field=field, token=token, progress=progress) as array:
             array.oindex[wire.parse_selection(chosen or "")] = values
     except (TypeError, ValueError, OverflowError) as error:
@@ -101,14 +135,23 @@ def describe(
     address = Address.parse(url)
     with closing(open_session(1, None, transport, token)) as session:
         members, etag = read_document(session, address)
-        place = place or address.url("metadata")
+        known: Mapping[str, Any] = {}
+        lines = []
         try:
             node = open_node(session, address, members, etag)
         except ModuleNotFoundError:
-            lines = _fact_lines(array_facts(members, url=place))
+            known = array_facts(members, url=place or address.url("metadata"))
         else:
-            lines = _tree_lines(node) if isinstance(node, RemoteGroup) else _fact_lines(facts(node) | {"url": place})
-        return "\n".join([*lines, *_attribute_lines(members.get("attributes") or {})])
+            if isinstance(node, RemoteGroup):
+                tree = node.tree()
+                lines = [str(tree), *([] if tree.branches else ["no arrays and no groups"])]
+            else:
+                known = facts(node) | {"url": place or node.url}
+        width = max(map(len, known), default=0)
+        lines += [f"{name:{width}}  {value}" for name, value in known.items()]
+        if attributes := members.get("attributes"):
+            lines += ["attributes", *json.dumps(attributes, indent=2, ensure_ascii=False).splitlines()[1:-1]]
+        return "\n".join(lines)
 
 
 def draw_tree(url: str, *, level: int | None, token: str | None = None, transport: Transport | None = None) -> str:
@@ -120,22 +163,153 @@ def draw_tree(url: str, *, level: int | None, token: str | None = None, transpor
 def page_url(url: str) -> str:
     """Where the viewer page shows a node, given any of its URLs; one of the page stays as it is."""
     address = Address.parse(url)
-    return (
-        url if "/view/" in url else f"{address.base}/view/{quote(address.path)}" if address.path else f"{address.base}/"
-    )
+    below = f"view/{quote(address.path)}" if address.path else ""
+    return url if "/view/" in url else f"{address.base}/{below}"
+
+
+# --- the selection that a URL of the viewer page shows ---------------------------------------------------------------
 
 
 def _chosen(session: Session, url: str, select: str) -> tuple[Address, str | None]:
-    """The array that a URL means, and the selection: what is given, or what the URL shows."""
-    given = with_query(url, "select", select)
-    address, shown = (Address.parse(url), None) if given else page_selection(session, url)
-    return address, given or shown
+    """The array that a URL means, and numpy text for the selection: as it is given, or what the page shows.
+
+    The page shows a whole plane at its positions, or the range of a plot. A picture of several resolutions stands for
+    its largest array. Any other URL, and what has no plane, is the node itself. Raises what the server raises.
+    """
+    address, given = Address.parse(url), with_query(url, "select", select)
+    parts = urlsplit(url)
+    state = parse_qs(parts.query)
+    if given or not re.search(r"/view(/|$)", parts.path) or not state.keys() - {"field", "select"}:
+        return address, given
+    if ends := re.fullmatch(r"([0-9]+),([0-9]+)", state.get("range", [""])[-1]):
+        return address, f"{ends[1]}:{int(ends[2]) + 1}"
+    query = {name: state[name][-1] for name in ("axes", "field") if name in state}
+    try:
+        info, _ = session.read_json(Request("GET", address.child("info.json").url("tile", **query)))
+    except NotRepresentable:
+        return address, None
+    if info["images"]:
+        raise BadParameter(name="url", value=url, expected="one picture: this is a mosaic of several")
+    image = Address(address.base, info["levels"][0]["path"])
+    return image, ",".join(_position(axis["name"], info, state) for axis in info["axes"])
+
+
+def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]) -> str:
+    if name == info["channel_axis"]:
+        channels = state.get("c", [])
+        return ":" if not channels else channels[0] if len(channels) == 1 else f"[{','.join(channels)}]"
+    if name in info["plane"]:
+        return ":"
+    escaped = [text.rpartition(":")[2] for text in state.get("sel", ()) if text.rpartition(":")[0] == name]
+    own = [] if name in _PAGE_PARAMETERS else state.get(name, [])
+    return [str(info["selection"].get(name, 0)), *own, *escaped][-1]
+
+
+# --- files and pipes -------------------------------------------------------------------------------------------------
+
+
+def _is_pipe(output: Path) -> bool:
+    """Whether it takes bytes as they come and cannot be replaced: a pipe, a device, a file that somebody has open."""
+    if output == _PIPE or (output.exists() and not output.is_file() and not output.is_dir()):
+        return True
+    return output.is_symlink() and bool(_OPEN_FILES.fullmatch(os.path.realpath(output.parent)))
+
+
+def _write_to_pipe(session: Session, request: Request, output: Path, progress: Progress) -> None:
+    def open_pipe(_: str | None) -> BinaryIO:
+        if output != _PIPE:
+            return output.open("ab" if output.is_file() else "wb")  # behind what is there, where a link leads to a file
+        if sys.stdout is None:  # closed by who started this; its number may be that of our socket by now
+            raise OSError(errno.EBADF, "stdout is closed")
+        return open(sys.stdout.fileno(), "wb", closefd=False)
+
+    try:
+        _copy(session, request, open_pipe, title=output.name, progress=progress)
+    except BodyChanged as error:
+        raise _changed(request, "others") from error
+
+
+def _write_to_file(session: Session, request: Request, target: Path, progress: Progress) -> None:
+    """GET a body into a file; the part that an earlier attempt left is resumed where the body is still the same."""
+    data, origin = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
+    for _ in range(_RESTARTS):
+        begun = _begun(data, origin, request.url)
+
+        def open_part(etag: str | None, mode: str = "ab" if begun[0] else "wb") -> Any:
+            origin.write_text(json.dumps({"url": request.url, "etag": etag}), encoding="utf-8")
+            return data.open(mode)
+
+        try:
+            _copy(session, request, open_part, begun=begun, title=target.name, progress=progress)
+        except (BodyChanged, RangeNotSatisfiable) as error:
+            whole = isinstance(error, RangeNotSatisfiable) and error.size == begun[0]
+            origin.unlink(missing_ok=True)
+            if not whole:
+                continue
+        data.replace(target)
+        origin.unlink(missing_ok=True)
+        return
+    raise _changed(request, "others at every attempt")
+
+
+def _begun(data: Path, origin: Path, url: str) -> tuple[int, str | None]:
+    """Bytes in hand and the ETag of their body; none where they are of another URL."""
+    try:
+        known = json.loads(origin.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return 0, None
+    match known:
+        case {"url": str(begun), "etag": str(etag)} if begun == url and data.exists():
+            return data.stat().st_size, etag
+    return 0, None
+
+
+def _copy(
+    session: Session,
+    request: Request,
+    open_file: Callable[[str | None], AbstractContextManager[BinaryIO]],
+    *,
+    begun: tuple[int, str | None] = (0, None),
+    title: str,
+    progress: Progress,
+) -> None:
+    """Copy a body, or its rest, into the file that ``open_file`` gives for its ETag.
+
+    The body comes first: where the request is refused, nobody has to wait for a pipe's reader.
+    """
+    body = Body(session, request, check=_check, begun=begun)
+    try:
+        remaining = body.open()
+        with open_file(body.etag) as file, report(progress, begun[0] + remaining, title) as advance:
+            body.on_bytes = advance
+            advance(begun[0])
+            buffer = memoryview(bytearray(min(_BUFFER, remaining)))
+            while remaining:
+                count = body.read(buffer[: min(len(buffer), remaining)])
+                file.write(buffer[:count])
+                remaining -= count
+    finally:
+        body.close()
+
+
+def _check(response: Response) -> None:
+    """Raises `RemoteProblem` for what is no values of an array: a sign-in page, say."""
+    if wire.ARRAY_SHAPE not in response.headers:
+        found = response.headers.get("Content-Type", "an answer without a type")
+        raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {found}")
+
+
+def _changed(request: Request, found: str) -> ArrayChanged:
+    return ArrayChanged(path=request.url, member="values", expected="the same bytes", found=found)
 
 
 def _load(source: Path) -> AnyArray:
     try:
-        mapped = source != STDIN and source.is_file()
-        values = np.load(source, mmap_mode="r", allow_pickle=False) if mapped else _receive(source)
+        if source != _PIPE and source.is_file():
+            values = np.load(source, mmap_mode="r", allow_pickle=False)
+        else:  # a pipe, which numpy could neither map nor look into twice
+            with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
+                values = np.load(io.BytesIO(file.read()), allow_pickle=False)
     except (ValueError, EOFError) as error:  # of which numpy says that it may be code, whatever it is
         reason: object = "objects, or no array" if "allow_pickle" in str(error) else error
         raise BadBody(reason=f"{source} is not an npy file: {reason}") from error
@@ -143,26 +317,3 @@ def _load(source: Path) -> AnyArray:
         values.close()
         raise BadBody(reason=f"{source} is an npz archive: expected one array, as npy")
     return values
-
-
-def _receive(source: Path) -> AnyArray:
-    """What comes out of a pipe, which numpy could neither map nor look into twice."""
-    with nullcontext(sys.stdin.buffer) if source == STDIN else source.open("rb") as file:
-        values: AnyArray = np.load(io.BytesIO(file.read()), allow_pickle=False)
-        return values
-
-
-def _tree_lines(group: RemoteGroup) -> list[str]:
-    drawn = group.tree()
-    return [str(drawn), *([] if drawn.branches else ["no arrays and no groups"])]
-
-
-def _fact_lines(known: Mapping[str, Any]) -> list[str]:
-    width = max(map(len, known))
-    return [f"{name:{width}}  {value}" for name, value in known.items()]
-
-
-def _attribute_lines(attributes: Mapping[str, Any]) -> list[str]:
-    if not attributes:
-        return []
-    return ["attributes", *json.dumps(attributes, indent=2, ensure_ascii=False).splitlines()[1:-1]]
