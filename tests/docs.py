@@ -23,7 +23,7 @@ from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.attributes import Attributes
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors
 from hyperslab.settings import Settings, StoreSettings
-from hyperslab.storage import http, local, object_client
+from hyperslab.storage import client, http, local
 from tests.interop.page import support_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -102,8 +102,8 @@ def _names(names: Iterable[str]) -> str:
 
 def _store_options() -> Mapping[str, Collection[str]]:
     """The names of options by kind of store, as the stores know them."""
-    common = object_client._OWN | object_client._CLIENT
-    buckets = {kind: common | names for kind, names in object_client._PASSED_ON.items()}
+    common = client._OWN | client._CLIENT
+    buckets = {kind: common | names for kind, names in client._PASSED_ON.items()}
     schemes = {"s3": "`s3://`", "gs": "`gs://`", "az": "`az://`"}
     named = {schemes[kind]: names for kind, names in buckets.items()}
     return {"a folder": local.OPTIONS, **named, "`http://`, `https://`": http.OPTIONS}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
-from uuid import uuid4
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
@@ -15,7 +16,7 @@ from typing_extensions import override
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store, WritersSafe
+from hyperslab.storage.base import Store
 from tests.storage.contract import (
     AtomicContract,
     ListContract,
@@ -25,42 +26,6 @@ from tests.storage.contract import (
     ReadOnlyContract,
     WriteContract,
 )
-
-
-@pytest.fixture
-def memory() -> Iterator[str]:
-    """A place of its own in the memory of the process."""
-    name = uuid4().hex
-    yield f"memory://{name}/base"
-    fs = fsspec.filesystem("memory")
-    if fs.exists(f"/{name}"):
-        fs.rm(f"/{name}", recursive=True)
-
-
-def fill_memory(url: str, values: Mapping[str, bytes]) -> None:
-    fs, root = fsspec.core.url_to_fs(url)
-    for key, value in values.items():
-        fs.pipe_file(f"{root}/{key}", value)
-
-
-class TestMemory(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
-    @pytest.fixture
-    def opened(self, memory: str) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill_memory(memory, values)
-            return open_store(StoreConfig("memory", memory, writable=True))
-
-        return open_filled
-
-
-class TestReadOnlyMemory(ReadOnlyContract):
-    @pytest.fixture
-    def opened(self, memory: str) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill_memory(memory, values)
-            return open_store(StoreConfig("memory", memory))
-
-        return open_filled
 
 
 class TestZip(ReadContract, ListContract, ListedVersionContract, ReadOnlyContract):
@@ -193,8 +158,50 @@ class TestConfiguration:
         assert "secret" not in str(refused.value)
         assert "hidden" not in str(refused.value)
 
-    def test_memory_promises_no_more_than_it_can_keep(self, memory: str) -> None:
-        capabilities = open_store(StoreConfig("memory", memory, writable=True)).capabilities
 
-        assert capabilities.writers_safe is WritersSafe.THREADS
-        assert not capabilities.conditional_put
+class TestRedirects:
+    """An archive on a web server, behind a redirect: the same rule as for the server itself."""
+
+    @pytest.fixture
+    def archive(self, tmp_path: Path) -> bytes:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("k", b"of another")
+        return (tmp_path / "a.zip").read_bytes()
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    def test_only_those_within_the_origin_are_followed(self, archive: bytes, host: str) -> None:
+        asked: list[str] = []
+
+        class Server(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(f"{self.headers['Host'].partition(':')[0]}{self.path}")
+                port = server.server_address[1]
+                wanted = self.headers.get("Range", "bytes=0-999999")[6:].split("-")
+                body = archive[int(wanted[0]) : int(wanted[1]) + 1]
+                self.send_response(302 if self.path == "/a.zip" else 206 if "Range" in self.headers else 200)
+                self.send_header("Location", f"http://{host}:{port}/b.zip")
+                self.send_header("Accept-Ranges", "bytes")
+                self.send_header("Content-Range", f"bytes {'-'.join(wanted)}/{len(archive)}")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
+
+            @override
+            def log_message(self, format: str, *args: object) -> None:
+                """Tests have no use for an access log."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            config = StoreConfig("zip", f"zip://::http://127.0.0.1:{server.server_address[1]}/a.zip")
+            if host == "127.0.0.1":
+                stored = open_store(config).get("k")
+                assert stored is not None
+                assert stored.data == b"of another"
+            else:
+                with pytest.raises(errors.StoreError):
+                    open_store(config)
+                assert set(asked) == {"127.0.0.1/a.zip"}
+            server.shutdown()

@@ -21,7 +21,7 @@ from typing_extensions import override
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Part, Store
-from hyperslab.storage.http import _within
+from hyperslab.storage.http import within_origin
 from tests.faults import Before, Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
 from tests.storage.contract import ListContract, ListedVersionContract, Opened, ReadContract, ReadOnlyContract
@@ -302,10 +302,9 @@ def test_a_part_or_a_refusal_is_never_taken_for_the_value(odd: Store, key: str) 
 
 @pytest.mark.parametrize("key", ["packed-part", "short"])
 def test_other_bytes_than_those_of_the_range_are_a_failure(odd: Store, key: str) -> None:
-    with pytest.raises(errors.StoreError, match="another range"):
-        odd.get_ranges(key, [(0, 100)])
-    with pytest.raises(errors.StoreError, match="206"):  # nor does it come whole
-        odd.get_part(key, 0, 100)
+    for read in (lambda: odd.get_ranges(key, [(0, 100)]), lambda: odd.get_part(key, 0, 100)):
+        with pytest.raises(errors.StoreError, match="206"):  # nor does it come whole
+            read()
 
 
 @pytest.mark.parametrize("key", ["packed", "length"])
@@ -399,7 +398,7 @@ def test_redirects_in_a_circle_come_to_an_end(redirecting: str) -> None:
 
 def test_http_may_lead_to_https_of_the_same_host_at_their_usual_ports() -> None:
     leads = [
-        _within(url, target) is not None
+        within_origin(url, target) is not None
         for url, target in [
             ("http://example.com/k", "https://example.com/k"),
             ("http://example.com:80/k", "https://EXAMPLE.com:443/k"),

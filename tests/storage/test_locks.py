@@ -52,7 +52,7 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
     with locks.hold("k"):
         for waiting, (name, shared) in enumerate([("r1", True), ("w1", False), ("r2", True), ("w2", False)]):
             threads.append(start(lambda name=name, shared=shared: visit(name, shared)))  # type: ignore[misc]
-            wait_until(lambda waiting=waiting: len(locks._queues["k"].waiting) == waiting + 1)  # type: ignore[misc]
+            wait_until(lambda waiting=waiting: len(locks._queues["k"].entries) == waiting + 2)  # type: ignore[misc]
     for thread in threads:
         thread.join(30)
 
@@ -69,9 +69,9 @@ def test_a_newcomer_does_not_overtake_a_waiting_writer() -> None:
 
     with locks.hold("k", shared=True):
         writer = start(lambda: visit("writer", False))
-        wait_until(lambda: len(locks._queues["k"].waiting) == 1)
+        wait_until(lambda: len(locks._queues["k"].entries) == 2)
         reader = start(lambda: visit("reader", True))
-        wait_until(lambda: len(locks._queues["k"].waiting) == 2)
+        wait_until(lambda: len(locks._queues["k"].entries) == 3)
         assert order == []
     writer.join(30)
     reader.join(30)

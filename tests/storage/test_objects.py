@@ -9,13 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.store import S3Store
 
 from hyperslab import errors
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage import StoreConfig, objects, open_store
 from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict, WritersSafe
-from hyperslab.storage.object_client import connect
+from hyperslab.storage.client import connect
 from tests.faults import (
     Before,
     Delay,
@@ -116,6 +120,27 @@ class TestGoogle(ReadContract, ListContract, WriteContract, AtomicContract):
             return store
 
         return open_filled
+
+
+class TestMemory(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
+    """``memory://``: what all stores of one name share, in this process."""
+
+    @pytest.fixture
+    def opened(self) -> Opened:
+        config = StoreConfig("memory", f"memory://{uuid4().hex}/base", writable=True)
+
+        def open_filled(values: Mapping[str, bytes]) -> Store:
+            for key, value in values.items():
+                open_store(config).put(key, value)
+            return open_store(config)
+
+        return open_filled
+
+    def test_it_promises_no_more_than_it_can_keep(self, opened: Opened) -> None:
+        capabilities = opened({}).capabilities
+
+        assert capabilities.writers_safe is WritersSafe.THREADS
+        assert not capabilities.conditional_put
 
 
 KEYLESS = {"private_key": "", "private_key_id": ""}
@@ -559,6 +584,24 @@ class TestCapabilities:
         assert _value(replicas[0], "counter") == b"60"
 
 
+KEY = st.sampled_from([f"a/{i}.{j}" for i in range(8) for j in range(8)])
+
+
+@given(st.sets(KEY), st.lists(KEY), st.integers(1, 5), st.integers(0, 8))
+def test_versions_are_those_of_stats_however_many_are_listed(
+    stored: set[str], keys: list[str], page: int, few: int
+) -> None:
+    config = StoreConfig("memory", f"memory://{uuid4().hex}", writable=True)
+    store, versions = open_store(config), dict.fromkeys(keys)
+    for key in stored:
+        versions[key] = store.put(key, b"1")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "_PAGE", page)
+        patch.setattr(objects, "_FEW", few)
+        assert store.versions("a/", keys) == [versions[key] for key in keys]
+
+
 CHUNKS = tuple(f"a/{i}.{j}" for i in range(33) for j in range(33))
 
 
@@ -652,6 +695,7 @@ class TestOptions:
 
         connection = connect(StoreConfig("b", "s3://bucket/base", options=options), 4)
 
+        assert isinstance(connection.patient, S3Store)
         assert dict(connection.patient.config)["endpoint"] == "https://bucket.s3.example.com"
         assert connection.base == "base/"
 

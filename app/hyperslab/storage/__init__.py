@@ -1,4 +1,4 @@
-"""Bytes by key, with versions: folders, object stores, and whatever fsspec opens."""
+"""Storage: bytes by key, with versions, in folders, object stores, on web servers, and in whatever fsspec opens."""
 
 from __future__ import annotations
 

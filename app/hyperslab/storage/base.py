@@ -6,13 +6,18 @@ taken for absence, because to Zarr an absent chunk means fill values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from functools import partial
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from hyperslab.errors import StoredTooLarge
+from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
+from hyperslab.storage.config import StoreConfig, public_url
 
 
 class Absent(Enum):
@@ -106,10 +111,18 @@ MOST_BYTES: Final = 64 << 20
 """The largest value that is read where nobody says how large it may be."""
 
 
+_LONGEST_PAUSE: Final = 2.0
+
+
 def check_size(key: str, size: int, most: int) -> None:
     """Raise `errors.StoredTooLarge` for a value of more than ``most`` bytes."""
     if size > most:
         raise StoredTooLarge(key, size, most)
+
+
+def pause(attempt: int) -> None:
+    """Wait before a request is tried again: longer from try to try, and each client another time."""
+    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
 
 
 class VersionConflict(Exception):
@@ -248,3 +261,99 @@ class Remover(Protocol):
 def remover(store: Store) -> Remover | None:
     """The store, where it is one."""
     return store if isinstance(store, Remover) else None
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_GAP: Final = 256 * 1024
+"""Bytes between two ranges that are cheaper to read and drop than to skip by another request."""
+MOST_TRIES: Final = 3
+"""How often a read is repeated if the value changes meanwhile."""
+
+
+class StoreBase(Store):
+    """Base class of stores: the configuration, and what follows from `Store.get`, `get_part`, `stat` and `list_dir`.
+
+    With ``concurrent``, several requests of one call run side by side on at most ``width`` threads of the store's own.
+    Only single requests run there: a task that waited for another one could wait for ever.
+    """
+
+    def __init__(self, config: StoreConfig, width: int, *, concurrent: bool) -> None:
+        self._config = config
+        self._width = config.width or width
+        self._pool = ThreadPoolExecutor(self._width, f"{config.name}-requests") if concurrent else None
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def url(self) -> str:
+        return public_url(self._config.url)
+
+    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        return list(self._map(partial(self.get, most=most), keys))
+
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+    ) -> list[bytes | memoryview] | None:
+        requests = merge(ranges) or [(0, 1)]  # of empty ranges only: is the key there, in this version?
+        for _ in range(MOST_TRIES):
+            parts = list(self._map(lambda request: self.get_part(key, *request), requests))
+            found = [part for part in parts if part is not None]
+            if not found:
+                return None
+            versions = {None if part is None else part.entry.version for part in parts}
+            if version is not None and versions != {version}:
+                raise VersionConflict(key, next(iter(versions - {version})))
+            if len(versions) == 1:
+                return [_cut(found, start, stop) for start, stop in ranges]
+        raise StoreError(self.name, key, "it changed again and again while it was read")
+
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002 - others list it
+        return [None if entry is None else entry.version for entry in self._map(self.stat, keys)]
+
+    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        listed = self.list_dir(prefix)
+        yield from listed.entries
+        for name in listed.prefixes:
+            yield from self.list_prefix(f"{prefix}{name}/")
+
+    def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
+        return False
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """Like the built-in `map`, with the calls side by side if the store is concurrent."""
+        return map(function, items) if self._pool is None or len(items) < 2 else self._pool.map(function, items)
+
+    def _compare(self, key: str, wanted: str | Absent | None) -> None:
+        """Raise `VersionConflict` unless the key has the version ``wanted`` (None: any)."""
+        if wanted is not None:
+            entry = self.stat(key)
+            check_version(key, None if entry is None else entry.version, wanted)
+
+    def _require_writable(self) -> None:
+        if not self._config.writable:
+            raise ReadOnly(self.name)
+
+
+def merge(ranges: Sequence[tuple[int, int]], gap: int = _GAP) -> list[tuple[int, int]]:
+    """The requests ``[start, stop)`` that cover all ranges that are not empty, sorted."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(r for r in ranges if r[0] < r[1]):
+        if merged and start <= merged[-1][1] + gap:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def _cut(parts: Sequence[Part], start: int, stop: int) -> bytes | memoryview:
+    """The bytes of one range out of the sorted parts that `merge` asked for."""
+    part = next((part for part in reversed(parts) if part.start <= start), None)
+    return b"" if part is None or start >= stop else part.between(start, stop)

@@ -1,23 +1,25 @@
-"""Conditional puts on object stores: are they honoured, and was one stored whose answer got lost?"""
+"""Conditional puts and deletes on object stores: are they honoured, and was one applied whose answer got lost?"""
 
 from __future__ import annotations
 
-import random
-import time
-from contextlib import suppress
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 import obstore
+import urllib3
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import InDoubt, StoreError
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import HIDDEN
-from hyperslab.storage.object_client import Client, Connection
-from hyperslab.storage.object_errors import (
+from hyperslab.errors import InDoubt, StoreDenied, StoreError
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict, pause
+from hyperslab.storage.client import Client, Connection
+from hyperslab.storage.errors import (
     OBSTORE_ERRORS,
     is_unmet_condition,
     is_worth_retrying,
@@ -27,17 +29,23 @@ from hyperslab.storage.object_errors import (
     translate,
     was_surely_not_applied,
 )
+from hyperslab.storage.keys import HIDDEN
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta, PutResult
+    from obstore.store import S3Store
 
-MARK: Final = "hyperslabwrite"
+TOMBSTONE: Final = b"removed by hyperslab\n"
+"""The value of a key that was deleted, if the endpoint cannot delete on condition."""
+
+_TOKEN: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
-
-_LONGEST_PAUSE: Final = 2.0
 _MOST_OVERWRITES: Final = 20
-_CHANGED: Final = b"2"
-NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
+_NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
+_TOMBSTONE_TAG: Final = f'"{hashlib.md5(TOMBSTONE, usedforsecurity=False).hexdigest()}"'
+_SIGNED_FOR: Final = timedelta(minutes=5)
+_MOST_KNOWN: Final = 100_000
+_DELETED: Final = (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
 
 
 def version_of(connection: Connection, meta: ObjectMeta | PutResult) -> str:
@@ -47,19 +55,6 @@ def version_of(connection: Connection, meta: ObjectMeta | PutResult) -> str:
     if tag := meta.get("e_tag"):
         return tag if tag.endswith('"') else f'"{tag}"'  # some servers do not quote it in listings
     return f"{meta.get('last_modified')}-{meta.get('size')}"  # a server without ETags: seconds and a size at best
-
-
-def put_mode(connection: Connection, if_version: str | Absent) -> Any:
-    """obstore's name for a condition."""
-    if if_version is ABSENT:
-        return "create"
-    return {"version" if connection.kind == "gs" else "e_tag": if_version}
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    version: str
-    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +73,17 @@ class ConditionalPuts:
     def put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
         """Store and return the new version.
 
-        Raises `VersionConflict` only where this put was certainly not applied, `errors.InDoubt` where nobody can say
-        (it may have been, and was overwritten since) and another `errors.StoreError` where it failed.
+        Raises `VersionConflict` only if this put was certainly not applied, `errors.InDoubt` if that cannot be known
+        (it may have been, and was overwritten since) and another `errors.StoreError` if it failed.
         """
-        return self._put(key, path, data, if_version)
-
-    def overwrite(self, key: str, path: str, data: memoryview) -> str:
-        """Store whatever is there, and return the new version: a put on top of the version that is found.
-
-        Not a plain put, because one that timed out may still be on its way. It would come in after its own repetition
-        and after what other writers have put on top of that since; with a condition it comes to nothing.
-        """
-        for attempt in range(_MOST_OVERWRITES):
-            found = self._look(key, path)
-            try:
-                return self._put(key, path, data, ABSENT if found is None else found.version)
-            except (VersionConflict, InDoubt):
-                pause(attempt)
-        raise StoreError(self.store, key, f"other writers came first {_MOST_OVERWRITES} times")
-
-    def _put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
         token, in_doubt = uuid4().hex, False
+        mode = _put_mode(self.connection, if_version)
         for attempt in range(self.retries + 1):
             try:
-                return self._try(path, data, put_mode(self.connection, if_version), token)
+                put = obstore.put(
+                    self.connection.once, path, data, mode=mode, attributes={_TOKEN: token}, use_multipart=False
+                )
+                return version_of(self.connection, put)
             except OBSTORE_ERRORS as error:
                 last = attempt == self.retries
                 if (is_unmet_condition(error) and not means_no_bucket(error)) or (last and met_others(error)):
@@ -109,75 +91,161 @@ class ConditionalPuts:
                 retryable = is_worth_retrying(error)
                 in_doubt = in_doubt or (retryable and not was_surely_not_applied(error))
                 if last or not retryable:
-                    return self._give_up(key, path, token if in_doubt else None, error)
+                    with suppress(StoreError):  # the first failure is the one to report
+                        current, found = self._look(key, path) if in_doubt else (None, None)
+                        if current is not None and found == token:  # one of the tries was stored all the same
+                            return current
+                    raise translate(self.store, key, error) from error
                 pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _try(self, path: str, data: memoryview, mode: Any, token: str) -> str:
-        result = obstore.put(self.connection.once, path, data, mode=mode, attributes={MARK: token}, use_multipart=False)
-        return version_of(self.connection, result)
+    def overwrite(self, key: str, path: str, data: memoryview) -> str:
+        """Store unconditionally, and return the new version: a put on top of the version that is found.
+
+        Not a plain put, because one that timed out may still be on its way. It would come in after its own repetition
+        and after what other writers have put on top of that since; with a condition it comes to nothing.
+        """
+        for attempt in range(_MOST_OVERWRITES):
+            current, _ = self._look(key, path)
+            try:
+                return self.put(key, path, data, ABSENT if current is None else current)
+            except (VersionConflict, InDoubt):
+                pause(attempt)
+        raise StoreError(self.store, key, f"other writers came first {_MOST_OVERWRITES} times")
 
     def _settle(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
         """The condition was not met: by an earlier try of ours, or by another writer?"""
-        found = self._look(key, path)
-        if found is not None and found.token == token:
-            return found.version
+        current, found = self._look(key, path)
+        if current is not None and found == token:
+            return current
         if doubt is not None:
             reason = "an answer was lost and another writer came: whether this write was stored is not known"
             raise InDoubt(self.store, key, reason) from doubt
-        raise VersionConflict(key, None if found is None else found.version)
+        raise VersionConflict(key, current)
 
-    def _give_up(self, key: str, path: str, token: str | None, error: Exception) -> str:
-        """The last try failed: so does the put, unless one of them (``token``: that may be) was stored all the same."""
-        with suppress(StoreError):  # the first failure is the one to report
-            found = None if token is None else self._look(key, path)
-            if found is not None and found.token == token:
-                return found.version
-        raise translate(self.store, key, error) from error
-
-    def _look(self, key: str, path: str) -> _Found | None:
+    def _look(self, key: str, path: str) -> tuple[str | None, object]:
+        """The version and the token of what is stored now."""
         try:
             result = obstore.get(self.connection.patient, path, options={"head": True})
         except FileNotFoundError:
-            return None
+            return None, None
         except OBSTORE_ERRORS as error:
             raise translate(self.store, key, error) from error
-        token = result.attributes.get(MARK)
-        return _Found(version_of(self.connection, result.meta), None if token is None else str(token))
+        return version_of(self.connection, result.meta), result.attributes.get(_TOKEN)
+
+
+class ConditionalDeletes:
+    """Deletes objects of one bucket in just one version: by a DELETE that names it, else by a put of a tombstone.
+
+    A DELETE without a condition may be repeated by a library, or come late, and delete what another writer has stored
+    since. obstore knows no other, so a signed URL is asked with ``If-Match``, once; many endpoints ignore that header,
+    so each is tried with a throw-away key. Safe to call from threads.
+    """
+
+    def __init__(self, connection: Connection, store: str, puts: ConditionalPuts, timeout: float) -> None:
+        self._connection = connection
+        self._store = store
+        self._puts = puts
+        self._http = urllib3.PoolManager(num_pools=2, maxsize=64, timeout=timeout, retries=False)
+        self._honoured: bool | None = None if connection.signs else False
+        self._probing = Lock()
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def delete(self, key: str, path: str, version: str) -> None:
+        """Raises `VersionConflict` if the key has another version, and `errors.StoreError`."""
+        if not self.are_honoured():
+            self._puts.put(key, path, memoryview(TOMBSTONE), version)
+            return
+        for attempt in range(self._puts.retries + 1):
+            status = self._request(path, version)
+            if status in _DELETED or (attempt and status == HTTPStatus.NOT_FOUND):
+                return
+            if status in (HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED):
+                raise VersionConflict(key, None)
+            if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise StoreDenied(self._store, key, f"the object store answered {status}")
+            pause(attempt)
+        raise StoreError(self._store, key, f"the object store answered {status or 'nothing'} to a delete")
+
+    def are_honoured(self) -> bool:
+        """Whether the endpoint deletes on condition; tried once."""
+        with self._probing:
+            if self._honoured is None:
+                self._honoured = False
+                with suppress(*OBSTORE_ERRORS), _probe(self._connection) as (path, version):
+                    refused = self._request(path, _NO_SUCH_VERSION) == HTTPStatus.PRECONDITION_FAILED
+                    self._honoured = refused and self._request(path, version) in _DELETED
+            return self._honoured
+
+    def is_tombstone(self, path: str, meta: Mapping[str, Any]) -> bool:
+        """Whether an object with this description counts as absent. No request is sent if versions are digests, or for
+        a version that was seen before."""
+        if meta["size"] != len(TOMBSTONE):
+            return False
+        version = version_of(self._connection, meta)  # type: ignore[arg-type]
+        if version == _TOMBSTONE_TAG:
+            return True
+        found = self._known.get((path, version))
+        if found is None:
+            try:
+                found = bytes(obstore.get(self._connection.patient, path).bytes()) == TOMBSTONE
+            except FileNotFoundError:
+                return True  # it is gone since
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[path, version] = found
+        return found
+
+    def close(self) -> None:
+        self._http.clear()
+
+    def _request(self, path: str, version: str) -> int | None:
+        """The status of the answer; None if there is none."""
+        url = obstore.sign(cast("S3Store", self._connection.once), "DELETE", path, _SIGNED_FOR)
+        try:
+            return self._http.request("DELETE", url, headers={"If-Match": version}, redirect=False).status
+        except urllib3.exceptions.HTTPError:
+            return None
 
 
 def honours_conditions(connection: Connection, store: str) -> bool:
-    """Whether the endpoint compares versions on put, found out with a throw-away key below ``.hyperslab/``.
+    """Whether the endpoint compares versions on put, tried with a throw-away key.
 
-    Some S3-compatible servers ignore the headers, and would lose updates in silence. Raises `errors.StoreError` where
+    Some S3-compatible servers ignore the headers, and would lose updates in silence. Raises `errors.StoreError` if
     the question could not be asked.
     """
-    client, path = connection.patient, f"{connection.base}{HIDDEN}/probe-{uuid4().hex}"
+    client, wrong = connection.patient, "1" if connection.kind == "gs" else _NO_SUCH_VERSION
     try:
-        version = version_of(connection, obstore.put(client, path, b"1", use_multipart=False))
-        try:
-            wrong = "1" if connection.kind == "gs" else NO_SUCH_VERSION
+        with _probe(connection) as (path, version):
             return (
-                _is_refused(client, path, put_mode(connection, ABSENT))
-                and _is_refused(client, path, put_mode(connection, wrong))
-                and _is_stored(client, path, put_mode(connection, version))
+                _is_refused(client, path, "create")
+                and _is_refused(client, path, _put_mode(connection, wrong))
+                and (
+                    not _is_refused(client, path, _put_mode(connection, version))
+                    or obstore.get(client, path).bytes() == b"2"  # its answer was lost, and obstore repeated it
+                )
             )
-        finally:
-            with suppress(*OBSTORE_ERRORS):  # who may put need not be allowed to delete
-                obstore.delete(client, path)
     except OBSTORE_ERRORS as error:
         if status_of(error) in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED):
             return False
         raise translate(store, f"{HIDDEN}/", error) from error
 
 
-def pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
+@contextmanager
+def _probe(connection: Connection) -> Iterator[tuple[str, str]]:
+    """The path and the version of a throw-away object below ``.hyperslab/``."""
+    client, path = connection.patient, f"{connection.base}{HIDDEN}/probe-{uuid4().hex}"
+    version = version_of(connection, obstore.put(client, path, b"1", use_multipart=False))
+    try:
+        yield path, version
+    finally:
+        with suppress(*OBSTORE_ERRORS):  # who may put need not be allowed to delete
+            obstore.delete(client, path)
 
 
 def _is_refused(client: Client, path: str, mode: Any) -> bool:
     try:
-        obstore.put(client, path, _CHANGED, mode=mode, use_multipart=False)
+        obstore.put(client, path, b"2", mode=mode, use_multipart=False)
     except BaseError as error:
         if is_unmet_condition(error):
             return True
@@ -185,6 +253,8 @@ def _is_refused(client: Client, path: str, mode: Any) -> bool:
     return False
 
 
-def _is_stored(client: Client, path: str, mode: Any) -> bool:
-    """Whether a put is not refused. One whose answer was lost is, when obstore repeats it, by what it has stored."""
-    return not _is_refused(client, path, mode) or obstore.get(client, path).bytes() == _CHANGED
+def _put_mode(connection: Connection, if_version: str | Absent) -> Any:
+    """obstore's name for a condition."""
+    if if_version is ABSENT:
+        return "create"
+    return {"version" if connection.kind == "gs" else "e_tag": if_version}

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final
 
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
+from hyperslab.storage.base import Entry
 from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import wait_for
@@ -60,6 +61,11 @@ _SECOND: Final = 1_000_000_000
 def version_of(stat: os.stat_result) -> str:
     """The version of a file. Unique for each of our writes: see `Clock` and `FileWriter`."""
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
+
+
+def entry_of(key: str, stat: os.stat_result) -> Entry:
+    """What a ``stat`` says of a key."""
+    return Entry(key, stat.st_size, version_of(stat), stat.st_mtime)
 
 
 def failure(store: str, key: str, error: OSError) -> HyperslabError:

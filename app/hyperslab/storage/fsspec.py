@@ -1,25 +1,22 @@
-"""Every other URL that fsspec opens: ``memory://``, ``zip://…::…``, ``sftp://``, ``github://``, …"""
+"""Every other URL that fsspec opens: ``zip://…::…``, ``sftp://``, ``github://``, …"""
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 import fsspec.core  # type: ignore[import-untyped]
 from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-untyped]
-from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
-from typing_extensions import override
 
-from hyperslab.errors import BadDefinition, HyperslabError, ReadOnly, StoreDenied, StoreError, StoreTimeout
-from hyperslab.storage import memory
+from hyperslab.errors import BadDefinition, HyperslabError, StoreDenied, StoreError, StoreTimeout
 from hyperslab.storage.base import (
     MOST_BYTES,
+    MOST_TRIES,
     Absent,
     Capabilities,
     Check,
@@ -27,7 +24,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    Store,
+    StoreBase,
     Stored,
     VersionConflict,
     WritersSafe,
@@ -36,6 +33,7 @@ from hyperslab.storage.base import (
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
+from hyperslab.storage.http import within_origin
 from hyperslab.storage.keys import is_hidden
 from hyperslab.storage.locks import KeyedLocks
 
@@ -46,13 +44,12 @@ _READ_ONLY: Final = frozenset({"data", "git", "github", "jupyter", "jlab", "liba
 _TAGS: Final = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
 _TIMES: Final = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
 _ROOT_TRUSTED_FOR: Final = 10.0
-_MOST_TRIES: Final = 3
 
 T = TypeVar("T")
 Info = Mapping[str, Any]
 
 
-class FsspecStore(Store):
+class FsspecStore(StoreBase):
     """Reads always, writes where the file system can. Writers are safe between the threads of one process only.
 
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
@@ -65,22 +62,13 @@ class FsspecStore(Store):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        self._config = config
+        super().__init__(config, WIDTH, concurrent=False)
         self._fs, self._root = _open(config)
         self._locks = KeyedLocks()
         self._commits = KeyedLocks()
         self._root_seen = float("-inf")
-        self._in_memory = isinstance(self._fs, MemoryFileSystem)
-        if config.writable and not self._in_memory:
+        if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
-
-    @property
-    def name(self) -> str:
-        return self._config.name
-
-    @property
-    def url(self) -> str:
-        return public_url(self._config.url)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -90,7 +78,7 @@ class FsspecStore(Store):
             conditional_put=False,
             conditional_delete=True,
             writers_safe=WritersSafe.THREADS,
-            width=self._config.width or WIDTH,
+            width=self._width,
             cheap_stat=False,
             ranges=True,
         )
@@ -98,10 +86,6 @@ class FsspecStore(Store):
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, most))
         return None if found is None else Stored(found[0], found[1].version)
-
-    @override
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        return [self.get(key, most) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(path: str, entry: Entry) -> Part:
@@ -132,15 +116,10 @@ class FsspecStore(Store):
         info = self._info(key)
         return None if info is None else self._entry(key, info)
 
-    @override
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        return [self._version(key) for key in keys]
-
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         with self._commits.hold(key):
-            if if_version is not None:
-                check_version(key, self._version(key), if_version)
+            self._compare(key, if_version)
             self._do(key, self._write, self._path(key), bytes(data))
             version = self._version(key)
         if version is None:
@@ -183,25 +162,12 @@ class FsspecStore(Store):
                 entries.append(self._entry(prefix + name, info))
         return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        listed = self.list_dir(prefix)
-        yield from listed.entries
-        for name in listed.prefixes:
-            yield from self.list_prefix(f"{prefix}{name}/")
-
-    @override
-    def is_link(self, prefix: str) -> bool:
-        return False
-
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
         return self._locks.hold(key, shared=shared)
 
     def check(self) -> None:
         self._require_root("")
-
-    def close(self) -> None:
-        """fsspec's file systems have no common way to be closed."""
 
     def _whole(self, path: str, entry: Entry, most: int) -> bytes:
         """A whole value; some file systems do not tell sizes beforehand."""
@@ -217,7 +183,7 @@ class FsspecStore(Store):
         """What is read and the version that it is of: again from the start if that changes meanwhile."""
         with self._commits.hold(key, shared=True):  # `pipe_file` empties a file before it writes it
             before = self.stat(key)
-            for _ in range(_MOST_TRIES):
+            for _ in range(MOST_TRIES):
                 if before is None:
                     return None
                 data = self._find(key, read, self._path(key), before)
@@ -231,8 +197,7 @@ class FsspecStore(Store):
             raise StoreError(self.name, key, "it changed again and again while it was read")
 
     def _info(self, key: str) -> Info | None:
-        look = partial(memory.info, self._fs) if self._in_memory else self._fs.info
-        info = self._find(key, look, self._path(key))
+        info = self._find(key, self._fs.info, self._path(key))
         if info is None:
             self._require_root(key)
             return None
@@ -283,8 +248,7 @@ class FsspecStore(Store):
         self._find(path, lambda path: self._fs.rm(path, recursive=True), path)
 
     def _ls(self, prefix: str) -> list[Info]:
-        look = partial(memory.ls, self._fs) if self._in_memory else partial(self._fs.ls, detail=True)
-        listed = self._find(prefix, look, self._path(prefix).rstrip("/"))
+        listed = self._find(prefix, lambda path: self._fs.ls(path, detail=True), self._path(prefix).rstrip("/"))
         if listed is None:
             self._require_root(prefix)
             return []
@@ -293,7 +257,7 @@ class FsspecStore(Store):
 
     def _require_root(self, key: str) -> None:
         """Where something is absent, the root must be there: a mount that is gone does not make all keys absent."""
-        if self._in_memory or time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
+        if time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
             return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
             raise StoreError(self.name, key, "the root of the store is not there")
@@ -327,15 +291,11 @@ class FsspecStore(Store):
         denied = isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
         return (StoreDenied if denied else StoreError)(self.name, key, reason)
 
-    def _require_writable(self) -> None:
-        if not self._config.writable:
-            raise ReadOnly(self.name)
-
 
 def _open(config: StoreConfig) -> tuple[Any, str]:
     """The file system and the path in it that a URL means."""
     try:
-        fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config.options))
+        fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config))
     except (ImportError, ValueError, TypeError) as error:
         reason = redacted(str(error), config.options.values())
         raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
@@ -358,13 +318,29 @@ def _refuse_archive_without_file(config: StoreConfig) -> None:
         raise BadDefinition("url", f"names no archive; what is in a file is {scheme}::{path}")
 
 
-def _arguments(options: Mapping[str, str]) -> dict[str, Any]:
+def _arguments(config: StoreConfig) -> dict[str, Any]:
+    """Options by file system; those of an inner one below its protocol."""
     arguments: dict[str, Any] = {}
-    for name, text in options.items():
+    for name, text in config.options.items():
         protocol, dot, inner = name.partition(".")
         into = arguments.setdefault(protocol, {}) if dot else arguments
         into[inner or name] = _value(inner or name, text)
+    for protocol in {part.partition("://")[0].lower() for part in config.url.split("::")} & {"http", "https"}:
+        arguments.setdefault(protocol, {})["client_kwargs"] = {"trace_configs": [_redirect_guard()]}
     return arguments
+
+
+def _redirect_guard() -> Any:
+    """A hook for aiohttp that lets redirects pass as `HttpStore` does: within the origin."""
+    import aiohttp
+
+    async def check(_session: object, _context: object, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+        if within_origin(str(redirect.url), redirect.response.headers.get("Location", "")) is None:
+            raise PermissionError(errno.EACCES, "only redirects within the server's own origin are followed")
+
+    guard = aiohttp.TraceConfig()
+    guard.on_request_redirect.append(check)
+    return guard
 
 
 def _value(name: str, text: str) -> str | int | bool:

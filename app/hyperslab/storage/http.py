@@ -1,17 +1,16 @@
 """Plain web servers as read-only stores: ``http://`` and ``https://``.
 
-Not through fsspec, whose HTTP file system reports a refused, failed or unreachable request as a missing file.
+Not through obstore, whose HTTP store follows redirects to any host and lists by WebDAV alone; nor through fsspec, which
+reports a refused or failed request as a missing file.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import partial
 from hashlib import blake2b
 from html.parser import HTMLParser
 from typing import Final
@@ -20,7 +19,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 import urllib3
 from typing_extensions import override
 from urllib3 import HTTPHeaderDict
-from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 from urllib3.util import Url, parse_url
 
@@ -34,49 +33,30 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    Store,
+    StoreBase,
     Stored,
-    VersionConflict,
     WritersSafe,
+    pause,
 )
-from hyperslab.storage.config import StoreConfig, flag, public_url, reject_unknown
+from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.keys import is_hidden
-from hyperslab.storage.parallel import SideBySide
-from hyperslab.storage.ranges import Span, cut, merge
 
 WIDTH: Final = 16
 OPTIONS: Final = frozenset({"authorization", "listable"})
 
 _MOST_IGNORED: Final = 4 * MOST_BYTES
-"""Bytes that may come from a server that knows no ranges, and sends the whole value."""
+"""Bytes that may come from a server that ignores ranges, and sends the whole value."""
 _SAFE: Final = "/!$&'()*+,;=:@~"
-_RANGE = re.compile(r"bytes (\d+)-")
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
 _FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS: Final = 5
 _PORTS: Final = {"http": 80, "https": 443}
 _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
+_RETRIED: Final = (429, 500, 502, 503, 504)
 
 
-class Deletes:
-    """DELETEs of signed URLs, on the condition of a version; none is repeated."""
-
-    def __init__(self, timeout: float) -> None:
-        self._http = urllib3.PoolManager(num_pools=2, maxsize=64, timeout=timeout, retries=False)
-
-    def ask(self, url: str, version: str) -> int | None:
-        """The status of the answer; None where there is none."""
-        try:
-            return self._http.request("DELETE", url, headers={"If-Match": version}, redirect=False).status
-        except HTTPError:
-            return None
-
-    def close(self) -> None:
-        self._http.clear()
-
-
-class HttpStore(Store):
+class HttpStore(StoreBase):
     """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
 
     404 means absent, every other status but success a failure. The version is the ETag, else the date of modification
@@ -87,37 +67,23 @@ class HttpStore(Store):
     """
 
     def __init__(self, config: StoreConfig) -> None:
+        super().__init__(config, WIDTH, concurrent=True)
         reject_unknown(config.options, OPTIONS, "http(s)://")
+        parts = urlsplit(config.url)
         if config.writable:
             raise BadDefinition("writable", "web servers are read-only stores")
-        self._config = config
-        self._base, self._query, authorization = _split(config)
-        self._width = config.width or WIDTH
+        if not parts.hostname:
+            raise BadDefinition("url", "it names no machine")
+        user, _, host = parts.netloc.rpartition("@")
+        basic = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+        authorization = config.options.get("authorization", basic)
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "hyperslab"}
+        self._headers |= {"Authorization": authorization} if authorization else {}
+        self._base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
+        self._query = f"?{parts.query}" if parts.query else ""
         self._listable = flag(config.options, "listable", False)
-        self._fan = SideBySide(self._width, config.name)
-        self._http = urllib3.PoolManager(
-            num_pools=4,
-            maxsize=self._width,
-            block=True,
-            headers={"Accept-Encoding": "identity", "User-Agent": "hyperslab"} | authorization,
-            timeout=urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout),
-            retries=urllib3.Retry(
-                total=config.retries,
-                backoff_factor=0.1,
-                backoff_max=5,
-                status_forcelist={429, 500, 502, 503, 504},
-                respect_retry_after_header=False,
-                raise_on_status=False,
-            ),
-        )
-
-    @property
-    def name(self) -> str:
-        return self._config.name
-
-    @property
-    def url(self) -> str:
-        return public_url(self._config.url)
+        timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
+        self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -132,50 +98,42 @@ class HttpStore(Store):
         )
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        answer = self._ask("GET", key, most=most)
-        return None if answer is None else Stored(answer.data, _version(answer) or _digest(answer.data))
-
-    @override
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        return list(self._fan.map(partial(self.get, most=most), keys))
+        part = self._whole(key, most)
+        return None if part is None else Stored(part.data, part.entry.version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        """One request where the server knows ranges and tells a version; what it cannot give in part comes whole."""
-        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"}, max(stop, _MOST_IGNORED))
+        """One request if the server knows ranges and sends a version; what it cannot give in part comes whole."""
+        answer = self._ask("GET", key, (start, stop), max(stop, _MOST_IGNORED))
         if answer is None:
             return None
-        if answer.status == 206 and (part := _part(key, answer, start, stop)) is not None:
+        if answer.status == 206 and (part := answer.part(key, start, stop)) is not None:
             return part
         if answer.status == 416 and (entry := self.stat(key)) is not None and entry.size <= start:
             return Part(entry, start, b"")
-        whole = answer if answer.status == 200 else self._ask("GET", key)
-        return None if whole is None else _whole(key, whole)
-
-    def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
-    ) -> list[bytes | memoryview] | None:
-        spans: list[Span] = []
-        for span in self._fan.map(partial(self._span, key=key), merge(ranges) or [(0, 1)]):
-            if span is None:
-                return None
-            version = version or span.version
-            if span.version != version:
-                raise VersionConflict(key, span.version)
-            spans.append(span)
-        return cut(spans, ranges)
+        return answer.whole(key) if answer.status == 200 else self._whole(key)
 
     def stat(self, key: str) -> Entry | None:
         answer = self._ask("HEAD", key)
         if answer is None:
             return None
-        size, version = answer.headers.get("Content-Length", ""), _version(answer)
-        if not size.isdecimal() or version is None or _is_encoded(answer):
-            return self._stat_by_reading(key)
-        return Entry(key, int(size), version, _modified(answer))
+        if not answer.size.isdecimal() or answer.version is None or answer.is_encoded:
+            whole = self._whole(key)
+            return None if whole is None else whole.entry
+        return Entry(key, int(answer.size), answer.version, answer.modified)
 
-    @override
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        return [None if entry is None else entry.version for entry in self._fan.map(self.stat, keys)]
+    def list_dir(self, prefix: str) -> Listing:
+        """What the index page of the directory links to; raises `errors.StoreError` if the server has none."""
+        if not self._has_index():
+            raise StoreError(self.name, prefix, "the server has no index pages")
+        answer = self._ask("GET", prefix)
+        if answer is None:
+            return Listing((), ())
+        names = sorted(_links(answer.data.decode("utf-8", "replace"), self._target(prefix)))
+        entries = self._map(self.stat, [prefix + name for name in names if not name.endswith("/")])
+        return Listing(
+            tuple(entry for entry in entries if entry is not None),
+            tuple(sorted(name.rstrip("/") for name in names if name.endswith("/"))),
+        )
 
     @override
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
@@ -190,118 +148,74 @@ class HttpStore(Store):
         raise ReadOnly(self.name)
 
     @override
-    def is_link(self, prefix: str) -> bool:
-        return False
-
-    def list_dir(self, prefix: str) -> Listing:
-        """What the index page of the directory links to; raises `errors.StoreError` where the server has none."""
-        if not self._listable:
-            self._look_for_index()
-        if not self._listable:
-            raise StoreError(self.name, prefix, "the server has no index pages")
-        answer = self._ask("GET", prefix)
-        if answer is None:
-            return Listing((), ())
-        names = _links(answer.data.decode("utf-8", "replace"), self._target(prefix))
-        files = sorted(name for name in names if not name.endswith("/"))
-        entries = self._fan.map(self.stat, [prefix + name for name in files])
-        prefixes = sorted(name.rstrip("/") for name in names if name.endswith("/"))
-        return Listing(tuple(entry for entry in entries if entry is not None), tuple(prefixes))
-
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        listed = self.list_dir(prefix)
-        yield from listed.entries
-        for name in listed.prefixes:
-            yield from self.list_prefix(f"{prefix}{name}/")
-
-    @override
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         raise ReadOnly(self.name)
 
     def check(self) -> None:
         self._ask("GET", ".zgroup")
-        if not self._listable:
-            self._look_for_index()
+        self._has_index()
 
     def close(self) -> None:
-        self._fan.close()
+        super().close()
         self._http.clear()
 
-    def _look_for_index(self) -> None:
-        answer = self._ask("GET", "")
-        self._listable = answer is not None and _INDEX_PAGE.search(answer.data) is not None
+    def _has_index(self) -> bool:
+        if not self._listable:
+            answer = self._ask("GET", "")
+            self._listable = answer is not None and _INDEX_PAGE.search(answer.data) is not None
+        return self._listable
 
-    def _span(self, request: tuple[int, int], key: str) -> Span | None:
-        start, stop = request
-        answer = self._ask("GET", key, {"Range": f"bytes={start}-{stop - 1}"}, max(stop, _MOST_IGNORED))
-        if answer is None:
-            return None
-        if answer.status == 416:
-            entry = self.stat(key)
-            return None if entry is None else Span(start, memoryview(b""), entry.version)
-        if answer.status == 206 and not _is_range(answer, start, stop):
-            raise StoreError(self.name, key, "the server answered another range than it was asked for")
-        data = memoryview(answer.data) if answer.status == 206 else memoryview(answer.data)[start:stop]
-        version = _version(answer)
-        if version is None:
-            entry = self._stat_by_reading(key)
-            version = "" if entry is None else entry.version
-        return Span(start, data, version)
-
-    def _stat_by_reading(self, key: str) -> Entry | None:
-        answer = self._ask("GET", key)
-        return None if answer is None else _whole(key, answer).entry
+    def _whole(self, key: str, most: int = MOST_BYTES) -> Part | None:
+        answer = self._ask("GET", key, most=most)
+        return None if answer is None else answer.whole(key)
 
     def _target(self, key: str) -> str:
         return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
 
     def _ask(
-        self, method: str, key: str, headers: dict[str, str] | None = None, most: int = MOST_BYTES
+        self, method: str, key: str, part: tuple[int, int] | None = None, most: int = MOST_BYTES
     ) -> _Answer | None:
-        """The whole answer; None for 404, an error of ours for all but success, and 416 where a range was asked for.
+        """The whole answer; None for 404, an error of ours for all but success, and 416 if a range was asked for.
 
-        Raises `StoredTooLarge` for one of more than ``most`` bytes, unread where the server tells its length.
+        Raises `StoredTooLarge` for one of more than ``most`` bytes, unread if the server tells its length.
         """
-        answer = self._received(method, key, dict(self._http.headers) | headers if headers else None, most)
+        headers = self._headers | ({} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"})
+        for attempt in range(self._config.retries + 1):
+            last = attempt == self._config.retries
+            try:
+                answer = self._follow(method, key, headers, most)
+            except HTTPError as error:
+                if last:
+                    late = isinstance(error, RequestTimeout) and not isinstance(error, NewConnectionError)
+                    reason = "no answer in time" if late else f"no answer ({type(error).__name__})"
+                    raise (StoreTimeout if late else StoreError)(self.name, key, reason) from error
+            else:
+                if last or answer.status not in _RETRIED:
+                    break
+            pause(attempt)
         if method == "HEAD" and answer.status in _NO_HEAD:
-            return self._ask("GET", key, headers, most)
+            return self._ask("GET", key, part, most)
         if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
             return None
-        if answer.status == 200 or (headers is not None and answer.status in (206, 416)):
+        if answer.status == 200 or (part is not None and answer.status in (206, 416)):
             return answer
         raise _FAILURES.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
-    def _received(self, method: str, key: str, headers: dict[str, str] | None, most: int) -> _Answer:
-        """An answer that has come whole; the library itself tries again only until the head is there."""
-        for attempts_left in reversed(range(self._config.retries + 1)):
-            try:
-                return self._followed(method, key, headers, most)
-            except HTTPError as error:
-                if isinstance(error, MaxRetryError) or not attempts_left:
-                    raise self._failure(key, error) from error
-        raise AssertionError("the last attempt returns or raises")
-
-    def _followed(self, method: str, key: str, headers: dict[str, str] | None, most: int) -> _Answer:
+    def _follow(self, method: str, key: str, headers: dict[str, str], most: int) -> _Answer:
         """The answer behind redirects; raises `errors.StoreError` for one that leads to another origin."""
         url = self._target(key)
         for _ in range(_MOST_REDIRECTS + 1):
-            answer = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
-            received = _receive(answer, url, key, most)
-            location = received.headers.get("Location") if received.status in _REDIRECTS else None
+            raw = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
+            answer = _receive(raw, url, key, most)
+            location = answer.headers.get("Location") if answer.status in _REDIRECTS else None
             if location is None:
-                return received
-            target = _within(url, location)
+                return answer
+            target = within_origin(url, location)
             if target is None:
                 leads = f"the server redirects to {_shown(url, location)}"
                 raise StoreError(self.name, key, f"{leads}; only redirects within its own origin are followed")
             url = target
         raise StoreError(self.name, key, f"more than {_MOST_REDIRECTS} redirects")
-
-    def _failure(self, key: str, error: HTTPError) -> StoreError:
-        cause = error.reason if isinstance(error, MaxRetryError) else error
-        if isinstance(cause, RequestTimeout) and not isinstance(cause, NewConnectionError):  # urllib3 counts it as one
-            return StoreTimeout(self.name, key, "no answer in time")
-        return StoreError(self.name, key, f"no answer ({type(cause).__name__})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +226,48 @@ class _Answer:
     headers: HTTPHeaderDict
     url: str
     data: bytes
+
+    @property
+    def version(self) -> str | None:
+        """None if the server sends nothing that it could be made of."""
+        if tag := self.headers.get("ETag"):
+            return str(tag)
+        modified = self.headers.get("Last-Modified")
+        return f"{modified}-{self.size}" if modified and self.size else None
+
+    @property
+    def size(self) -> str:
+        """Of the whole value, as the server spells it; a partial answer has it behind the slash."""
+        if self.status == 206:
+            return str(self.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
+        return str(self.headers.get("Content-Length", ""))
+
+    @property
+    def modified(self) -> float:
+        try:
+            return parsedate_to_datetime(self.headers["Last-Modified"]).timestamp()
+        except (KeyError, ValueError):  # not sent, or not a date
+            return 0.0
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether it was compressed on the way, though we asked for it as it is: its sizes are not the value's."""
+        return self.headers.get("Content-Encoding", "identity").lower() != "identity"
+
+    def whole(self, key: str) -> Part:
+        """A value that has come whole."""
+        version = self.version or blake2b(self.data, digest_size=16).hexdigest()
+        return Part(Entry(key, len(self.data), version, self.modified), 0, self.data)
+
+    def part(self, key: str, start: int, stop: int) -> Part | None:
+        """None if the bytes are not those that were asked for, as they are stored, or not known to be of a version."""
+        version, size = self.version, self.size
+        if version is None or not size.isdecimal() or self.is_encoded:
+            return None
+        first = str(self.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+        if not first or len(self.data) != min(stop, int(size)) - start:
+            return None
+        return Part(Entry(key, int(size), version, self.modified), start, self.data)
 
 
 def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, most: int) -> _Answer:
@@ -357,20 +313,7 @@ def _links(page: str, url: str) -> set[str]:
     return names
 
 
-def _split(config: StoreConfig) -> tuple[str, str, dict[str, str]]:
-    """The URL that keys are put after, the query that follows them, and the header that says who asks."""
-    parts = urlsplit(config.url)
-    if not parts.hostname:
-        raise BadDefinition("url", "it names no machine")
-    user, _, host = parts.netloc.rpartition("@")
-    basic = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
-    authorization = config.options.get("authorization", basic)
-    base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
-    headers = {"Authorization": authorization} if authorization else {}
-    return base, f"?{parts.query}" if parts.query else "", headers
-
-
-def _within(url: str, location: str) -> str | None:
+def within_origin(url: str, location: str) -> str | None:
     """The address that a redirect leads to, if it stays at the scheme, host and port, or goes from http to https, each
     at its usual port; the parser is that of the library which then asks, since others see other hosts in some URLs."""
     try:
@@ -394,59 +337,7 @@ def _shown(url: str, location: str) -> str:
         return "what is no URL"
 
 
-def _version(answer: _Answer) -> str | None:
-    if tag := answer.headers.get("ETag"):
-        return str(tag)
-    modified, size = answer.headers.get("Last-Modified"), _size(answer)
-    return f"{modified}-{size}" if modified and size else None
-
-
-def _part(key: str, answer: _Answer, start: int, stop: int) -> Part | None:
-    """What a partial answer holds; None where it is not what was asked for, or does not say of what it is a part."""
-    size, version = _size(answer) or "", _version(answer)
-    if version is None or not size.isdecimal() or not _is_range(answer, start, stop):
-        return None
-    return Part(Entry(key, int(size), version, _modified(answer)), start, answer.data)
-
-
-def _whole(key: str, answer: _Answer) -> Part:
-    """A value that has come whole."""
-    version = _version(answer) or _digest(answer.data)
-    return Part(Entry(key, len(answer.data), version, _modified(answer)), 0, answer.data)
-
-
-def _size(answer: _Answer) -> str | None:
-    """The size of the whole value, of which a partial answer names it behind the slash."""
-    if answer.status == 206:
-        return str(answer.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
-    return answer.headers.get("Content-Length")
-
-
-def _is_range(answer: _Answer, start: int, stop: int) -> bool:
-    """Whether a partial answer holds the bytes from ``start`` to ``stop`` as they are stored, or to the value's end."""
-    size = _size(answer) or ""
-    found = _RANGE.match(answer.headers.get("Content-Range", ""))
-    ends = min(stop, int(size)) if size.isdecimal() else stop
-    return found is not None and int(found[1]) == start and len(answer.data) == ends - start and not _is_encoded(answer)
-
-
-def _is_encoded(answer: _Answer) -> bool:
-    """Whether it was compressed on the way, though we asked for it as it is: its sizes are not those of the value."""
-    return answer.headers.get("Content-Encoding", "identity").lower() != "identity"
-
-
 def _led_to_a_directory(answer: _Answer, url: str) -> bool:
     """Whether the server redirected from a name to its index page: then there is no value of that name."""
     path = urlsplit(url).path
     return not path.endswith("/") and urlsplit(answer.url).path == f"{path}/"
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
-
-
-def _modified(answer: _Answer) -> float:
-    try:
-        return parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp()
-    except (KeyError, ValueError):  # not sent, or not a date
-        return 0.0

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
-from hyperslab.errors import BadPath, ReadOnly, StoreDenied, StoreError
+from hyperslab.errors import BadPath, StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MOST_BYTES,
@@ -23,18 +23,19 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
+    StoreBase,
     Stored,
     VersionConflict,
     WritersSafe,
     check_size,
-    check_version,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import DIRECTORY, READ_DIRECTORY, Fence
+from hyperslab.storage.fence import READ_DIRECTORY, Fence
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
     discard,
+    entry_of,
     failure,
     keeps_whole_seconds,
     obstructed,
@@ -42,20 +43,19 @@ from hyperslab.storage.files import (
 )
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import FileLocks, KeyedLocks
-from hyperslab.storage.scan import Scanner, entry_of
+from hyperslab.storage.scan import Scanner
 
 OPTIONS: Final = frozenset({"file_locks"})
 
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
 _MOST_TRIES: Final = 10
 _PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LocalStore:
+class LocalStore(StoreBase):
     """A directory. Writers are safe between the processes of one machine (see `FileLocks` for network file systems).
 
     ``root``: made if it is not there and the store is writable. Refused as `errors.BadPath`: symbolic links that lead
@@ -65,14 +65,14 @@ class LocalStore:
     """
 
     def __init__(self, config: StoreConfig, root: str) -> None:
+        super().__init__(config, _processors(), concurrent=False)
         reject_unknown(config.options, OPTIONS, "a folder")
-        self._config = config
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
+        file_locks = flag(config.options, "file_locks", True)
         self._fence = Fence(root)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
-        file_locks = flag(config.options, "file_locks", True)
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks", self._has_folder) if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
@@ -82,14 +82,10 @@ class LocalStore:
             conditional_put=True,
             conditional_delete=True,
             writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
-            width=config.width or _processors(),
+            width=self._width,
             cheap_stat=True,
             ranges=True,
         )
-
-    @property
-    def name(self) -> str:
-        return self._config.name
 
     @property
     def url(self) -> str:
@@ -105,9 +101,6 @@ class LocalStore:
             return Stored(_read(descriptor, 0, stat.st_size), version_of(stat))
 
         return self._read(key, read)
-
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        return [self.get(key, most) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(descriptor: int, stat: os.stat_result) -> Part:
@@ -126,18 +119,26 @@ class LocalStore:
         return self._read(key, read)
 
     def stat(self, key: str) -> Entry | None:
-        stat = self._stat(key)
-        return None if stat is None else entry_of(key, stat)
+        try:
+            stat = self._fence.stat(key)
+        except OSError as error:
+            self._absent(key, error)
+            return None
+        return entry_of(key, stat) if self._is_file(key, stat) else None
 
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        by_directory: dict[str, list[tuple[int, str]]] = {}
+    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
+        """One open directory serves all its keys."""
+        by_directory: dict[str, list[int]] = {}
         for i, key in enumerate(keys):
-            directory, _, name = key.rpartition("/")
-            by_directory.setdefault(directory, []).append((i, name))
+            by_directory.setdefault(key.rpartition("/")[0], []).append(i)
         found: list[str | None] = [None] * len(keys)
-        for directory, names in by_directory.items():
-            if not self._versions_in(directory, names, found):
-                self._require_root(prefix)
+        for directory, places in by_directory.items():
+            try:
+                with self._fence.opened(directory) as folder:
+                    for i in places:
+                        found[i] = self._version_in(folder, keys[i])
+            except OSError as error:
+                self._absent(directory, error)
         return found
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
@@ -231,53 +232,25 @@ class LocalStore:
             time.sleep(_PAUSE)
         raise StoreError(self.name, key, "another program is rewriting it in place")
 
-    def _stat(self, key: str) -> os.stat_result | None:
-        try:
-            stat = self._fence.stat(key)
-        except OSError as error:
-            self._absent(key, error)
-            return None
-        return stat if self._is_file(key, stat) else None
-
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
         """False for a folder, which is what prefixes are. Anything else is no absence: it would read as fill values."""
         if not modes.S_ISREG(stat.st_mode) and not modes.S_ISDIR(stat.st_mode):
             raise obstructed(self.name, key, stat)
         return modes.S_ISREG(stat.st_mode)
 
-    def _versions_in(self, directory: str, names: Sequence[tuple[int, str]], found: list[str | None]) -> bool:
-        """Put the versions of the files of one directory into ``found``, at the given places; False if that is not
-        there."""
+    def _version_in(self, folder: int, key: str) -> str | None:
+        """The version of a key in an open folder."""
         try:
-            descriptor = self._fence.open(directory, DIRECTORY)
+            stat = os.stat(key.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:  # but its directory is there, and so the root is
+            return None
         except OSError as error:
-            self._absent(directory, error)
-            return False
-        try:
-            for i, name in names:
-                try:
-                    stat = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                except FileNotFoundError:  # but its directory is there, and so the root is
-                    continue
-                except OSError as error:
-                    self._absent(_joined(directory, name), error)
-                    continue
-                if modes.S_ISREG(stat.st_mode):
-                    found[i] = version_of(stat)
-                else:
-                    found[i] = self._version(_joined(directory, name))
-        finally:
-            os.close(descriptor)
-        return True
-
-    def _version(self, key: str) -> str | None:
-        stat = self._stat(key)
-        return None if stat is None else version_of(stat)
-
-    def _compare(self, key: str, wanted: str | Absent | None) -> None:
-        """Raise `VersionConflict` unless the key has the version that is ``wanted``."""
-        if wanted is not None:
-            check_version(key, self._version(key), wanted)
+            self._absent(key, error)
+            return None
+        if modes.S_ISREG(stat.st_mode):
+            return version_of(stat)
+        entry = self.stat(key)  # of what a link leads to
+        return None if entry is None else entry.version
 
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
         directory, _, name = key.rpartition("/")
@@ -289,7 +262,7 @@ class LocalStore:
                     self._writer.sync(folder)
             except FileNotFoundError:  # someone removed the folder at this very moment: make it again
                 self._require_root(key)
-                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
+                time.sleep(random.uniform(0, min(5 * _PAUSE, 0.001 * 2**attempt)))
                 continue
             return version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
@@ -302,9 +275,9 @@ class LocalStore:
                 self._writer.publish(folder, temporary, name, create=if_version is ABSENT)
         except FileExistsError:
             discard(temporary, folder)
-            if (current := self._version(key)) is None:
+            if (current := self.stat(key)) is None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), key) from None
-            raise VersionConflict(key, current) from None
+            raise VersionConflict(key, current.version) from None
         except BaseException:
             discard(temporary, folder)
             raise
@@ -312,7 +285,7 @@ class LocalStore:
     def _delete(self, key: str, if_version: str | None) -> bool:
         with self._commit(key):
             self._compare(key, if_version)
-            if self._stat(key) is None:
+            if self.stat(key) is None:
                 return False
             directory, _, name = key.rpartition("/")
             try:
@@ -339,10 +312,6 @@ class LocalStore:
         if not os.path.isdir(self._fence.root):
             raise StoreError(self.name, key, f"the folder {self._fence.root!r} is not there")
 
-    def _require_writable(self) -> None:
-        if not self._config.writable:
-            raise ReadOnly(self.name)
-
     def _translated(self, key: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
@@ -356,10 +325,6 @@ def _read(descriptor: int, start: int, stop: int) -> bytes:
     if len(data) == stop - start or not data:
         return data
     return data + _read(descriptor, start + len(data), stop)
-
-
-def _joined(directory: str, name: str) -> str:
-    return f"{directory}/{name}" if directory else name
 
 
 def _processors() -> int:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import islice
-from threading import Lock
+from threading import Condition, Lock
 from typing import Final
 
 import portalocker
@@ -21,61 +20,35 @@ import portalocker
 from hyperslab.errors import BadPath
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
 
-STRIPES: Final = 256
-"""Lock files that all chunks of a store share: two chunks of one stripe wait for each other now and then."""
-
 _GATE: Final = ".gate"
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_MOST_KEPT: Final = 600
+_MOST_LOCK_FILES: Final = 600
 """Lock files that one process leaves behind before it tidies up; all chunks need 512."""
 _MOST_REMOVED: Final = 1_000
-"""Lock files looked at to make room: one deletion needs a handful, and is the first of several perhaps."""
-
-
-def is_node_key(key: str) -> bool:
-    """Whether a lock on ``key`` is of the node family."""
-    return key.endswith((".zarray", ".zgroup"))
-
-
-class _Turn:
-    """One waiter in a queue; ``go`` is held until its turn comes."""
-
-    __slots__ = ("go", "shared")
-
-    def __init__(self, shared: bool) -> None:
-        self.shared = shared
-        self.go = Lock()
-        self.go.acquire()
+"""Lock files that are looked at to make room: a deletion needs a handful, and may be the first of several."""
 
 
 class _Queue:
-    """Who holds a key and who waits for it. ``holders``: -1 for an exclusive one, else the number of shared ones."""
+    """Holders of one key and those who wait for it, in the order in which they came: ``[shared]`` for each."""
 
-    __slots__ = ("holders", "waiting")
+    __slots__ = ("changed", "entries")
 
-    def __init__(self) -> None:
-        self.holders = 0
-        self.waiting: deque[_Turn] = deque()
+    def __init__(self, lock: Lock) -> None:
+        self.entries: list[list[bool]] = []
+        self.changed = Condition(lock)
 
-    def admits(self, shared: bool) -> bool:
-        return self.holders >= 0 if shared else self.holders == 0
-
-    def enter(self, shared: bool) -> None:
-        self.holders = self.holders + 1 if shared else -1
-
-    def leave(self) -> None:
-        self.holders = self.holders - 1 if self.holders > 0 else 0
-
-    def call_next(self) -> None:
-        """Let in from the head of the queue for as long as it can be: strictly first come, first served."""
-        while self.waiting and self.admits(self.waiting[0].shared):
-            turn = self.waiting.popleft()
-            self.enter(turn.shared)
-            turn.go.release()
+    def admits(self, entry: list[bool]) -> bool:
+        """Whether an entry may hold the key: a shared one beside shared ones, any other at the head."""
+        for other in self.entries:
+            if other is entry:
+                return True
+            if not (entry[0] and other[0]):
+                return False
+        raise AssertionError("an entry stays in the queue until it is released")
 
 
 class KeyedLocks:
-    """Shared and exclusive locks by key, for the threads of one process; keys that nobody uses take no memory.
+    """Shared and exclusive locks by key, for the threads of one process; unused keys take no memory.
 
     First come, first served: neither readers nor writers starve.
     """
@@ -91,114 +64,97 @@ class KeyedLocks:
     @contextmanager
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
         """Hold ``key`` while the context lasts."""
-        self._acquire(key, shared)
+        entry = [shared]
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = _Queue(self._lock)
+            queue.entries.append(entry)
         try:
+            with self._lock:
+                while not queue.admits(entry):
+                    queue.changed.wait()
             yield
         finally:
-            self._release(key)
-
-    def _acquire(self, key: str, shared: bool) -> None:
-        with self._lock:
-            queue = self._queues.setdefault(key, _Queue())
-            if not queue.waiting and queue.admits(shared):
-                queue.enter(shared)
-                return
-            turn = _Turn(shared)
-            queue.waiting.append(turn)
-        try:
-            turn.go.acquire()
-        except BaseException:  # Ctrl-C while waiting: leave the queue, or the key is never free again
-            self._withdraw(key, turn)
-            raise
-
-    def _release(self, key: str) -> None:
-        with self._lock:
-            queue = self._queues[key]
-            queue.leave()
-            self._move_on(key, queue)
-
-    def _withdraw(self, key: str, turn: _Turn) -> None:
-        with self._lock:
-            queue = self._queues[key]
-            if turn in queue.waiting:
-                queue.waiting.remove(turn)
-            else:
-                queue.leave()
-            self._move_on(key, queue)
-
-    def _move_on(self, key: str, queue: _Queue) -> None:
-        queue.call_next()
-        if not queue.holders and not queue.waiting:
-            del self._queues[key]
+            with self._lock:
+                queue.entries = [other for other in queue.entries if other is not entry]
+                queue.changed.notify_all()
+                if not queue.entries:
+                    del self._queues[key]
 
 
 class FileLocks:
-    """Shared and exclusive advisory locks between processes, on files below ``directory``, a path below the
-    fence's root (made when first needed).
+    """Shared and exclusive advisory locks between processes, on files in ``directory``, a path below the fence's root
+    (made when first needed).
 
-    The kernel holds them for an open file, so a process that is killed lets go of everything at once. A node has a
-    lock file of its own (several may be held at once, and two nodes on one stripe could then wait for each other for
-    ever); chunks, of which a thread locks one at a time, share `STRIPES` files. Between threads of one process these
-    locks hold too: each `hold` opens the file anew.
+    The kernel holds them for an open file, so a process that is killed releases all of them at once. A node has a lock
+    file of its own (several may be held at once, and two nodes on one file could then wait for each other for ever);
+    chunks, of which a thread locks one at a time, share 256 files. The locks also hold between the threads of one
+    process: each `hold` opens the file anew. The file of a key for which ``in_use`` is False goes with its last holder.
 
-    Limits: they are ``flock`` locks, which keep apart the processes of *one* machine on every local file system.
-    Over NFS the Linux client (since 2.6.12) turns them into byte-range locks on the server, which works between
-    machines where the server's lock manager does; a mount with ``local_lock=flock`` or ``nolock`` keeps them on the
-    one machine, and SMB and FUSE file systems vary. Where several machines write, an object store is the better place.
+    Limits: they are ``flock`` locks, which work between the processes of *one* machine on every local file system.
+    Over NFS the Linux client (since 2.6.12) turns them into byte-range locks on the server, which work between machines
+    if the server's lock manager does; a mount with ``local_lock=flock`` or ``nolock`` keeps them on the one machine,
+    and SMB and FUSE file systems vary. If several machines write, an object store is the better place.
     """
 
     def __init__(self, fence: Fence, directory: str, in_use: Callable[[str], bool]) -> None:
         self._fence = fence
         self._directory = directory
         self._in_use = in_use
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
 
     @contextmanager
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`."""
-        node = is_node_key(key)
-        of_its_own = node or key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
-        name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if of_its_own else 1)}"
-        lock = self._take_past_the_gate(name, shared) if node else self._take(name, shared)
+        """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`.
+
+        A node's lock has a gate: a second one, which an exclusive waiter keeps closed. ``flock`` lets shared holders in
+        for as long as one of them is left, so that under steady writes a resize would wait for ever.
+        """
+        node = key.endswith((".zarray", ".zgroup"))
+        own_file = node or key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
+        name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if own_file else 1)}"
+        gate = self._acquire(name + _GATE, shared) if node else None
+        try:
+            lock = self._acquire(name, shared)
+        finally:
+            if gate is not None:
+                os.close(gate)
         try:
             yield
         finally:
-            if of_its_own and not self._in_use(key):
+            if own_file and not self._in_use(key):
                 self._remove(name, lock)
             os.close(lock)
 
     @contextmanager
     def hold_commit(self, key: str, *, shared: bool = False) -> Iterator[None]:
         """The store's own lock while it compares and renames: a third family, never held by a caller of the store."""
-        lock = self._take(f"commit-{_digest(key, 1)}", shared)
+        lock = self._acquire(f"commit-{_digest(key, 1)}", shared)
         try:
             yield
         finally:
             os.close(lock)
 
-    def _take_past_the_gate(self, name: str, shared: bool) -> int:
-        """`_take` the lock ``name``, entered through a second one that an exclusive waiter keeps closed.
-
-        ``flock`` lets shared holders in for as long as one of them is left: under steady writes an exclusive waiter
-        (a resize) would wait for ever. At the gate they queue behind it.
-        """
-        gate = self._take(name + _GATE, shared)
-        try:
-            return self._take(name, shared)
-        finally:
-            os.close(gate)
-
     def tidy(self) -> None:
-        """Remove the lock files that nobody holds, or a thousand of them."""
-        self._taken.clear()
-        with suppress(OSError, BadPath):
-            self._make_room()
+        """Remove lock files that nobody holds, a thousand at most; whoever needs one of them makes it again."""
+        self._used.clear()
+        with suppress(OSError, BadPath), self._fence.opened(self._directory, READ_DIRECTORY) as folder:
+            with os.scandir(folder) as found:
+                names = [item.name for item in islice(found, _MOST_REMOVED)]
+            for name in names:
+                with suppress(OSError):
+                    descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
+                    try:
+                        self._remove(name, descriptor)
+                    finally:
+                        os.close(descriptor)
 
-    def _take(self, name: str, shared: bool) -> int:
+    def _acquire(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
-        if len(self._taken) >= _MOST_KEPT:
+        if len(self._used) >= _MOST_LOCK_FILES:
             self.tidy()
-        self._taken.add(name)
+        self._used.add(name)
         while True:
             descriptor = self._open(name)
             try:
@@ -221,24 +177,13 @@ class FileLocks:
                 if error.errno == errno.ENOENT:
                     self._make_directory()
                 else:
-                    self._make_room()
+                    self.tidy()
         raise AssertionError("the second attempt returns or raises")
 
-    def _make_room(self) -> None:
-        """Remove some lock files that nobody holds; who wants one of them makes it again."""
-        with self._fence.opened(self._directory, READ_DIRECTORY) as folder, os.scandir(folder) as found:
-            for name in [item.name for item in islice(found, _MOST_REMOVED)]:
-                with suppress(OSError):
-                    descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
-                    try:
-                        self._remove(name, descriptor)
-                    finally:
-                        os.close(descriptor)
-
     def _remove(self, name: str, descriptor: int) -> None:
-        """Remove a lock's file, unless others hold the lock: ``descriptor`` then does not hold it any more either.
+        """Remove a lock's file, unless others hold the lock; ``descriptor`` no longer holds it either then.
 
-        Who waits for it finds that the file is another one. Of a gate this is no matter: it only keeps an order.
+        Whoever waits for it finds that the file is another one. Removing a gate does no harm: it only keeps an order.
         """
         with suppress(OSError, portalocker.LockException):
             portalocker.lock(descriptor, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)

@@ -20,7 +20,7 @@ def open_store(config: StoreConfig) -> Store:
             from hyperslab.storage.local import LocalStore
 
             return LocalStore(config, _folder(local_path(config.url)))
-        case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure":
+        case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
             from hyperslab.storage.objects import ObjectStore
 
             return ObjectStore(config)

@@ -13,7 +13,7 @@ from typing import Final
 from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Keep, Listing
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
-from hyperslab.storage.files import TEMPORARY, discard, version_of
+from hyperslab.storage.files import TEMPORARY, discard, entry_of
 from hyperslab.storage.keys import is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
@@ -168,11 +168,6 @@ class Scanner:
         with suppress(OSError):  # unless a writer has put something into it again
             os.rmdir(name, dir_fd=folder)
         return count
-
-
-def entry_of(key: str, stat: os.stat_result) -> Entry:
-    """What a ``stat`` says of a key."""
-    return Entry(key, stat.st_size, version_of(stat), stat.st_mtime)
 
 
 def _is_text(name: str) -> bool:

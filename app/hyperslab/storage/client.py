@@ -10,17 +10,19 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, GCSStore, S3Store
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from hyperslab.errors import BadDefinition, BadPath
 from hyperslab.storage.config import StoreConfig, flag, redacted, reject_unknown
 from hyperslab.storage.keys import as_prefix, normalise_path
 
-Kind = Literal["s3", "gs", "az"]
-Client = S3Store | GCSStore | AzureStore
+Kind = Literal["s3", "gs", "az", "memory"]
+Client = S3Store | GCSStore | AzureStore | MemoryStore
 
-_SCHEMES: Final[Mapping[str, Kind]] = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
-_CLASSES: Final[Mapping[Kind, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_SCHEMES: Final[Mapping[str, Kind]] = {
+    "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "memory": "memory",
+}  # fmt: skip
+_CLASSES: Final[Mapping[str, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
@@ -89,12 +91,17 @@ All others (credentials, region, …) obstore reads itself."""
 _CONDITIONS: Final = {"auto": None, "true": True, "false": False}
 
 
+_MEMORY: Final = MemoryStore()
+"""What all ``memory://`` stores of this process share."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How to reach a bucket. ``base`` is the prefix of all keys in it (``""`` or ending in ``/``).
 
     ``patient`` retries what may be retried; ``once`` never does, for puts whose outcome must stay known.
-    ``conditional_put`` is None where it has to be found out.
+    ``conditional_put`` is None if it has to be found out. ``in_order``: whether listings come sorted and can begin
+    anywhere. ``signs``: whether URLs can be signed, and requested without obstore.
     """
 
     kind: Kind
@@ -104,26 +111,30 @@ class Connection:
     conditional_put: bool | None
     listable: bool
     in_order: bool
-    """Whether listings come sorted and can begin anywhere."""
     signs: bool
-    """Whether URLs can be signed, and asked without obstore."""
 
 
 def connect(config: StoreConfig, width: int) -> Connection:
     """Make the clients; no request is sent. Raises `errors.BadDefinition`."""
     kind = _SCHEMES[urlsplit(config.url).scheme.lower()]
+    if kind == "memory":
+        reject_unknown(config.options, (), "memory://")
+        return Connection(
+            kind, _base(config.url.replace("://", ":///", 1)), _MEMORY, _MEMORY, False, True, in_order=True, signs=False
+        )
     reject_unknown(config.options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
     options = _of_environment(kind) | dict(config.options)
+    if options.get("conditional_put", "auto") not in _CONDITIONS:
+        raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
-    express = flag(options, "s3_express", False)
     return Connection(
         kind=kind,
         base=_base(config.url),
         patient=_client(config, kind, width, config.retries),
         once=_client(config, kind, width, 0),
-        conditional_put=_conditional_put(options),
+        conditional_put=_CONDITIONS[options.get("conditional_put", "auto")],
         listable=flag(options, "listable", True),
-        in_order=kind == "s3" and not express,
+        in_order=kind == "s3" and not flag(options, "s3_express", False),
         signs=kind == "s3" and not _UNSIGNED & options.keys(),
     )
 
@@ -146,13 +157,6 @@ def _base(url: str) -> str:
         raise BadDefinition("url", error.reason) from error
 
 
-def _conditional_put(options: Mapping[str, str]) -> bool | None:
-    text = options.get("conditional_put", "auto")
-    if text not in _CONDITIONS:
-        raise BadDefinition("options.conditional_put", "expected auto, true or false")
-    return _CONDITIONS[text]
-
-
 def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client:
     bucket = urlsplit(config.url).netloc.rpartition("@")[2]
     if not bucket:
@@ -162,7 +166,15 @@ def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client
             bucket,
             config=_store_options(config.options, kind, bucket),
             client_options=_client_options(config, width),
-            retry_config=_retry_options(config, retries),
+            retry_config={
+                "max_retries": retries,
+                "retry_timeout": timedelta(seconds=config.timeout * (retries + 1)),
+                "backoff": {
+                    "init_backoff": timedelta(milliseconds=50),
+                    "max_backoff": timedelta(seconds=min(config.timeout, 5)),
+                    "base": 2,
+                },
+            },
         )
     except (BaseError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
@@ -178,17 +190,12 @@ def _store_options(options: Mapping[str, str], kind: Kind, bucket: str) -> Any:
     if kind == "s3" and "path_style" in options:
         passed["virtual_hosted_style_request"] = "false" if flag(options, "path_style", True) else "true"
     if kind == "s3" and passed.get("endpoint") and passed.get("virtual_hosted_style_request") == "true":
-        passed["endpoint"] = _hosted(passed["endpoint"], bucket)
+        parts = urlsplit(passed["endpoint"])  # obstore wants the bucket in the host name here
+        if not parts.netloc.startswith(f"{bucket}."):
+            passed["endpoint"] = parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
     if kind == "s3" and "endpoint" in passed and os.environ.get(_S3_ENDPOINT):
         passed[_S3_ENDPOINT.lower()] = passed["endpoint"]  # or obstore takes the variable's, whatever it is told
     return passed
-
-
-def _hosted(endpoint: str, bucket: str) -> str:
-    """An endpoint with the bucket in the host name, which is how obstore wants it."""
-    parts = urlsplit(endpoint)
-    host = parts.netloc if parts.netloc.startswith(f"{bucket}.") else f"{bucket}.{parts.netloc}"
-    return parts._replace(netloc=host).geturl()
 
 
 def _client_options(config: StoreConfig, width: int) -> Any:
@@ -202,15 +209,3 @@ def _client_options(config: StoreConfig, width: int) -> Any:
         "pool_max_idle_per_host": str(width),
     }
     return options
-
-
-def _retry_options(config: StoreConfig, retries: int) -> Any:
-    return {
-        "max_retries": retries,
-        "retry_timeout": timedelta(seconds=config.timeout * (retries + 1)),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=50),
-            "max_backoff": timedelta(seconds=min(config.timeout, 5)),
-            "base": 2,
-        },
-    }

@@ -83,6 +83,11 @@ def means_whole_values_only(error: Exception) -> bool:
     return "source: NotPartial" in str(error)
 
 
+def means_past_the_end(error: Exception) -> bool:
+    """Whether a range begins past the end of a value."""
+    return status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or "StartTooLarge" in str(error)
+
+
 def is_unmet_condition(error: Exception) -> bool:
     """Whether a conditional put was refused, for good: it was not applied."""
     return isinstance(error, CONFLICTS) and (not met_others(error) or code_of(error) == _EXISTS)
