@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "client": (3740, 17),
     "demo": (690, 8),
     "engine": (5046, 26),
-    "storage": (3910, 22),
+    "storage": (3500, 16),
     "tiles": (5190, 35),
     "viewer": (90, 2),
     "wire": (620, 6),

@@ -55,7 +55,7 @@ LIVES_IN: dict[str, str] = {
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
     "httptools": "protocol",
-    "urllib3": r"client\b.*|cli|storage\.http",
+    "urllib3": r"client\b.*|cli|storage\.(http|conditional)",
     "PIL": r"tiles\b.*",
     "isal": r"tiles\b.*|engine\.streams",
     "cmap": r"tiles\b.*",
@@ -101,7 +101,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         if isinstance(node, ast.Attribute | ast.Name | ast.alias) and _name(node) in {"environ", "getenv", "environb"}
     }
 
-    assert readers == {"settings", "client.node", "storage.object_client"}
+    assert readers == {"settings", "client.node", "storage.client"}
 
 
 def test_importing_the_client_loads_no_server_code() -> None:
