@@ -18,15 +18,15 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2350, 9),
     "api": (6610, 55),
-    "arrays": (5461, 26),
+    "arrays": (5470, 26),
     "cache": (230, 3),
     "client": (3740, 17),
     "demo": (690, 8),
-    "engine": (5046, 26),
+    "engine": (4808, 23),
     "storage": (3500, 16),
     "tiles": (5190, 35),
     "viewer": (90, 2),
-    "wire": (620, 6),
+    "wire": (615, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 

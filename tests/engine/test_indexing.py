@@ -16,7 +16,6 @@ from hyperslab.engine.indexing import (
     PointProjection,
     Selection,
     SliceAxis,
-    blocks,
     broadcast_points,
     normalise,
     project,
@@ -119,23 +118,6 @@ def test_a_chunk_is_decoded_in_place_only_where_that_gives_the_same(case: Case, 
     np.testing.assert_array_equal(out, case.expected)
 
 
-@given(cases(), st.sampled_from("CF"))
-def test_a_contiguous_run_is_a_copy_of_stored_items(case: Case, out_order: Any) -> None:
-    selection = normalise(case.items, case.grid.shape)
-    out = np.full(selection.shape, -2, order=out_order)
-
-    for projection in project(selection, case.grid):
-        chunk = case.chunk(projection.coords)
-        run = projection.contiguous_run(out, case.grid.chunks, case.order)
-        if run is None:
-            projection.copy_out(chunk, out)
-        else:
-            start, stretch = run
-            stretch[:] = chunk.reshape(-1, order=case.order)[start : start + stretch.size]  # type: ignore[call-overload]
-
-    np.testing.assert_array_equal(out, case.expected)
-
-
 def test_whole_chunks_in_order_go_straight_into_the_output() -> None:
     grid = ChunkGrid((4, 6), (2, 6))
     out = np.zeros((4, 6))
@@ -143,19 +125,6 @@ def test_whole_chunks_in_order_go_straight_into_the_output() -> None:
     places = [p.contiguous_out(out) for p in project(normalise((), grid.shape), grid)]
 
     assert all(place is not None and np.shares_memory(place, out) for place in places)
-
-
-def test_the_edge_chunk_of_the_outermost_axis_is_one_run() -> None:
-    grid = ChunkGrid((5, 6), (2, 6))
-    out = np.zeros((5, 6))
-    last = list(project(normalise((), grid.shape), grid))[-1]
-
-    run = last.contiguous_run(out, grid.chunks)
-
-    assert last.contiguous_out(out) is None
-    assert run is not None
-    assert (run[0], run[1].size) == (0, 6)
-    assert np.shares_memory(run[1], out)
 
 
 @given(cases(), st.integers(0, 40), st.integers(1, 12))
@@ -369,7 +338,7 @@ NUMPY_INSTEAD = frozenset({"slice-025"})
 """``3:5:-1``: an error in the references, which have no numpy-like negative steps; empty in numpy, and here."""
 
 
-@pytest.mark.parametrize("case", vectors.cases("slices"), ids=vectors.case_id)
+@pytest.mark.parametrize("case", [c for c in vectors.cases("slices") if c["mode"] != "blocks"], ids=vectors.case_id)
 def test_selections_are_those_of_the_references(case: vectors.Case) -> None:
     """Modes that the engine does not have as such (newaxis, index arrays of two dimensions) are the client's."""
     if case["id"] in NUMPY_INSTEAD or _is_the_clients(case):
@@ -401,8 +370,6 @@ def _is_the_clients(case: vectors.Case) -> bool:
 
 
 def _select(stored: Case, case: vectors.Case) -> Array:
-    if case["mode"] == "blocks":
-        return read(stored, blocks([_item(item) for item in case["sel"]], stored.grid))
     if case["mode"] == "vindex" or _selects_points(case):
         return _read_points(stored, case["sel"])
     sizes = [*case["shape"], *case["sel"]]
@@ -451,15 +418,6 @@ def test_only_extensions_are_left_to_the_client() -> None:
     left = [case for case in vectors.cases("slices") if _is_the_clients(case)]
 
     assert not any(vectors.is_firm(case) for case in left)
-
-
-def test_blocks_refuse_steps_and_lists() -> None:
-    grid = ChunkGrid((6, 7), (4, 3))
-
-    with pytest.raises(BadSelection):
-        blocks((slice(None, None, 2),), ChunkGrid((12,), (3,)))
-    with pytest.raises(BadSelection):
-        blocks(([0, 1],), grid)
 
 
 # --- oracles -----------------------------------------------------------------------------------------------------

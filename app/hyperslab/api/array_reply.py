@@ -39,9 +39,8 @@ from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, touched
+from hyperslab.engine.indexing import Selection, split_selection, touched
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
-from hyperslab.engine.subarray import split_selection
 from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
 from hyperslab.wire import format_dtype
 

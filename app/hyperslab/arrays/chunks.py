@@ -16,10 +16,9 @@ from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Recent, Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import ChunkProjection
+from hyperslab.engine.indexing import ChunkProjection, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
-from hyperslab.engine.subarray import values_of
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound, StoredTooLarge
 from hyperslab.storage.base import Store, Stored, VersionConflict
 

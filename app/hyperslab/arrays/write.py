@@ -22,8 +22,16 @@ from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, Selection, project, project_points, touched
-from hyperslab.engine.subarray import put_values, split_selection, values_of
+from hyperslab.engine.indexing import (
+    ChunkProjection,
+    Selection,
+    project,
+    project_points,
+    put_values,
+    split_selection,
+    touched,
+    values_of,
+)
 from hyperslab.errors import (
     Cancelled,
     HyperslabError,

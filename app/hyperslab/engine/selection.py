@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.engine.grid import ChunkGrid
 from hyperslab.errors import BadSelection, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem, format_selection
 
@@ -42,25 +42,24 @@ class ListAxis:
 
     indices: Indices
 
+    @property
+    def count(self) -> int:
+        return len(self.indices)
 
-_LISTS = (Sequence, np.ndarray)
 
 Axis: TypeAlias = IndexAxis | SliceAxis | ListAxis
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
-    """One `Axis` per axis of the array. Output axes are the slices and lists, in place.
-
-    ``shape`` is that of the output: indices dropped.
-    """
+    """One `Axis` per axis of the array. Output axes are the slices and lists, in place."""
 
     axes: tuple[Axis, ...]
-    shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        shape = tuple([_length(axis) for axis in self.axes if not isinstance(axis, IndexAxis)])
-        object.__setattr__(self, "shape", shape)
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the output: indices dropped."""
+        return tuple([axis.count for axis in self.axes if not isinstance(axis, IndexAxis)])
 
     @property
     def size(self) -> int:
@@ -92,31 +91,10 @@ def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selecti
     return Selection(tuple([_axis(item, axis, size, items) for axis, (item, size) in pairs]))
 
 
-def blocks(items: Sequence[SelectionItem], grid: ChunkGrid) -> Selection:
-    """Whole chunks, counted in chunks: an integer selects one (the axis stays), a slice several in a row.
-
-    Raises as `normalise` does, and `BadSelection` for a list or a step.
-    """
-    chosen = normalise(items, grid.counts)
-    spans = [_block_span(axis, items) for axis in chosen.axes]
-    return Selection(
-        tuple(
-            [
-                _progression(first * chunk, 1, max(min(last * chunk, size) - first * chunk, 0))
-                for (first, last), chunk, size in zip(spans, grid.chunks, grid.shape, strict=True)
-            ]
-        )
-    )
-
-
 def _same_axis(first: Axis, second: Axis) -> bool:
     if isinstance(first, ListAxis) and isinstance(second, ListAxis):
         return np.array_equal(first.indices, second.indices)
     return first == second
-
-
-def _length(axis: SliceAxis | ListAxis) -> int:
-    return axis.count if isinstance(axis, SliceAxis) else len(axis.indices)
 
 
 def _progression(start: int, step: int, count: int) -> SliceAxis:
@@ -148,21 +126,16 @@ def _expand(items: tuple[SelectionItem, ...], rank: int) -> tuple[SelectionItem,
 
 def _axis(item: SelectionItem, axis: int, size: int, items: Sequence[SelectionItem]) -> Axis:
     if isinstance(item, slice):
-        return _slice_axis(item, size, items)
-    if type(item) is not int and isinstance(item, _LISTS):
+        if item.step == 0:
+            raise BadSelection(format_selection(items), format_selection([item]), 0, "the step must not be zero")
+        start, stop, step = item.indices(size)
+        return _progression(start, step, len(range(start, stop, step)))
+    if isinstance(item, Sequence | np.ndarray):
         return ListAxis(resolve_indices(item, axis, size))
     index = int(item)  # type: ignore[arg-type]  # the ellipsis is gone by now
     if not -size <= index < size:
         raise IndexOutOfRange(axis, index, size)
     return IndexAxis(index % size)
-
-
-def _slice_axis(item: slice, size: int, items: Sequence[SelectionItem]) -> SliceAxis:
-    if item.step == 0:
-        text = format_selection([item])
-        raise BadSelection(format_selection(items), text, 0, "the step must not be zero")
-    start, stop, step = item.indices(size)
-    return _progression(start, step, len(range(start, stop, step)))
 
 
 def resolve_indices(values: Sequence[int] | NDArray[np.integer], axis: int, size: int) -> Indices:
@@ -179,12 +152,3 @@ def resolve_indices(values: Sequence[int] | NDArray[np.integer], axis: int, size
         outside = indices[(indices < -size) | (indices >= size)]
         raise IndexOutOfRange(axis, int(outside.flat[0]), size)
     return np.where(indices < 0, indices + size, indices) if lowest < 0 else indices
-
-
-def _block_span(axis: Axis, items: Sequence[SelectionItem]) -> tuple[int, int]:
-    if isinstance(axis, IndexAxis):
-        return axis.index, axis.index + 1
-    if isinstance(axis, SliceAxis) and axis.step == 1:
-        return axis.start, axis.start + axis.count
-    text = format_selection(items)
-    raise BadSelection(text, text, 0, "blocks are selected by integers and slices without a step")

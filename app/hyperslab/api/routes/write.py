@@ -27,8 +27,7 @@ from hyperslab.arrays.append import Appended
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import touched
-from hyperslab.engine.subarray import split_selection
+from hyperslab.engine.indexing import split_selection, touched
 from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
