@@ -13,7 +13,7 @@ import numpy as np
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
-from hyperslab.cache import Recent, Vanished, VersionedCache
+from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, values_of
@@ -69,7 +69,7 @@ class ChunkReader:
     """
 
     def __init__(
-        self, array: ArrayNode, field: Field | None, cache: ChunkCache, recent: Recent, caching: Caching
+        self, array: ArrayNode, field: Field | None, cache: ChunkCache, recent: VersionedCache[bool], caching: Caching
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata
@@ -127,7 +127,10 @@ class ChunkReader:
             return False
         if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= _LARGE_CHUNK):
             return True
-        return self._recent.again(name, version)
+        if self._recent.get(name, version):
+            return True
+        self._recent.put(name, version, True, 1)
+        return False
 
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
         def load() -> tuple[NDArray, str, int]:

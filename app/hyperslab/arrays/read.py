@@ -29,7 +29,7 @@ from hyperslab.arrays.plan import (
 )
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
-from hyperslab.cache import Recent
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, SliceAxis, project, split_rows, touched
@@ -78,7 +78,7 @@ class Reader:
         self.slab_bytes = slab_bytes
         self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._recent = Recent(_MOST_RECENT)
+        self._recent: VersionedCache[bool] = VersionedCache(_MOST_RECENT)
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
 
