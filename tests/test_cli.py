@@ -25,7 +25,7 @@ import zarr
 
 from hyperslab import __version__
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.survey import survey
+from hyperslab.arrays.tree import survey
 from hyperslab.asgi import mount_stores
 from hyperslab.cli import Refused, default_name, parse_stores, run
 from hyperslab.demo import demo_folder

@@ -302,7 +302,7 @@ def _check(store: Store) -> None:
 def _unread(settings: Settings) -> list[str]:
     """A sentence for each store that holds nodes of a format that is not read."""
     from hyperslab.arrays.catalog import Catalog
-    from hyperslab.arrays.survey import V3, survey
+    from hyperslab.arrays.tree import V3, survey
     from hyperslab.asgi import mount_stores
 
     catalog = Catalog(mount_stores(settings))

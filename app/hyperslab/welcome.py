@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hyperslab import __version__
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.survey import Survey, survey
+from hyperslab.arrays.tree import Survey, survey
 from hyperslab.asgi import mount_stores
 from hyperslab.settings import Settings
 from hyperslab.storage.config import public_url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Final
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.tree import OutOfTime, Walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
@@ -109,7 +111,7 @@ class KeyReader:
         attributes = [ATTRIBUTES] if node.attributes else []
         if isinstance(node, ArrayNode):
             return Index(node.path, (ARRAY, *attributes))
-        children = [f"{name}/" for names in self._child_names(node) for name in names]
+        children = [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
         return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
 
     def index_beside_chunks(self, path: str) -> Index:
@@ -164,11 +166,10 @@ class KeyReader:
             if self._stored(parent, ARRAY, None) is None:
                 raise
             return None  # it is an array, and what is wrong is in its own document
-        if isinstance(node, ArrayNode):
-            return _array_document(node, name)
-        if isinstance(node, GroupNode):
-            return self._consolidated(node) if name == CONSOLIDATED else _group_document(node, name)
-        return None
+        if isinstance(node, GroupNode) and name == CONSOLIDATED:
+            return self._consolidated(node)
+        document = None if node is None else _document(node, name)
+        return None if document is None else dump_json(document)
 
     def _open(self, path: str) -> Node | None:
         try:
@@ -180,50 +181,43 @@ class KeyReader:
         """All documents at and below a group as they are now; None where there are too many, or too much beside them,
         to gather."""
         prefix = as_prefix(group.path)
-        deadline = time.monotonic() + self.gather_seconds
         documents: dict[str, Any] = {}
         left_out: list[str] = []
-        for count, node in enumerate(self._walk(group, deadline)):
+        nodes = self._nodes(group, time.monotonic() + self.gather_seconds)
+        for count, node in enumerate(nodes):
             if count == self._most_nodes or node is None:
                 return None
             inner = f"{node.path}/"[len(prefix) :] if node.path != group.path else ""
-            document = _document(node)
-            if isinstance(node, ArrayNode) and not opens_in_zarr3(document):
+            if isinstance(node, ArrayNode) and not opens_in_zarr3(node.metadata.document):
                 left_out.append(inner + ARRAY)
                 continue
-            documents[inner + (ARRAY if isinstance(node, ArrayNode) else GROUP)] = document
-            if node.attributes:
-                documents[inner + ATTRIBUTES] = node.attributes
+            found = {inner + name: _document(node, name) for name in (ARRAY, GROUP, ATTRIBUTES)}
+            documents |= {name: document for name, document in found.items() if document is not None}
         named = {"left_out": left_out} if left_out else {}
         return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
 
-    def _walk(self, group: GroupNode, deadline: float) -> Iterator[Node | None]:
-        """A group and all nodes below, and None where it gets too late; one that is broken is left out, and says why
-        when it is asked for itself."""
+    def _nodes(self, group: GroupNode, deadline: float) -> Iterator[Node | None]:
+        """A group and all nodes below, and None if it gets too late; what is broken is left out with all below it, and
+        says why when it is asked for itself."""
         yield group
-        for names in self._child_names(group):
-            if time.monotonic() > deadline:
-                yield None
-                return
-            for name in names:
-                try:
-                    node = self._open(join(group.path, name))
-                except (BrokenData, BadPath):
+        broken: tuple[str, ...] = ()
+        try:
+            for step in Walk(self._catalog, group, deadline, page=_PAGE, strict=True).steps():
+                if time.monotonic() > deadline:
+                    yield None
+                    return
+                if step.kind == "unsupported" or step.path.startswith(broken):
                     continue
-                if isinstance(node, GroupNode):
-                    yield from self._walk(node, deadline)
-                elif node is not None:
+                try:
+                    node = self._open(join(group.path, step.path))
+                except (BrokenData, BadPath):
+                    node = None
+                if node is not None:
                     yield node
-
-    def _child_names(self, group: GroupNode) -> Iterator[list[str]]:
-        """Page by page."""
-        cursor: str | None = None
-        while True:
-            page = self._catalog.children(group, limit=_PAGE, cursor=cursor)
-            yield [child.name for child in page.nodes]
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+                else:
+                    broken += (f"{step.path}/",)
+        except OutOfTime:
+            yield None
 
 
 def looks_like_chunk(name: str) -> bool:
@@ -249,18 +243,11 @@ def _is_hidden(key: str) -> bool:
     return key.startswith(".") or "/." in key
 
 
-def _document(node: Node) -> dict[str, Any]:
-    return dict(node.metadata.document) if isinstance(node, ArrayNode) else {"zarr_format": 2}
-
-
-def _array_document(array: ArrayNode, name: str) -> bytes | None:
-    """For arrays whose metadata the operator has given, or which only a ``.zmetadata`` further up knows."""
-    if name == ARRAY:
-        return dump_json(_document(array))
-    return dump_json(array.attributes) if name == ATTRIBUTES and array.attributes else None
-
-
-def _group_document(group: GroupNode, name: str) -> bytes | None:
-    if name == GROUP:
-        return dump_json(_document(group))
-    return dump_json(group.attributes) if name == ATTRIBUTES and group.attributes else None
+def _document(node: Node, name: str) -> dict[str, Any] | None:
+    """The document of this name, for nodes whose metadata the operator has given, or that only a ``.zmetadata`` further
+    up knows; None if there is none."""
+    if name == ATTRIBUTES:
+        return {**node.attributes} if node.attributes else None
+    if isinstance(node, ArrayNode):
+        return {**node.metadata.document} if name == ARRAY else None
+    return {"zarr_format": 2} if name == GROUP else None

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from hyperslab.arrays.nodes import ChildInfo, ChildKind, Children, MountedStore
 from hyperslab.errors import BadPath, StoreError
@@ -24,7 +23,7 @@ SEARCH_SECONDS: Final = 2.0
 
 class Unfinished(NamedTuple):
     """A search that has ended for lack of time. ``after``: the folder up to which, in the order of names, there is no
-    node; None where it has not begun."""
+    node; None if it has not begun."""
 
     after: str | None
 
@@ -55,20 +54,20 @@ def page(kinds: Mapping[str, ChildKind], *, limit: int, cursor: str | None) -> C
 def children(
     mount: MountedStore,
     prefix: str,
-    consolidated: Mapping[str, Any],
+    documents: Iterable[str],
     *,
     limit: int,
     cursor: str | None,
     each: Each = in_turn,
     deadline: float | None = None,
 ) -> Children:
-    """A page of children below ``prefix``: from a listing, or from ``.zmetadata`` where the store cannot list.
+    """A page of children below ``prefix``: from a listing and from the keys of ``documents`` that are known otherwise,
+    or from these alone if the store cannot list.
 
-    ``each``: how several prefixes are looked into. ``cursor``: a name, or a name and with a slash before it how far
-    that one has been searched. ``deadline``: another end than that of a page. A folder that may not be entered is left
-    out.
+    ``each``: how several prefixes are searched. ``cursor``: a name, or a name and with a slash before it how far that
+    one has been searched. ``deadline``: another end than that of a page. A folder that may not be entered is left out.
     """
-    known = consolidated_kinds(consolidated, prefix)
+    known = _kinds_of(documents, prefix)
     if not mount.store.capabilities.listable:
         return page(known, limit=limit, cursor=cursor)
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
@@ -76,16 +75,22 @@ def children(
     if cursor is not None:
         names = names[bisect_left(names, last) if slash else bisect_right(names, last) :]
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
-    first = names[0] if names else None
+    first, begun = names[0] if names else None, last if slash else None
 
     def look(name: str) -> Found:
-        begun = after if slash and name == last else None
-        return search(mount, f"{prefix}{name}/", end, begun, must=name == first)
+        return search(mount, f"{prefix}{name}/", end, after if name == begun else None, must=name == first)
 
     found: list[ChildInfo] = []
     while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count
         batch, names = names[: limit + 1], names[limit + 1 :]
-        for name, kind in _kinds(mount, prefix, batch, known, lambda bare: each(look, bare)).items():
+        kinds: dict[str, Found] = {}
+        versions = iter(_versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in _documents(mount)]))
+        for name, array, group in zip(batch, versions, versions, strict=True):
+            is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
+            kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
+        bare = [name for name, kind in kinds.items() if kind is None]
+        kinds |= zip(bare, each(look, bare), strict=True)
+        for name, kind in kinds.items():
             if isinstance(kind, Unfinished) and len(found) <= limit:
                 return Children(tuple(found), last if kind.after is None else f"{name}/{kind.after}")
             last = name
@@ -96,16 +101,49 @@ def children(
     return Children(tuple(found[:limit]), found[limit - 1].name)
 
 
-def has_children(mount: MountedStore, prefix: str) -> bool:
-    """Whether a listing shows a node directly below, or a group that only its children show."""
-    found = children(mount, prefix, {}, limit=1, cursor=None)
-    while not found.nodes and found.next_cursor is not None:
-        found = children(mount, prefix, {}, limit=1, cursor=found.next_cursor)
-    return bool(found.nodes)
+def search(mount: MountedStore, prefix: str, deadline: float, after: str | None = None, *, must: bool = True) -> Found:
+    """What a folder is that has no document of Zarr v2: None if no node lies below (TensorStore writes no groups).
+    ``must``: searches one folder more, however late it is, so that there is an end some time."""
+    documents = {*_documents(mount), ".zmetadata", V3}
+    folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
+    while must or time.monotonic() <= deadline:
+        folder, listed = next(folders, (None, None))
+        if listed is None:
+            return None
+        names = documents & {entry.key.rpartition("/")[2] for entry in listed.entries}
+        if names:
+            return "unsupported" if not folder and names == {V3} else "group"
+        must, after = False, folder
+    return Unfinished(after)
 
 
-def consolidated_kinds(documents: Mapping[str, Any], prefix: str) -> dict[str, ChildKind]:
-    """The direct children that ``.zmetadata`` knows."""
+def _folders(
+    mount: MountedStore, prefix: str, after: Sequence[str] | None, folder: str = ""
+) -> Iterator[tuple[str, Listing]]:
+    """A folder and all below it, each before those in it, in order of name; from the first behind ``after``: its names
+    from here on (none: this one; None: nothing has been seen yet)."""
+    try:
+        listed = mount.store.list_dir(prefix + folder + "/" if folder else prefix)
+    except (BadPath, StoreError) as error:
+        if not _concerns_one(mount, error):
+            raise
+        return
+    if after is None:
+        yield folder, listed
+    first = after[0] if after else ""
+    for name in listed.prefixes:
+        if name >= first:
+            below = after[1:] if after and name == first else None
+            yield from _folders(mount, prefix, below, f"{folder}/{name}" if folder else name)
+
+
+def _documents(mount: MountedStore) -> tuple[str, str]:
+    """The names of the documents that make an array and a group."""
+    return mount.metadata_key, ".zgroup"
+
+
+def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, ChildKind]:
+    """The direct children of which documents are known."""
     kinds: dict[str, ChildKind] = {}
     for key in documents:
         name, _, document = key.removeprefix(prefix).rpartition("/")
@@ -118,69 +156,8 @@ def consolidated_kinds(documents: Mapping[str, Any], prefix: str) -> dict[str, C
     return kinds
 
 
-def search(mount: MountedStore, prefix: str, deadline: float, after: str | None = None, *, must: bool = True) -> Found:
-    """What a folder is that has no document of Zarr v2: None where no node lies below (TensorStore writes no groups,
-    CONFORMANCE 177). ``must``: looks into one folder more, however late it is, so that there is an end some time."""
-    documents = {mount.metadata_key, ".zgroup", ".zmetadata", V3}
-    steps = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
-    for step in count():
-        if time.monotonic() > deadline and not (must and step == 0):
-            return Unfinished(after)
-        folder, listed = next(steps, (None, None))
-        if folder is None or listed is None:
-            return None
-        names = documents & {entry.key.rpartition("/")[2] for entry in listed.entries}
-        if names:
-            return "unsupported" if not folder and names == {V3} else "group"
-        after = folder
-    raise AssertionError
-
-
-def _folders(
-    mount: MountedStore, prefix: str, after: Sequence[str] | None, folder: str = ""
-) -> Iterator[tuple[str, Listing]]:
-    """A folder and all below it, each before those in it, in order of name; from the first behind ``after``: its names
-    from here on (none: this one; None: nothing has been seen yet)."""
-    listed = _listed(mount, prefix + folder + "/" if folder else prefix)
-    if after is None:
-        yield folder, listed
-    first = after[0] if after else ""
-    for name in listed.prefixes:
-        if name >= first:
-            below = after[1:] if after and name == first else None
-            yield from _folders(mount, prefix, below, f"{folder}/{name}" if folder else name)
-
-
-def _listed(mount: MountedStore, prefix: str) -> Listing:
-    """Nothing for a folder that nobody can get at."""
-    try:
-        return mount.store.list_dir(prefix)
-    except (BadPath, StoreError) as error:
-        if not _concerns_one(mount, error):
-            raise
-        return Listing((), ())
-
-
-def _kinds(
-    mount: MountedStore,
-    prefix: str,
-    names: Sequence[str],
-    known: Mapping[str, ChildKind],
-    look: Callable[[Sequence[str]], list[Found]],
-) -> dict[str, Found]:
-    """What each of several names is, in their order; ``look`` is asked for those without a document."""
-    keys = [f"{prefix}{name}/{document}" for name in names for document in (mount.metadata_key, ".zgroup")]
-    versions = _versions(mount, prefix, keys)
-    kinds: dict[str, Found] = {}
-    for i, name in enumerate(names):
-        array, group = versions[2 * i], versions[2 * i + 1]
-        kinds[name] = "array" if array is not None else "group" if group is not None else known.get(name)
-    bare = [name for name, kind in kinds.items() if kind is None]
-    return kinds | dict(zip(bare, look(bare), strict=True))
-
-
 def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:
-    """The version of each key; a document that nobody can get at (see `_concerns_one`) is none, and its siblings are
+    """The version of each key; a document that nobody can read (see `_concerns_one`) is none, and its siblings are
     what they are."""
     try:
         return mount.store.versions(prefix, keys)

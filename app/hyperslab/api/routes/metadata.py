@@ -20,7 +20,7 @@ from hyperslab.api.routing import Endpoint
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
-from hyperslab.arrays.search import Matches, find
+from hyperslab.arrays.tree import Matches, find
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document

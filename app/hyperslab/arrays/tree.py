@@ -1,0 +1,215 @@
+"""Walks of the nodes below a group: a search by part of their paths, and a survey of what a store holds.
+
+A walk visits each group before what is in it. Where it stands is said by the group whose children are listed and by the
+cursor of that listing, with two slashes between them: a search keeps no state from page to page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from hyperslab.arrays import listing
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import ArrayNode, ChildKind, Children, GroupNode, MountedStore
+from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError, UnsupportedFormat
+from hyperslab.storage.keys import as_prefix, join, normalise_path
+
+_HERE = "//"
+V3: Final = "Zarr v3 (zarr.json), which cannot be read yet"
+
+
+class Step(NamedTuple):
+    """A node, by its path below the group that is walked, and the cursor behind it."""
+
+    path: str
+    kind: ChildKind
+    cursor: str
+
+
+class OutOfTime(Exception):
+    """The deadline of a walk has passed; ``cursor`` says where to go on."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(cursor)
+        self.cursor = cursor
+
+
+class Walk:
+    """All nodes below a group, from behind a ``cursor`` on.
+
+    ``page``: how many children are listed at once. ``problems``: what could not be listed, and why; unless ``strict``:
+    then it is raised, as is what listing the group itself raises. Raises `OutOfTime` after ``deadline``, and `BadPath`
+    for a cursor of no walk.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        group: GroupNode,
+        deadline: float,
+        *,
+        page: int,
+        each: listing.Each = listing.in_turn,
+        strict: bool = False,
+    ) -> None:
+        self.problems: list[str] = []
+        self._catalog = catalog
+        self._group = group
+        self._deadline = deadline
+        self._page = page
+        self._each = each
+        self._strict = strict
+        self._begun = False
+
+    def steps(self, cursor: str | None = None) -> Iterator[Step]:
+        folder, _, after = (cursor or "").partition(_HERE)
+        folder = normalise_path(folder)
+        yield from self._below(folder, after)
+        while folder:  # what is behind it in the folders above
+            folder, _, name = folder.rpartition("/")
+            yield from self._below(folder, name)
+
+    def _below(self, folder: str, after: str | None) -> Iterator[Step]:
+        while after is not None:
+            found = self._children(folder, after)
+            for child in found.nodes:
+                path = join(folder, child.name)
+                inside = child.kind == "group"
+                yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}")
+                if inside:
+                    yield from self._below(path, "")
+            after = found.next_cursor
+
+    def _children(self, folder: str, after: str) -> Children:
+        if self._begun and time.monotonic() > self._deadline:
+            raise OutOfTime(f"{folder}{_HERE}{after}")
+        self._begun = True
+        group = self._group
+        try:
+            if folder and group.mount is not None:  # it was just listed, and needs not be opened
+                group = GroupNode(join(group.path, folder), group.mount, f"{group.prefix}{folder}/", {}, "")
+            elif folder:
+                mount, rest = self._catalog.locate(folder)
+                group = GroupNode(folder, mount, as_prefix(rest), {}, "")
+            found = self._catalog.children(
+                group, limit=self._page, cursor=after or None, each=self._each, deadline=self._deadline
+            )
+        except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
+            if self._strict or not folder:
+                raise
+            self.problems.append(f"{join(self._group.path, folder)} was not searched: {error}")
+            return Children((), None)
+        self.problems += [problem for problem in found.problems if problem not in self.problems]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    path: str
+    kind: ChildKind
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A page of a search; ``next_cursor`` is None on the last one, and an empty page may have one. ``problems``: what
+    could not be searched, and why."""
+
+    nodes: tuple[Match, ...]
+    next_cursor: str | None
+    problems: tuple[str, ...]
+
+
+def find(
+    catalog: Catalog,
+    group: GroupNode,
+    text: str,
+    *,
+    limit: int,
+    page: int,
+    cursor: str | None = None,
+    each: listing.Each = listing.in_turn,
+) -> Matches:
+    """At most ``limit`` nodes below a group whose path from there contains ``text``, ignoring case, in
+    `listing.SEARCH_SECONDS`; other parameters and errors as for `Walk`."""
+    walk = Walk(catalog, group, time.monotonic() + listing.SEARCH_SECONDS, page=page, each=each)
+    matches: list[Match] = []
+    following = None
+    try:
+        for step in walk.steps(cursor):
+            if text.lower() in step.path.lower():
+                matches.append(Match(join(group.path, step.path), step.kind))
+            if len(matches) == limit:
+                following = step.cursor
+                break
+    except OutOfTime as stop:
+        following = stop.cursor
+    return Matches(tuple(matches), following, tuple(walk.problems))
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a store holds, counted for people. ``skipped`` holds paths by the reason; ``whole`` is false if time ran
+    out; ``example`` can be read in every format."""
+
+    groups: int = 0
+    arrays: int = 0
+    skipped: dict[str, list[str]] = field(default_factory=dict)
+    whole: bool = True
+    example: ArrayNode | None = None
+
+    def lines(self) -> Iterator[str]:
+        """A sentence for what is there, and one for each reason to skip something."""
+        least = "" if self.whole else "at least "
+        if self.arrays or self.groups or not self.whole:
+            arrays, groups = (
+                f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in ((self.arrays, "array"), (self.groups, "group"))
+            )
+            yield f"{least}{arrays} in {groups}"
+        else:
+            yield "no arrays: there is no .zarray, .zgroup or .zmetadata in it"
+        for reason, paths in self.skipped.items():
+            shown = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+            yield f"skipped {least}{len(paths)}: {reason} ({shown})"
+
+
+def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
+    """Look at every node for at most so many seconds."""
+    found, end = Survey(), time.monotonic() + seconds
+    walk = Walk(catalog, GroupNode(mount.name, mount, "", {}, ""), end, page=1000)
+    try:
+        _count(catalog, mount, "", found, end)
+        for step in () if found.arrays or V3 in found.skipped else walk.steps():  # what is below these is theirs
+            _count(catalog, mount, step.path, found, end)
+    except OutOfTime:
+        found.whole = False
+    except HyperslabError as error:
+        walk.problems.append(str(error))
+    if walk.problems:
+        found.skipped["groups that cannot be listed"] = walk.problems
+    return found
+
+
+def _count(catalog: Catalog, mount: MountedStore, path: str, found: Survey, end: float) -> None:
+    """Add a node; groups that only their children show do not count. Raises `OutOfTime`."""
+    if time.monotonic() > end:
+        raise OutOfTime(path)
+    try:
+        node = catalog.open_node(join(mount.name, path))
+    except NodeNotFound:
+        return
+    except UnsupportedFormat:
+        found.skipped.setdefault(V3, []).append(path or ".")
+        return
+    except HyperslabError as error:
+        found.skipped.setdefault("broken metadata", []).append(str(error))
+        return
+    if isinstance(node, GroupNode):
+        found.groups += not node.implicit
+        return
+    found.arrays += 1
+    dtype = node.metadata.dtype
+    if found.example is None and not dtype.is_object and not dtype.fields and 0 not in node.metadata.shape:
+        found.example = node
