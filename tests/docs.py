@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,8 +18,6 @@ import hyperslab.asgi
 from hyperslab.api.once import answer
 from hyperslab.api.problems import remedies
 from hyperslab.cli import app
-from hyperslab.client import RemoteArray, RemoteGroup
-from hyperslab.client.attributes import Attributes
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import client, http, local
@@ -191,92 +188,10 @@ def _labels(name: str) -> str:
     return ", ".join(f"`{label}`" for label in labels)
 
 
-def python_page() -> str:
-    return f"""# Python client
-
-{NOTE}
-
-```python
-from hyperslab import RemoteArray, RemoteGroup
-```
-
-It needs numpy and urllib3. Progress bars need tqdm, which `hyperslab[cli]` installs together with the
-commands `info`, `tree`, `open`, `get` and `put`. Values of `bfloat16`, `int4` and 8-bit floats need ml_dtypes, which
-`hyperslab[server]` installs.
-
-Nodes can be pickled and copied (without their `progress`), used from many threads, and given to `numpy.asarray` and
-`dask.array.from_array`. Where the service wants a token: `token="…"`, or the environment variable
-`HYPERSLAB_TOKEN`.
-
-| | | |
-|---|---|---|
-| `a[10:20, ::2, -1]` | read and write | numpy's rules: integers, slices with any step, `...`, `newaxis`, lists, masks |
-| `a.oindex[[1, 5], :, mask]` | read and write | each axis by itself |
-| `a.vindex[rows, columns]` | read and write | points: index arrays vary together |
-| `a.blocks[0, 2:4]` | read and write | chunks by their place in the grid |
-| `a["x"]`, `a["x", 2:5]` | read; `a["x", 2:5] = v` writes | a field of a structured dtype |
-| `g["a/b"]`, `for name in g`, `"a" in g`, `del g["a"]` | | groups are mappings of names to nodes |
-| `a.attrs["unit"] = "K"`, `a.attrs.update(…)` | read and write | each change is one merge patch |
-| `a.change(np.s_[:5], fn)`, `a.attrs.change(fn)` | read and write | loses nothing that others write meanwhile |
-
-**Reading.** Big reads are cut on chunk edges and read over a few connections straight into the result. If a body breaks
-off, it is resumed by `Range` with the tag that it began with. If the array has changed since, the read starts again,
-and after a few times raises `ArrayChanged`.
-
-**Writing.** Values are broadcast as numpy does, cut on chunk edges, and sent in parallel. Several requests are not one
-transaction. Values that would become other values on the way are refused before anything is sent, also in fields of
-records and in arrays of any length:
-
-- `TypeError` for values of another kind: floats for integers, numbers for times;
-- `OverflowError` for integers that do not fit, numbers that would become infinite, times that are too far away, and
-  text that would be cut.
-
-Precision is lost silently, as in numpy: floats, and integers that become floats, are rounded; times are cut to a
-coarser unit, such as `M8[D]` to whole days.
-
-**Retries.** Requests that may be repeated are repeated, up to six times with growing pauses or after `Retry-After`:
-reads, writes of values (writing twice is as good as once), deletions, and appends, which carry an `Idempotency-Key`.
-Not repeated are creations and conditional writes: `change` starts again if others came first, but not if an answer was
-lost. If one request of a read or write has failed for good, or Ctrl-C was pressed, the others end at once: their
-connections are cut.
-
-**Connections.** There are at most `connections` to a server. They are kept alive, and shared by nodes that are opened
-through one another; after a fork each process has its own. Plain `http://` is read from the socket straight into the
-result; https and proxies go through urllib3. Proxies named in the environment are not used, and redirects are not
-followed. `hyperslab.client.HTTPTransport` takes `connect_timeout` and `read_timeout` (seconds; the latter for the next
-bytes, not for the whole body), `proxy`, and `pool_options` for urllib3 (`ca_certs`, `cert_file`, …):
-
-```python
-from hyperslab.client import HTTPTransport
-
-RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/brain", transport=HTTPTransport(read_timeout=5))
-```
-
-**Errors.** [Those of the server](problems.md), as classes of `hyperslab.errors` with the facts as attributes;
-`Unreachable` (also a `ConnectionError`, with `host` and `port`) if at every attempt the server cannot be reached or
-breaks off; `RemoteProblem` if something other than a Hyperslab service answers; numpy's own (`IndexError`,
-`ValueError`) for mistakes that can be seen before anything is asked. Retries are logged as warnings of
-`hyperslab.client`.
-
-```python
-from hyperslab.errors import NodeNotFound, TooLarge
-
-try:
-    RemoteArray("http://127.0.0.1:8000/v1/metadata/demo/nothing")
-except NodeNotFound as error:
-    print(error.path)
-```
-
-{_class_section(RemoteArray)}
-{_class_section(RemoteGroup)}
-{_class_section(Attributes, "attrs")}"""
-
-
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "problems.md": problems_page,
     "command-line.md": commands_page,
-    "python.md": python_page,
     "metrics.md": metrics_page,
     "zarr-support.md": partial(support_page, NOTE),
 }
@@ -349,37 +264,6 @@ def _spelling(parameter: Any) -> str:
         return str(parameter.metavar or parameter.name.upper())
     takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
     return ", ".join(parameter.opts) + takes
-
-
-def _class_section(cls: type, title: str | None = None) -> str:
-    """With a title of its own where it is nothing that a user makes."""
-    rows = [_member_row(cls, name) for name in _public_members(cls)]
-    table = "\n".join(["| | |", "|---|---|", *rows])
-    call = f"```\n{cls.__name__}{_parameters(cls)}\n```\n\n" if title is None else ""
-    return f"## {title or cls.__name__}\n\n{call}{_prose(cls)}\n\n{table}\n"
-
-
-def _public_members(cls: type) -> list[str]:
-    """What the class and our own classes below it define, in order, and no constructors that are for us."""
-    ours = [base for base in cls.__mro__ if base.__module__.startswith("hyperslab.")]
-    names = dict.fromkeys(name for base in ours for name in vars(base) if not name.startswith("_"))
-    return [name for name in names if name != "from_parts"]
-
-
-def _member_row(cls: type, name: str) -> str:
-    member = inspect.getattr_static(cls, name)
-    call = "" if isinstance(member, property) else _parameters(member)
-    return f"| `.{name}{call}` | {' '.join(_prose(getattr(cls, name)).split())} |"
-
-
-def _prose(item: Any) -> str:
-    return re.sub(r" \([A-Z]+ §[0-9.]+\)", "", inspect.getdoc(item) or "").replace("``", "`")
-
-
-def _parameters(function: Any) -> str:
-    signature = inspect.signature(function)
-    parameters = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
-    return str(signature.replace(parameters=parameters, return_annotation=signature.empty)).replace("Ellipsis", "...")
 
 
 def stale() -> Iterator[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hyperslab.client import RemoteArray, RemoteGroup
+from hyperslab.client.attributes import Attributes
 from tests.architecture.sources import ROOT
 
 
@@ -35,6 +37,16 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     tags = r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]+)|<link[^>]*rel="stylesheet"[^>]*href="(https?:[^"]+)'
 
     assert [page.name for page in site.rglob("*.html") if re.search(tags, page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("cls", [RemoteArray, RemoteGroup, Attributes])
+def test_every_public_member_of_the_client_is_described(site: Path, cls: type) -> None:
+    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("hyperslab.")]
+    names = {name for base in ours for name in vars(base) if not name.startswith("_")} - {"from_parts"}
+
+    assert len(names) > 3
+    assert sorted(name for name in names if f'.{cls.__name__}.{name}"' not in text) == []
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "recipes").glob("[a-z]*.md")), ids=lambda page: page.stem)
