@@ -188,14 +188,10 @@ def test_chunk_of_an_empty_axis_may_be_zero() -> None:
     assert json.loads(metadata.to_bytes())["chunks"] == [0, 5]
 
 
-def test_separator_defaults_to_a_dot_and_a_store_may_say_otherwise() -> None:
-    data = dump_json(_document())
-    stored = dump_json(_document(dimension_separator="."))
-
-    assert ArrayMetadata.parse(data, ".zarray").dimension_separator == "."
-    assert ArrayMetadata.parse(data, ".zarray", default_separator="/").grid == ChunkGrid((20, 30), (10, 10), "/")
-    assert ArrayMetadata.parse(stored, ".zarray", default_separator="/").dimension_separator == "."
+def test_separator_defaults_to_a_dot() -> None:
+    assert ArrayMetadata.parse(dump_json(_document()), ".zarray").dimension_separator == "."
     assert _parse(dimension_separator=None).dimension_separator == "."
+    assert _parse(dimension_separator="/").grid == ChunkGrid((20, 30), (10, 10), "/")
 
 
 def test_empty_list_of_filters_is_no_filters_and_written_as_null() -> None:
@@ -250,13 +246,6 @@ def test_resizing_to_what_cannot_be_is_refused_and_changes_nothing() -> None:
         with pytest.raises(BadMetadata):
             metadata.with_shape(shape)
     assert metadata.shape == (20, 30)
-
-
-def test_resizing_keeps_the_separator_of_the_store() -> None:
-    metadata = ArrayMetadata.parse(dump_json(_document()), ".zarray", default_separator="/")
-
-    assert metadata.with_shape((1, 1)).dimension_separator == "/"
-    assert "dimension_separator" not in metadata.with_shape((1, 1)).document
 
 
 @given(

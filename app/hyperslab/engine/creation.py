@@ -94,7 +94,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "fill_value": None,
         "order": layout.order or "C",
         "filters": None if filters is None else list(filters),
-        "dimension_separator": ask("dimension_separator", lambda value: parse_separator(value, "."), "."),
+        "dimension_separator": ask("dimension_separator", parse_separator, "."),
     }
     metadata = _checked(document)
     _check_round_trip(metadata)
@@ -338,5 +338,5 @@ _FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
     "compressor": lambda stored, value: _complete(parse_compressor(value)) == _complete(stored.compressor),
     "filters": _fits_filters,
     "fill_value": _fits_fill_value,
-    "dimension_separator": lambda stored, value: parse_separator(value, ".") == stored.dimension_separator,
+    "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
 }

@@ -44,9 +44,9 @@ REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fil
 class ArrayMetadata:
     """Metadata of an array: everything that reading and writing it needs to know.
 
-    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None where there are none, and codecs are as
-    `plain_config` has them. ``document`` is the stored one, unknown members included: only the functions that parse and
-    change documents look into it.
+    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none, and codecs are as
+    `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be missing, as all libraries
+    read the same there. ``document`` is the stored one, unknown members included, for what copies or changes it.
     """
 
     shape: tuple[int, ...]
@@ -59,20 +59,18 @@ class ArrayMetadata:
     dimension_separator: Separator
     grid: ChunkGrid = field(repr=False)
     codec: ChunkCodec = field(repr=False)
+    fill_reads_alike: bool
     document: Mapping[str, Any] = field(repr=False)
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, key: str, *, default_separator: Separator = ".") -> ArrayMetadata:
+    def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
         """The array that the bytes under ``key`` describe; see `from_document`."""
-        document = _parse_object(data, key, limit=MAX_ARRAY_BYTES)
-        return cls.from_document(document, key, default_separator=default_separator)
+        return cls.from_document(_parse_object(data, key, limit=MAX_ARRAY_BYTES), key)
 
     @classmethod
-    def from_document(cls, document: Any, key: str, *, default_separator: Separator = ".") -> ArrayMetadata:
-        """The array that a ``.zarray`` describes. ``default_separator`` is for documents older than the member.
-
-        Raises `BadMetadata`, which names the member, and `CodecRefused`, which names the codec.
-        """
+    def from_document(cls, document: Any, key: str) -> ArrayMetadata:
+        """The array that a ``.zarray`` describes. Raises `BadMetadata`, which names the member, and `CodecRefused`,
+        which names the codec."""
         read = _Members(_checked_object(document, key), key)
         read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
@@ -86,7 +84,7 @@ class ArrayMetadata:
         chunks = read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize))
         order = read("order", parse_order)
         fill_value = read("fill_value", lambda value: parse_fill_value(value, dtype, configs))
-        separator = read("dimension_separator", lambda value: parse_separator(value, default_separator))
+        separator = read("dimension_separator", parse_separator)
         compressor = None if compressor is None else plain_config(compressor)
         filters = None if filters is None else tuple([plain_config(config) for config in filters])
         try:
@@ -105,6 +103,7 @@ class ArrayMetadata:
             dimension_separator=separator,
             grid=ChunkGrid(shape, chunks, separator),
             codec=codec,
+            fill_reads_alike=reads_alike(read.document["fill_value"], dtype, configs),
             document=read.document,
         )
 
@@ -115,8 +114,7 @@ class ArrayMetadata:
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
         """The same array with another shape, all other members as they are; raises `BadMetadata` for one that is not
         possible."""
-        document = {**self.document, "shape": list(shape)}
-        return self.from_document(document, ".zarray", default_separator=self.dimension_separator)
+        return self.from_document({**self.document, "shape": list(shape)}, ".zarray")
 
     def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
         """Other bytes than ``data`` that decode to the same chunk; None if the compressor knows none."""
@@ -159,11 +157,6 @@ class ArrayMetadata:
     def fill(self) -> np.ndarray:
         """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero if that is null."""
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
-
-    @property
-    def fill_reads_alike(self) -> bool:
-        """Whether a chunk that equals `fill` may be missing: all libraries read the same there."""
-        return reads_alike(self.document["fill_value"], self.dtype, self.codecs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +312,10 @@ def parse_order(value: Any) -> Order:
     return _one_of(orders, value)
 
 
-def parse_separator(value: Any, default: Separator) -> Separator:
+def parse_separator(value: Any) -> Separator:
+    """The dimension separator; null is that of documents older than the member."""
     separators: tuple[Separator, ...] = (".", "/")
-    return default if value is None else _one_of(separators, value)
+    return "." if value is None else _one_of(separators, value)
 
 
 def _one_of(choices: Sequence[T], value: Any) -> T:

@@ -29,14 +29,15 @@ from hyperslab.wire.headers import (
     IDEMPOTENCY_KEY,
     JSON,
     LONGEST_DTYPE,
+    LONGEST_KEY,
     MERGE_PATCH,
     NPY,
     OBJECTS,
     PROBLEM,
     RAW,
     SERVER_TIMING,
+    without_driver,
 )
-from hyperslab.wire.names import LONGEST_KEY, without_driver
 from hyperslab.wire.objects import Packer, pack_objects, unpack_objects
 from hyperslab.wire.selections import SelectionItem, format_selection, parse_selection
 

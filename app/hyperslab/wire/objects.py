@@ -23,7 +23,7 @@ All numbers are little endian. Items come in C order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Final
 
@@ -34,7 +34,6 @@ from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json
 MAX_DEPTH: Final = 100
 """How deep lists and maps may nest in each other."""
 
-_TEXT, _BYTES = ord("s"), ord("b")
 _PLAIN = re.compile(r"[<>|][biufcmMSUV][1-9][0-9]{0,8}(\[[0-9]*[A-Za-z]+\])?|bfloat16|float[48]_\w+|int[24]", re.ASCII)
 _HEAD = 4
 _PER_ITEM = 5
@@ -48,7 +47,7 @@ def pack_objects(items: Iterable[Any]) -> bytes:
 
 
 def unpack_objects(data: bytes | bytearray | memoryview) -> list[Any]:
-    """The items of a body; raises `ValueError` where it is not in this layout. All counts are checked first."""
+    """The items of a body; raises `ValueError` if it is not in this layout. All counts are checked first."""
     return _unpack(memoryview(data).toreadonly(), 0)
 
 
@@ -56,8 +55,7 @@ class Packer:
     """Collects items; ``nbytes`` is how long the body is so far."""
 
     def __init__(self, depth: int = 0) -> None:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"lists nested more than {MAX_DEPTH} deep")
+        _check_depth(depth)
         self.nbytes = _HEAD
         self._depth = depth
         self._kinds = bytearray()
@@ -78,24 +76,24 @@ class Packer:
         return b"".join([count.to_bytes(_HEAD, "little"), self._kinds, lengths.tobytes(), *self._parts])
 
 
-def _pack_list(items: Iterable[Any], depth: int) -> bytes:
-    packer = Packer(depth)
-    packer.add(items)
-    return packer.finish()
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"lists nested more than {MAX_DEPTH} deep")
 
 
 def _pack_item(item: Any, depth: int) -> tuple[bytes, bytes]:
-    if isinstance(item, list | tuple):
-        return b"l", _pack_list(item, depth + 1)
-    if isinstance(item, dict):
-        return b"m", _pack_list(chain.from_iterable(item.items()), depth + 1)
+    if isinstance(item, list | tuple | dict):
+        packer, is_map = Packer(depth + 1), isinstance(item, dict)
+        packer.add(chain.from_iterable(item.items()) if isinstance(item, dict) else item)
+        return b"m" if is_map else b"l", packer.finish()
     for types, kind, pack in _PACKERS:
         if isinstance(item, types):
             return kind, pack(item)
     raise TypeError(f"objects of type {type(item).__name__} have no binary form")
 
 
-def _integer_bytes(value: int) -> bytes:
+def _integer_bytes(number: int) -> bytes:
+    value = int(number)
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "little", signed=True)
 
 
@@ -112,7 +110,7 @@ _PACKERS: Final[tuple[tuple[Any, bytes, Callable[[Any], bytes]], ...]] = (
     (type(None), b"0", lambda _: b""),
     (bytes | bytearray, b"b", bytes),
     (bool | np.bool_, b"?", lambda value: bytes([bool(value)])),
-    (int | np.integer, b"i", lambda value: _integer_bytes(int(value))),
+    (int | np.integer, b"i", _integer_bytes),
     (float | np.floating, b"f", lambda value: np.float64(value).astype("<f8").tobytes()),
     (np.ndarray, b"a", _array_bytes),
 )
@@ -120,40 +118,43 @@ _PACKERS: Final[tuple[tuple[Any, bytes, Callable[[Any], bytes]], ...]] = (
 
 
 def _unpack(data: memoryview, depth: int) -> list[Any]:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"lists nested more than {MAX_DEPTH} deep")
+    _check_depth(depth)
     count = int.from_bytes(data[:_HEAD], "little") if len(data) >= _HEAD else -1
     start = _HEAD + _PER_ITEM * count
     if not 0 <= count <= (len(data) - _HEAD) // _PER_ITEM:
         raise ValueError(f"{len(data)} bytes are too few for {max(count, 0)} items")
-    kinds = bytes(data[_HEAD : _HEAD + count])
-    lengths = np.frombuffer(data[_HEAD + count : start], "<u4")
-    ends = start + np.cumsum(lengths, dtype=np.int64)
-    if (int(ends[-1]) if count else start) != len(data):
+    kinds = str(data[_HEAD : _HEAD + count], "latin-1")
+    ends = start + np.cumsum(np.frombuffer(data[_HEAD + count : start], "<u4"), dtype=np.int64)
+    bounds = [start, *ends.tolist()]
+    if bounds[-1] != len(data):
         raise ValueError(f"the items do not end where the body does, at {len(data)} bytes")
-    return list(_items(data, kinds, [start, *ends.tolist()], depth))
+    return [_unpack_item(kind, data[a:b], depth) for kind, a, b in zip(kinds, bounds, bounds[1:], strict=False)]
 
 
-def _items(data: memoryview, kinds: bytes, bounds: list[int], depth: int) -> Iterator[Any]:
-    for kind, start, stop in zip(kinds, bounds, bounds[1:], strict=False):
-        if kind == _TEXT:
-            yield str(data[start:stop], "utf-8", "surrogatepass")
-        elif kind == _BYTES:
-            yield bytes(data[start:stop])
-        else:
-            yield _unpack_item(kind, data[start:stop], depth)
-
-
-def _unpack_item(kind: int, data: memoryview, depth: int) -> Any:
-    match chr(kind):
+def _unpack_item(kind: str, data: memoryview, depth: int) -> Any:
+    item: Any = None
+    match kind:
+        case "s":
+            item = str(data, "utf-8", "surrogatepass")
+        case "b":
+            item = bytes(data)
+        case "i":
+            item = int.from_bytes(data, "little", signed=True)
+        case "f" if len(data) == 8:
+            item = float(np.frombuffer(data, "<f8")[0])
+        case "?" if bytes(data) in (b"\0", b"\1"):
+            item = data[0] == 1
+        case "a":
+            item = _unpack_array(data)
         case "l":
-            return _unpack(data, depth + 1)
+            item = _unpack(data, depth + 1)
         case "m":
-            return _unpack_map(_unpack(data, depth + 1))
-    read = _FIXED.get(chr(kind))
-    if read is None:
-        raise ValueError(f"{kind} is no kind of item")
-    return read(data)
+            item = _unpack_map(_unpack(data, depth + 1))
+        case "0" if not len(data):
+            pass
+        case _:
+            raise ValueError(f"{len(data)} bytes are no item of kind {kind!r}")
+    return item
 
 
 def _unpack_map(parts: list[Any]) -> dict[Any, Any]:
@@ -164,39 +165,9 @@ def _unpack_map(parts: list[Any]) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _unpack_null(data: memoryview) -> None:
-    if len(data):
-        raise ValueError("null has no bytes")
-
-
-def _unpack_bool(data: memoryview) -> bool:
-    if bytes(data) not in (b"\0", b"\1"):
-        raise ValueError("a boolean is one byte, 0 or 1")
-    return data[0] == 1
-
-
-def _unpack_integer(data: memoryview) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
-def _unpack_float(data: memoryview) -> float:
-    if len(data) != 8:
-        raise ValueError(f"a number has 8 bytes, not {len(data)}")
-    return float(np.frombuffer(data, "<f8")[0])
-
-
 def _unpack_array(data: memoryview) -> np.ndarray:
     size = data[0] if len(data) else 0
     text = str(data[1 : 1 + size], "ascii")
     if not _PLAIN.fullmatch(text):
         raise ValueError(f"{text!r} is no dtype that an array among objects may have")
     return np.frombuffer(data[1 + size :], dtype_from_json(text)).copy()
-
-
-_FIXED: Final[dict[str, Callable[[memoryview], Any]]] = {
-    "0": _unpack_null,
-    "?": _unpack_bool,
-    "i": _unpack_integer,
-    "f": _unpack_float,
-    "a": _unpack_array,
-}
