@@ -20,7 +20,7 @@ from hyperslab.storage.base import (
 )
 
 
-class CountingStore:
+class CountingStore(Store):
     """Passes everything on and keeps the keys whose values are read, in whole or in part (``gets``), and those of
     ``put`` and ``delete`` (``puts``)."""
 

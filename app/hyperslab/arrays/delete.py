@@ -25,7 +25,6 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge
-from hyperslab.storage.base import remover
 from hyperslab.storage.keys import prefixes
 
 _SHOWN = 5
@@ -107,7 +106,7 @@ def clear_leftovers(
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
         if mount.store.is_link(root):  # the chunks behind it belong to somebody else
             mount.store.delete_prefix(root)
-    seen = {coords: version for coords, (version, _) in left.items()} if remover(mount.store) is not None else None
+    seen = {coords: version for coords, (version, _) in left.items()} if mount.store.may_have_tombstones else None
     writer = ChunkWriter(reader, array, seen)
 
     def remove(coords: Coords) -> None:
@@ -234,13 +233,12 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
 
 def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords, str, bool]]:
     """The keys below a new array that would be its chunks, those outside the shape too, as they would show when it
-    grows: coordinates, version, and whether the key counts as absent (see `Remover`). Raises `NodeExists`."""
+    grows: coordinates, version, and whether it is a tombstone (`Store.leaves_tombstones`). Raises `NodeExists`."""
     store, prefix = array.mount.store, array.prefix
     if not store.capabilities.listable:
         return
-    everywhere, removes = _every_chunk(array.metadata), remover(store)
-    present = ((entry, False) for entry in store.list_prefix(prefix)) if removes is None else removes.list_all(prefix)
-    for entry, removed in present:
+    everywhere = _every_chunk(array.metadata)
+    for entry, removed in store.list_all(prefix):
         key = entry.key[len(prefix) :]
         if not removed and key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", V3):
             raise NodeExists(array.path, "group", "children", "none", entry.key, [entry.key])

@@ -28,7 +28,7 @@ from hyperslab.errors import (
     TooLarge,
     WriteConflict,
 )
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe, remover
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 _MOST_FILLED = 1 << 16
@@ -335,12 +335,12 @@ def bury_doubt(array: object, check: Callable[[], None]) -> None:
     come into the next one. No further than one write reaches."""
     if not isinstance(array, ArrayNode):
         return
-    in_doubt, removes = doubt(array.metadata), remover(array.mount.store)
-    if in_doubt is None or removes is None:
+    in_doubt, store = doubt(array.metadata), array.mount.store
+    if in_doubt is None or not store.may_have_tombstones:
         return
     candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.grid) for coords in product(*box))
     check()
-    removes.occupy([array.chunk_key(coords) for coords in islice(candidates, _MOST_FILLED)])
+    store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, _MOST_FILLED)])
 
 
 def _cut_boxes(before: Shape, grid: ChunkGrid) -> Iterator[list[range]]:

@@ -15,7 +15,7 @@ from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict, remover
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 TOO_LATE = "it was written after the precondition was checked"
 
@@ -94,13 +94,12 @@ class ChunkWriter:
     def delete(self, coords: Coords) -> bool:
         """Remove a chunk: it reads as fill again. False if it was not there."""
         key, condition = self.array.chunk_key(coords), self._condition(coords)
-        removes = remover(self._store)
         with self._locked(key):
-            if removes is not None and condition is None:
+            if self._store.may_have_tombstones and condition is None:
                 condition = self._stored_version(key)
             if isinstance(condition, Absent):
                 return False
-            if removes is not None and not removes.leaves_nothing():  # an array is for other programs, too
+            if self._store.leaves_tombstones():  # an array is for other programs, too
                 self._put(key, self._fill_chunk(), condition, keep=False)
                 return True
             removed = self._store.delete(key, if_version=condition)

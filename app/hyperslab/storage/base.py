@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Final, TypeAlias, TypeVar
 
 from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
@@ -86,7 +87,7 @@ class Capabilities:
 
     ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
     ``conditional_delete``: what is deleted on condition is absent for every program. Not so on object stores that many
-    replicas write to: see `Remover`.
+    replicas write to: see `Store.leaves_tombstones`.
     ``width``: how many requests are worth having in flight. ``cheap_stat``: a stat takes microseconds, so it may
     run on the event loop. ``ranges``: parts of a value can be read without reading the whole.
     ``coarse_times``: versions are made of whole seconds, so what other programs write may go unseen.
@@ -140,129 +141,6 @@ def check_version(key: str, current: str | None, wanted: str | Absent | None) ->
         raise VersionConflict(key, current)
 
 
-class Store(Protocol):
-    """Bytes by key. Synchronous and safe to call from many threads.
-
-    Keys are normalised by `storage.keys` before they get here: no empty, ``.`` or ``..`` segments. ``prefix`` is
-    ``""`` or ends in ``/``. All methods raise `errors.StoreError` (or a subclass) when the store cannot answer.
-    """
-
-    @property
-    def name(self) -> str:
-        """What the operator calls it; for messages."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Where it is, without secrets."""
-        ...
-
-    @property
-    def capabilities(self) -> Capabilities: ...
-
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        """The whole value. Of one with more than ``most`` bytes nothing is read: `errors.StoredTooLarge`."""
-        ...
-
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        """`get` for each key (None: absent): of a few, side by side where the store is far."""
-        ...
-
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        """The bytes ``[start, stop)`` of a value, cut at its end, with all that `stat` tells, in one request where the
-        store can. ``start`` is less than ``stop``. A store that had to read more gives more."""
-        ...
-
-    def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
-    ) -> list[bytes | memoryview] | None:
-        """The bytes ``[start, stop)`` of each range, cut at the end of the value.
-
-        Where ``version`` is given and the key has another one by now, raises `VersionConflict`: parts of two
-        versions are never mixed.
-        """
-        ...
-
-    def stat(self, key: str) -> Entry | None:
-        """Size and version without reading."""
-        ...
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        """The version of each key (None: absent), all of which start with ``prefix``.
-
-        The store chooses between one stat a key and a listing, whichever is cheaper; results are as fresh as a stat.
-        """
-        ...
-
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        """Store a value atomically and durably; return its new version.
-
-        With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else
-        `VersionConflict`. Raises `errors.StoreFull` where there is no space.
-        """
-        ...
-
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        """Remove a key; False where it was not there. With ``if_version`` only in that version, else `VersionConflict`;
-        where `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
-        ...
-
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
-        before each request that removes some, and what it raises ends the work. What ``keep`` says yes to stays: it is
-        asked for all that is not the service's own, also links and what else is no key."""
-        ...
-
-    def list_dir(self, prefix: str) -> Listing:
-        """Direct children only; does not descend. What is also above, as links can make it, is left out."""
-        ...
-
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        """Every key below, at any depth, in no particular order."""
-        ...
-
-    def is_link(self, prefix: str) -> bool:
-        """Whether a prefix is but another name for what lies elsewhere: `delete_prefix` then removes the name alone."""
-        ...
-
-    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
-        """Keep other writers of this key away while the context lasts, as far as `Capabilities.writers_safe` goes.
-
-        ``shared`` holders keep only exclusive ones away. Not re-entrant. Two families never block each other: keys
-        that end in ``.zarray`` or ``.zgroup`` (node locks, taken first) and all others (chunk locks, one at a time).
-        """
-        ...
-
-    def check(self) -> None:
-        """Raise `errors.StoreError` where the store cannot be reached or read."""
-        ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Remover(Protocol):
-    """What a store says besides that may have to put something where it removes on condition: a value that its other
-    methods take for absent, and that programs which read the store by themselves cannot."""
-
-    def leaves_nothing(self) -> bool:
-        """Whether it never has to. The first question may take a few requests."""
-        ...
-
-    def occupy(self, keys: Sequence[str]) -> None:
-        """Put such a value under each key that is absent."""
-        ...
-
-    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
-        """As `Store.list_prefix`, with the keys that count as absent (True)."""
-        ...
-
-
-def remover(store: Store) -> Remover | None:
-    """The store, where it is one."""
-    return store if isinstance(store, Remover) else None
-
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -272,8 +150,11 @@ MOST_TRIES: Final = 3
 """How often a read is repeated if the value changes meanwhile."""
 
 
-class StoreBase(Store):
-    """Base class of stores: the configuration, and what follows from `Store.get`, `get_part`, `stat` and `list_dir`.
+class Store(ABC):
+    """Bytes by key. Synchronous and safe to call from many threads.
+
+    Keys are normalised by `storage.keys` before they get here: no empty, ``.`` or ``..`` segments. ``prefix`` is
+    ``""`` or ends in ``/``. All methods raise `errors.StoreError` (or a subclass) if the store cannot answer.
 
     With ``concurrent``, several requests of one call run side by side on at most ``width`` threads of the store's own.
     Only single requests run there: a task that waited for another one could wait for ever.
@@ -286,18 +167,43 @@ class StoreBase(Store):
 
     @property
     def name(self) -> str:
+        """What the operator calls it; for messages."""
         return self._config.name
 
     @property
     def url(self) -> str:
+        """Where it is, without secrets."""
         return public_url(self._config.url)
 
+    @property
+    def may_have_tombstones(self) -> bool:
+        """Whether this kind of store can hold any: see `leaves_tombstones`."""
+        return False
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    @abstractmethod
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        """The whole value. Of one with more than ``most`` bytes nothing is read: `errors.StoredTooLarge`."""
+
     def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+        """`get` for each key (None: absent); of a remote store side by side."""
         return list(self._map(partial(self.get, most=most), keys))
+
+    @abstractmethod
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        """The bytes ``[start, stop)`` of a value, cut at its end, with all that `stat` tells, in one request if the
+        store can. ``start`` is less than ``stop``. A store that had to read more returns more."""
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:
+        """The bytes ``[start, stop)`` of each range, cut at the end of the value, all of one version.
+
+        Raises `VersionConflict` if ``version`` is given and the key has another one by now.
+        """
         requests = merge(ranges) or [(0, 1)]  # of empty ranges only: is the key there, in this version?
         for _ in range(MOST_TRIES):
             parts = list(self._map(lambda request: self.get_part(key, *request), requests))
@@ -311,19 +217,77 @@ class StoreBase(Store):
                 return [_cut(found, start, stop) for start, stop in ranges]
         raise StoreError(self.name, key, "it changed again and again while it was read")
 
+    @abstractmethod
+    def stat(self, key: str) -> Entry | None:
+        """Size and version without reading."""
+
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002 - others list it
+        """The version of each key (None: absent), all of which start with ``prefix``.
+
+        The store chooses between one stat a key and a listing, whichever is cheaper; results are as fresh as a stat.
+        """
         return [None if entry is None else entry.version for entry in self._map(self.stat, keys)]
 
+    @abstractmethod
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        """Store a value atomically and durably; return its new version.
+
+        With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else
+        `VersionConflict`. Raises `errors.StoreFull` if there is no space.
+        """
+
+    @abstractmethod
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+        """Remove a key; False if it was not there. With ``if_version`` only in that version, else `VersionConflict`;
+        if `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
+
+    @abstractmethod
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
+        """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
+        before each request that removes some, and an exception of it ends the work. What ``keep`` returns True for
+        stays: it is asked for all that is not the service's own, also links and what else is no key."""
+
+    @abstractmethod
+    def list_dir(self, prefix: str) -> Listing:
+        """Direct children only; does not descend. What is also above, as links can make it, is left out."""
+
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        """Every key below, at any depth, in no particular order."""
         listed = self.list_dir(prefix)
         yield from listed.entries
         for name in listed.prefixes:
             yield from self.list_prefix(f"{prefix}{name}/")
 
-    def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
+    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
+        """As `list_prefix`, with tombstones (True)."""
+        return ((entry, False) for entry in self.list_prefix(prefix))
+
+    def leaves_tombstones(self) -> bool:
+        """Whether a conditional `delete` leaves a tombstone: a value that the other methods take for absent, and that
+        programs which read the store by themselves cannot. The first call may take a few requests."""
         return False
 
+    def put_tombstones(self, keys: Sequence[str]) -> None:  # noqa: B027 - most stores leave none
+        """Put a tombstone under each key that is absent, if the store ever leaves any."""
+
+    def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
+        """Whether a prefix is but another name for what lies elsewhere: `delete_prefix` then removes the name alone."""
+        return False
+
+    @abstractmethod
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        """Keep other writers of this key away while the context lasts, as far as `Capabilities.writers_safe` goes.
+
+        ``shared`` holders keep only exclusive ones away. Not re-entrant. Two families never block each other: keys
+        that end in ``.zarray`` or ``.zgroup`` (node locks, taken first) and all others (chunk locks, one at a time).
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `errors.StoreError` if the store cannot be reached or read."""
+
     def close(self) -> None:
+        """Release threads and connections."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 

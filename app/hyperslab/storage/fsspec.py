@@ -24,7 +24,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    StoreBase,
+    Store,
     Stored,
     VersionConflict,
     WritersSafe,
@@ -49,7 +49,7 @@ T = TypeVar("T")
 Info = Mapping[str, Any]
 
 
-class FsspecStore(StoreBase):
+class FsspecStore(Store):
     """Reads always, writes where the file system can. Writers are safe between the threads of one process only.
 
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of

@@ -33,7 +33,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    StoreBase,
+    Store,
     Stored,
     WritersSafe,
     pause,
@@ -56,7 +56,7 @@ _NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
 _RETRIED: Final = (429, 500, 502, 503, 504)
 
 
-class HttpStore(StoreBase):
+class HttpStore(Store):
     """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
 
     404 means absent, every other status but success a failure. The version is the ETag, else the date of modification

@@ -23,7 +23,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    StoreBase,
+    Store,
     Stored,
     VersionConflict,
     WritersSafe,
@@ -55,7 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LocalStore(StoreBase):
+class LocalStore(Store):
     """A directory. Writers are safe between the processes of one machine (see `FileLocks` for network file systems).
 
     ``root``: made if it is not there and the store is writable. Refused as `errors.BadPath`: symbolic links that lead

@@ -25,7 +25,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
-    StoreBase,
+    Store,
     Stored,
     VersionConflict,
     WritersSafe,
@@ -63,7 +63,7 @@ _TRUSTED_FOR: Final = 10.0
 T = TypeVar("T")
 
 
-class ObjectStore(StoreBase):
+class ObjectStore(Store):
     """A bucket, or a prefix in one. The version of an object is its ETag (on GCS its generation).
 
     Writers are safe between replicas if the endpoint honours conditions on put, else between the threads of one
@@ -189,10 +189,14 @@ class ObjectStore(StoreBase):
                 self._call(key, lambda: obstore.delete(self._client, self._path(key)))
         return current is not None
 
-    def leaves_nothing(self) -> bool:
-        return not self._detect() or self._deletes.are_honoured()
+    @property
+    def may_have_tombstones(self) -> bool:
+        return True
 
-    def occupy(self, keys: Sequence[str]) -> None:
+    def leaves_tombstones(self) -> bool:
+        return self._detect() and not self._deletes.are_honoured()
+
+    def put_tombstones(self, keys: Sequence[str]) -> None:
         def put(key: str) -> None:
             with suppress(VersionConflict):
                 self._call(key, lambda: self._puts.put(key, self._path(key), memoryview(TOMBSTONE), ABSENT))
