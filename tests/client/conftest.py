@@ -3,30 +3,68 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 
-from tests.client.hosts import Host, OracleHost, server_host
-from tests.client.oracle_server import Oracle, serve
+from hyperslab import RemoteArray, RemoteGroup
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
+from tests.client.proxy import Proxy, fault_proxy
+from tests.server import served
+
+
+@dataclass(frozen=True)
+class Host:
+    """The real application over a folder, ``store``, whose arrays zarr-python writes."""
+
+    url: str
+    folder: Path
+    names: Iterator[int] = field(default_factory=count)
+
+    def add(self, values: np.ndarray[Any, Any], chunks: tuple[int, ...]) -> RemoteArray:
+        """A remote array with these values."""
+        path = self.folder / f"a{next(self.names)}"
+        written = zarr.create_array(
+            path, shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, fill_value=0
+        )
+        written[...] = values
+        return RemoteArray(f"{self.url}/v1/metadata/store/{path.name}")
+
+    def stored(self, array: RemoteArray) -> np.ndarray[Any, Any]:
+        """What is stored of it now."""
+        return np.asarray(zarr.open_array(self.folder / array.name, mode="r")[...])
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """An application for all tests of the client."""
+    folder = tmp_path_factory.mktemp("store")
+    store = StoreSettings(url=str(folder), writable=True, durability="rename")
+    with served(create_app(Settings(stores={"store": store}))) as url:
+        yield Host(url, folder)
 
 
 @pytest.fixture
-def oracle() -> Iterator[Oracle]:
-    """A fresh oracle server on a port of its own."""
-    with serve(Oracle()) as running:
+def proxy(host: Host) -> Iterator[Proxy]:
+    """A fault proxy before the application, whose store is empty."""
+    for path in host.folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with fault_proxy(host.url) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=["oracle", "server"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """Where arrays live, for the tests of a module: the oracle, and then the real server."""
-    if request.param == "oracle":
-        with serve(Oracle()) as running:
-            yield OracleHost(running)
-    else:
-        with server_host(tmp_path_factory.mktemp("stores") / "store") as running_server:
-            yield running_server
+@pytest.fixture
+def group(host: Host, request: pytest.FixtureRequest) -> RemoteGroup:
+    """A fresh group for a test."""
+    return RemoteGroup(f"{host.url}/v1/metadata/store").create_group(request.node.originalname, mode="replace")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Shapes, chunks and numpy keys of all kinds."""
+"""Shapes, chunks and numpy keys of all kinds, and what a selection's text means to numpy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+
+from hyperslab import wire
 
 Shape = tuple[int, ...]
 
@@ -92,3 +94,18 @@ def orthogonal_keys(draw: DrawFn, shape: Shape) -> tuple[Any, ...]:
             options.append(st.integers(-length, length - 1))
         parts.append(draw(st.one_of(options)))
     return tuple(parts)
+
+
+def mesh(select: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The numpy index of an orthogonal selection."""
+    items: list[wire.SelectionItem] = list(wire.parse_selection(select))
+    if Ellipsis not in items:
+        items.append(Ellipsis)
+    at = items.index(Ellipsis)
+    items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+    kept = [axis for axis, item in enumerate(items) if not isinstance(item, int)]
+    columns: list[Any] = []
+    for axis, (item, length) in enumerate(zip(items, shape, strict=True)):
+        taken = np.arange(length)[item]
+        columns.append(taken.reshape([-1 if axis == k else 1 for k in kept]) if axis in kept else int(taken))
+    return tuple(columns)

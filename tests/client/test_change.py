@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +14,25 @@ from hypothesis import strategies as st
 
 from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.api.app import create_app
-from hyperslab.client import HTTPTransport
-from hyperslab.client.transport import Body, Response
 from hyperslab.errors import Overloaded, PreconditionFailed, TooLarge, Unreachable
 from tests.arrays.support import service_on
-from tests.server import running_server, served
+from tests.client.conftest import Host
+from tests.client.proxy import Fault, Proxy, problem
+from tests.server import served
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VALUES = np.arange(20 * 30, dtype="<i4").reshape(20, 30)
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The group at the root of a writable store, on a server of its own."""
-    folder: Path = tmp_path_factory.mktemp("store")
-    store = {"url": str(folder), "writable": True, "durability": "rename"}
-    with running_server({"store": store}, max_upload_bytes=1 << 20) as server:
-        yield f"{server.url}/v1/metadata/store"
+@pytest.fixture
+def url(host: Host) -> str:
+    """The group at the root of a writable store."""
+    return f"{host.url}/v1/metadata/store"
 
 
 @pytest.fixture
 def array(url: str) -> RemoteArray:
     return RemoteGroup(url).create_array("a", data=VALUES, chunks=(8, 8), mode="replace")
-
-
-@dataclass
-class Unlucky:
-    """A transport that does ``instead`` for the requests of one method: what it raises, or answers, is what comes."""
-
-    method: str
-    instead: Callable[[Callable[[], Response]], Response]
-    inner: HTTPTransport = field(default_factory=HTTPTransport)
-
-    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Body | None) -> Response:
-        def send() -> Response:
-            return self.inner.request(method, url, headers=headers, body=body)
-
-        return self.instead(send) if method == self.method else send()
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 # --- nothing is lost -------------------------------------------------------------------------------------------
@@ -128,50 +105,37 @@ def test_whoever_never_comes_first_is_told(array: RemoteArray, monkeypatch: pyte
 # --- nothing is done twice -------------------------------------------------------------------------------------
 
 
-def test_a_change_whose_answer_is_lost_is_not_repeated(array: RemoteArray) -> None:
+@pytest.fixture
+def proxied(proxy: Proxy) -> RemoteArray:
+    return RemoteArray(proxy.add("store/a", VALUES, (8, 8)))
+
+
+def test_a_change_whose_answer_is_lost_is_not_repeated(proxy: Proxy, proxied: RemoteArray) -> None:
     """It may have been done; to do it again could add twice."""
-
-    def lose(send: Callable[[], Response]) -> Response:
-        send().close()
-        raise ConnectionResetError
-
-    mine = RemoteArray(array.url, transport=Unlucky("PUT", lose))
+    proxy.faults += [
+        Fault(lose_answer=True, route=route, method=m) for route, m in (("slice", "PUT"), ("metadata", "PATCH"))
+    ]
 
     with pytest.raises(Unreachable):
-        mine.change(np.s_[0], lambda values: values + 1)
-
-    np.testing.assert_array_equal(array[0], VALUES[0] + 1)
-
-
-def test_attributes_whose_answer_is_lost_are_not_set_again(array: RemoteArray) -> None:
-    def lose(send: Callable[[], Response]) -> Response:
-        send().close()
-        raise ConnectionResetError
-
-    mine = RemoteArray(array.url, transport=Unlucky("PATCH", lose))
-
+        proxied.change(np.s_[0], lambda values: values + 1)
     with pytest.raises(Unreachable):
-        mine.attrs.change(lambda now: {"n": now.get("n", 0) + 1})
+        proxied.attrs.change(lambda now: {"n": now.get("n", 0) + 1})
 
-    assert array.refresh().attrs == {"n": 1}
+    np.testing.assert_array_equal(proxy.values("store/a")[0], VALUES[0] + 1)
+    assert proxied.refresh().attrs == {"n": 1}
 
 
 def test_a_change_that_a_busy_server_refused_is_tried_again(
-    array: RemoteArray, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, proxied: RemoteArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("hyperslab.client.session.time.sleep", waited.append)
+    proxy.faults.append(Fault(answer=problem(503, Overloaded("many at once", 7)), method="PUT"))
 
-    def refuse_once(send: Callable[[], Response]) -> Response:
-        if not waited:
-            raise Overloaded("many at once", 7)
-        return send()
-
-    mine = RemoteArray(array.url, transport=Unlucky("PUT", refuse_once))
-    mine.change(np.s_[0], lambda values: values + 1)
+    proxied.change(np.s_[0], lambda values: values + 1)
 
     assert 7 <= waited[0] < 8
-    np.testing.assert_array_equal(array[0], VALUES[0] + 1)
+    np.testing.assert_array_equal(proxy.values("store/a")[0], VALUES[0] + 1)
 
 
 def test_a_function_that_fails_changes_nothing(array: RemoteArray) -> None:
@@ -222,8 +186,9 @@ def test_what_has_no_tag_of_its_own_is_refused(array: RemoteArray) -> None:
             array.change(selection, lambda values: values)
 
 
-def test_more_than_one_request_can_carry_is_refused(url: str) -> None:
-    wide = RemoteGroup(url).create_array("wide", (1 << 20,), "<i4", mode="replace")
+def test_more_than_one_request_can_carry_is_refused(proxy: Proxy) -> None:
+    proxy.max_body = 1 << 20
+    wide = RemoteArray(proxy.add("store/wide", np.zeros(1 << 20, "<i4"), (1 << 20,)))
     _, tag = wide.get_tagged()
 
     with pytest.raises(TooLarge):

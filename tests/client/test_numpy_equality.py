@@ -1,4 +1,4 @@
-"""Any key, on any array, reads and writes what numpy would: over the oracle, and over the real server."""
+"""Any key, on any array, reads and writes what numpy would of the real server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import RemoteArray
-from tests.client.hosts import Host
+from tests.client.conftest import Host
 from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -149,14 +149,13 @@ class Session:
                 raise
 
         with ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client") as threads:
-            futures = [threads.submit(unless_cancelled, item) for item in items]
             try:
-                _wait_for_failure(futures)
+                futures = [threads.submit(unless_cancelled, item) for item in items]
+                if _wait_for_failure(futures):
+                    cancel.set()
             except BaseException:  # Ctrl-C: nobody wants the rest any more
                 cancel.set()
                 raise
-            if any(future.done() and future.exception() for future in futures):
-                cancel.set()
         for future in sorted(futures, key=lambda f: isinstance(f.exception(), Cancelled)):
             future.result()
 
@@ -286,8 +285,8 @@ def _read_whole(response: Response) -> Whole:
         response.close()
 
 
-def _wait_for_failure(futures: Sequence[Future[None]]) -> None:
-    """Wait until all are done or one has failed.
+def _wait_for_failure(futures: Sequence[Future[None]]) -> bool:
+    """Wait until all are done or one has failed, and say whether one has.
 
     It polls, because a signal ends a wait only if that goes on already: one that comes between Python's last look at
     signals and the system call would be noticed when the wait has ended by itself.
@@ -296,4 +295,5 @@ def _wait_for_failure(futures: Sequence[Future[None]]) -> None:
     while pending:
         done, pending = wait(pending, _POLL, return_when=FIRST_EXCEPTION)
         if any(future.exception() is not None for future in done):
-            return
+            return True
+    return False

@@ -1,9 +1,7 @@
-"""The real client against the real application, with no socket between them."""
+"""The client against the real application."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,44 +10,12 @@ import pytest
 
 from hyperslab import RemoteGroup, errors
 from hyperslab.asgi import create_app
-from hyperslab.client.transfer import download
 from hyperslab.settings import Settings, StoreSettings
-from tests.client.asgi_transport import ASGITransport, in_process
 from tests.server import served
-
-
-@pytest.fixture(scope="module")
-def transport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ASGITransport]:
-    with in_process(create_app(writable_store(tmp_path_factory.mktemp("store")))) as running:
-        yield running
 
 
 def writable_store(folder: Path, **settings: Any) -> Settings:
     return Settings(stores={"store": StoreSettings(url=str(folder), writable=True)}, **settings)
-
-
-@pytest.fixture
-def group(transport: ASGITransport, request: pytest.FixtureRequest) -> RemoteGroup:
-    """A fresh group for a test."""
-    root = RemoteGroup("http://server/v1/metadata/store", transport=transport)
-    return root.create_group(request.node.name.partition("[")[0], mode="replace")
-
-
-def test_an_array_is_made_written_resized_and_appended_to(group: RemoteGroup) -> None:
-    array = group.create_array("a", (6, 8), "<i4", chunks=(4, 4), fill_value=-1, attributes={"unit": "mm"})
-
-    array[1:3, ::2] = 5
-    array.resize((7, None))
-    offset = array.append(np.arange(16).reshape(2, 8))
-
-    expected = np.full((9, 8), -1, "<i4")
-    expected[1:3, ::2] = 5
-    expected[7:] = np.arange(16).reshape(2, 8)
-    assert offset == 7
-    assert array.shape == (9, 8)
-    assert np.array_equal(array[...], expected)
-    assert array.fill_value == -1
-    assert array.attrs == {"unit": "mm"}
 
 
 @pytest.mark.parametrize("key", [..., ([5, 0], [0, 1]), 5], ids=["box", "points", "item"])
@@ -149,26 +115,6 @@ def test_values_of_every_dtype_go_there_and_back(group: RemoteGroup, dtype: str)
     assert found.tobytes() == values.tobytes()
 
 
-def test_records_are_written_whole_and_by_field(group: RemoteGroup) -> None:
-    dtype = np.dtype([("x", "<i4"), ("y", ">f8", (2, 3)), ("z", "|S3")])
-    array = group.create_array("records", (4, 3), dtype, chunks=(2, 2))
-    values = np.zeros((4, 3), dtype)
-    values["x"] = np.arange(12).reshape(4, 3)
-
-    array[...] = values
-    array["y", 1:3] = 2.5
-    array["z", 0, 0] = b"abc"
-
-    values["y"][1:3], values["z"][0, 0] = 2.5, b"abc"
-    assert np.array_equal(array[...], values)
-    assert np.array_equal(array["y", :, 0, 1], values["y"][:, 0, 1])
-    assert np.array_equal(array["x"], values["x"])
-    assert array["y"].shape == (4, 3, 2, 3)
-    assert np.array_equal(array[["x", "z"]], values[["x", "z"]])
-    with pytest.raises(errors.FieldUnknown):
-        array["w"]
-
-
 @pytest.mark.parametrize(
     ("codec", "values"),
     [
@@ -196,42 +142,12 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def test_a_tree_of_nodes(group: RemoteGroup) -> None:
-    group.create_array("b", data=np.zeros((2, 2)))
-    group.create_group("c", attributes={"x": 1}).create_array("d", (3,), "u1")
-
-    assert str(group.tree()).splitlines()[1:] == [
-        "├── b (2, 2) float64, 32 B",
-        "└── c/",
-        "    └── d (3,) uint8, 3 B",
-    ]
-    with pytest.raises(errors.NodeExists):
-        group.create_group("c")
-    assert group.create_group("c", mode="open").attrs == {"x": 1}
-    group.delete("c", recursive=True)
-    assert list(group) == ["b"]
-
-
-def test_attributes_are_merged(group: RemoteGroup) -> None:
-    array = group.create_array("b", (2,), "u1", attributes={"keep": 1, "nested": {"a": 1}})
-
-    array.attrs.update(nested={"b": 2}, new=[1.5, "x"])
-
-    assert array.refresh().attrs == {"keep": 1, "nested": {"b": 2}, "new": [1.5, "x"]}
-
-
-def test_the_servers_errors_are_the_clients(group: RemoteGroup) -> None:
-    with pytest.raises(errors.BadDefinition) as caught:
-        group.create_array("b", (2,), "u1", order="Z")  # type: ignore[arg-type]
-    assert caught.value.member == "order"
-
-
 def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
     settings = writable_store(tmp_path, max_response_bytes=4000, max_upload_bytes=3000, max_points=100)
     values = np.arange(50 * 60, dtype="<f4").reshape(50, 60)
     rows, columns = np.random.default_rng(0).integers(0, 50, (2, 1000))
-    with in_process(create_app(settings)) as transport:
-        root = RemoteGroup("http://server/zarr/store", transport=transport)
+    with served(create_app(settings)) as url:
+        root = RemoteGroup(f"{url}/zarr/store")
         array = root.create_array("a", data=values, chunks=(20, 30))
         array.append(values)
 
@@ -244,8 +160,8 @@ def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
 def test_objects_beyond_the_cap_are_appended_in_parts(tmp_path: Path) -> None:
     settings = writable_store(tmp_path, max_upload_bytes=3000)
     values = np.array([str(i) * 100 for i in range(50)], object)
-    with in_process(create_app(settings)) as transport:
-        root = RemoteGroup("http://server/zarr/store", transport=transport)
+    with served(create_app(settings)) as url:
+        root = RemoteGroup(f"{url}/zarr/store")
         array = root.create_array("a", 1, object, chunks=8, filters=[{"id": "vlen-utf8"}])
 
         assert array.append(values) == 1
@@ -254,12 +170,3 @@ def test_objects_beyond_the_cap_are_appended_in_parts(tmp_path: Path) -> None:
 
         assert array.shape == (51,)
         assert array[...].tolist() == ["", *values.tolist()]
-
-
-def test_a_socket_changes_nothing(tmp_path: Path) -> None:
-    with served(create_app(writable_store(tmp_path / "store"))) as url, RemoteGroup(f"{url}/zarr/store") as root:
-        array = root.create_array("a", data=np.arange(1000, dtype="<u2").reshape(10, 100), chunks=(3, 40))
-
-        assert np.array_equal(pickle.loads(pickle.dumps(array))[::-1, 5:7], array[...][::-1, 5:7])
-        download(array.url, tmp_path / "x.npy", select="2:4", progress=False)
-        assert np.array_equal(np.load(tmp_path / "x.npy"), array[2:4])
