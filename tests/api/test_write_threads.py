@@ -15,7 +15,7 @@ import pytest
 
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.write_threads import WriteThreads
+from hyperslab.api.threads import WriteThreads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.errors import Overloaded

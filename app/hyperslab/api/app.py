@@ -23,11 +23,10 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.pages import PageCheck
 from hyperslab.api.refusal import STATE, Refusal
 from hyperslab.api.replay import Replay, ResponseCache
-from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, put_key, tile, view, write, zarr
+from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import Endpoint, Endpoints
-from hyperslab.api.threads import Threads
-from hyperslab.api.write_threads import WriteThreads
+from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
@@ -62,7 +61,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
-    for routes in (points, write, edit, put_key):
+    for routes in (points, write, edit):
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:

@@ -11,8 +11,7 @@ from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.pages import PageCheck
 from hyperslab.api.replay import ResponseCache
-from hyperslab.api.threads import Threads
-from hyperslab.api.write_threads import WriteThreads
+from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service

@@ -25,85 +25,11 @@ from hyperslab.wire import JSON, MERGE_PATCH, RAW, numpy_dtype
 _JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 
-async def read_body(request: Request, limit: int, patience: float, share: Share) -> memoryview:
-    """The whole body, as bytes that may be written to; ``share`` grows with what has arrived.
-
-    Raises `TooLarge` as soon as it is more than ``limit`` bytes, `DigestMismatch`, `Cancelled` where the client leaves
-    before its end, `Overloaded`, and what `check_whole` raises. `ClientStalled` where the client sends nothing for
-    ``patience`` seconds, or all in all is slower than `_SLOWEST` by more than that.
-    """
-    check_whole(request)
-    body = _Received(_check_length(request.header(b"content-length"), limit), limit)
-    digest = ContentDigest.parse(request.header(b"content-digest"))
-    more, spent = True, 0.0
-    while more:
-        began, received = monotonic(), len(body.data)
-        try:
-            async with asyncio.timeout(max(0.0, min(patience, patience + received / _SLOWEST - spent))):
-                message = await request.receive()
-        except TimeoutError as error:
-            raise ClientStalled(received, patience) from error
-        if message["type"] == "http.disconnect":
-            raise Cancelled
-        spent += monotonic() - began
-        piece = message.get("body", b"")
-        await share.grow(-(-(received + len(piece)) // _STEP) * _STEP)
-        digest.update(piece)
-        body.add(piece)
-        more = message.get("more_body", False)
-    digest.check()
-    return body.data
-
-
 _SLOWEST: Final = 16 << 10
 """Bytes a second: who is slower does no upload but holds a connection."""
 _STEP: Final = 1 << 20
-
-
-class _Received:
-    """What has been received of a body. Where its length was stated, addresses for all of it are taken at once, and
-    memory only as it fills."""
-
-    def __init__(self, length: int | None, limit: int) -> None:
-        self._limit = limit
-        self._length = 0
-        self._buffer = np.empty(length or 0, np.uint8)
-
-    @property
-    def data(self) -> memoryview:
-        return memoryview(self._buffer)[: self._length]  # type: ignore[arg-type]
-
-    def add(self, piece: bytes) -> None:
-        """Raises `TooLarge`."""
-        start, stop = self._length, self._length + len(piece)
-        if stop > self._limit:
-            raise TooLarge("the body of a request", stop, self._limit)
-        if stop > len(self._buffer):
-            self._grow(stop)
-        self._buffer[start:stop] = np.frombuffer(piece, np.uint8)
-        self._length = stop
-
-    def _grow(self, least: int) -> None:
-        buffer = np.empty(min(max(least, 2 * len(self._buffer)), self._limit), np.uint8)
-        buffer[: self._length] = self._buffer[: self._length]
-        self._buffer = buffer
-
-
-def check_whole(request: Request) -> None:
-    """Refuse a body that is not the values themselves: compressed (`UnsupportedMediaType`), or a part of them whose
-    place only Content-Range tells (`BadParameter`, as RFC 9110 §14.5 wants it; ``curl -C -`` sends such uploads)."""
-    coding = (request.header(b"content-encoding") or "identity").strip().lower()
-    if coding != "identity":
-        raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
-    part = request.header(b"content-range")
-    if part is not None:
-        raise BadParameter("Content-Range", part, "a whole body: write a part with select=")
-
-
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
-
-
 _JSON_GROWTH: Final = 24
 """Bytes of Python's objects for each byte of JSON, at the worst: the three of ``{},`` become a dict of 64, and a
 reference."""
@@ -116,22 +42,76 @@ _LEAST_JSON: Final = 64 << 10
 async def received_body(
     context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None, beside: int = 0
 ) -> AsyncIterator[memoryview]:
-    """The whole body of a write, held under the budget of bytes in flight as it arrives; raises as `read_body`.
+    """The whole body of a write, as bytes that may be written to, held under the budget of bytes in flight as it
+    arrives; JSON is counted as what it is parsed to.
 
-    JSON is counted as what it is parsed to. ``unsaid``: the media type that a body without Content-Type may have;
-    ``most``: the bytes that it may have, by default what the operator allows; ``beside``: the bytes that what is done
-    with it takes. What can be refused without the body
-    should have been before.
+    ``unsaid``: the media type that a body without Content-Type may have; ``most``: the bytes that it may have, by
+    default what the operator allows; ``beside``: the bytes that what is done with it takes. What can be refused without
+    the body should have been before.
+
+    Raises `TooLarge` as soon as it is more, `DigestMismatch`, `Cancelled` if the client leaves before its end,
+    `Overloaded`; `ClientStalled` if the client sends nothing for ``idle_seconds``, or all in all is slower than
+    `_SLOWEST` by more than that. A body that is not the values themselves is refused: compressed
+    (`UnsupportedMediaType`), or a part of them whose place only Content-Range tells (`BadParameter`, as RFC 9110 §14.5
+    wants it; ``curl -C -`` sends such uploads).
     """
     said = media_type(request)
     limit = context.options.max_upload_bytes if most is None else most
     longest = min(limit, _room_for_json(context))
-    limit = longest if said in _JSON else limit
+    is_json = (said or unsaid) in _JSON
+    coding = (request.header(b"content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
+    part = request.header(b"content-range")
+    if part is not None:
+        raise BadParameter("Content-Range", part, "a whole body: write a part with select=")
     async with context.admission.share() as share:
-        body = await read_body(request, limit, context.options.idle_seconds, share)
-        growth = _JSON_GROWTH if (said or unsaid) in _JSON else 1
-        await share.grow(growth * min(len(body), longest if growth > 1 else limit) + beside)
+        body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
+        await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
         yield body
+
+
+async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:
+    """Where the length was stated, addresses for all of it are taken at once, and memory only as it fills; ``share``
+    grows with what has arrived."""
+    buffer, size = np.empty(_stated_length(request, limit), np.uint8), 0
+    digest = ContentDigest.parse(request.header(b"content-digest"))
+    more, spent = True, 0.0
+    while more:
+        began = monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(patience, patience + size / _SLOWEST - spent))):
+                message = await request.receive()
+        except TimeoutError as error:
+            raise ClientStalled(size, patience) from error
+        if message["type"] == "http.disconnect":
+            raise Cancelled
+        spent += monotonic() - began
+        piece = message.get("body", b"")
+        stop = size + len(piece)
+        if stop > limit:
+            raise TooLarge("the body of a request", stop, limit)
+        await share.grow(-(-stop // _STEP) * _STEP)
+        digest.update(piece)
+        if stop > len(buffer):
+            larger = np.empty(min(max(stop, 2 * len(buffer)), limit), np.uint8)
+            larger[:size] = buffer[:size]
+            buffer = larger
+        buffer[size:stop] = np.frombuffer(piece, np.uint8)
+        size, more = stop, message.get("more_body", False)
+    digest.check()
+    return memoryview(buffer)[:size]  # type: ignore[arg-type]
+
+
+def _stated_length(request: Request, limit: int) -> int:
+    text = request.header(b"content-length")
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise BadParameter("Content-Length", text, "a number of bytes")
+    if int(text) > limit:
+        raise TooLarge("the body of a request", int(text), limit)
+    return int(text)
 
 
 def most_json(context: Context) -> int:
@@ -228,13 +208,3 @@ def parse_json_body(body: bytes | memoryview, limit: int | None = None) -> Any:
         return parse_json(bytes(body), limit=len(body))
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from error
-
-
-def _check_length(text: str | None, limit: int) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise BadParameter("Content-Length", text, "a number of bytes")
-    if int(text) > limit:
-        raise TooLarge("the body of a request", int(text), limit)
-    return int(text)

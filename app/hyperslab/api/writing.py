@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter
 from starlette.requests import Request as StarletteRequest
@@ -17,39 +16,25 @@ from hyperslab.api.request import Request
 Handler = Callable[[Context, Request], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A method on all resources below ``prefix``."""
+def router(context: Context, *routes: tuple[str, str, Handler]) -> APIRouter:
+    """Routes from a method, the prefix of all resources that it is for, and what answers."""
 
-    method: str
-    prefix: str
-    handler: Handler
+    def endpoint(prefix: str, handler: Handler) -> Callable[[StarletteRequest], Awaitable[Response]]:
+        async def answer(request: StarletteRequest) -> Response:
+            request.scope[ROUTE] = prefix.rpartition("/")[2]
+            context.pages.check(request.scope)
+            ours = request_at(prefix, request)
+            return Delivered(await handler(context, ours), ours)
 
-    @property
-    def name(self) -> str:
-        """What the route is called in the metrics."""
-        return self.prefix.rpartition("/")[2]
+        return answer
 
-
-def router(context: Context, operations: Sequence[Operation]) -> APIRouter:
-    """All operations as routes."""
-    routes = APIRouter()
-    for operation in operations:
-        path, endpoint = operation.prefix + "/{path:path}", _endpoint(context, operation)
-        routes.add_api_route(path, endpoint, methods=[operation.method], response_class=Response)
-    return routes
+    found = APIRouter()
+    for method, prefix, handler in routes:
+        path = prefix + "/{path:path}"
+        found.add_api_route(path, endpoint(prefix, handler), methods=[method], response_class=Response)
+    return found
 
 
 def written_answer(etag: str, chunks: int) -> Answer:
     """What a write answers: the tag that its selection has now, and how many chunks it wrote."""
     return Answer(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={chunks}".encode())))
-
-
-def _endpoint(context: Context, operation: Operation) -> Callable[[StarletteRequest], Awaitable[Response]]:
-    async def endpoint(request: StarletteRequest) -> Response:
-        request.scope[ROUTE] = operation.name
-        context.pages.check(request.scope)
-        ours = request_at(operation.prefix, request)
-        return Delivered(await operation.handler(context, ours), ours)
-
-    return endpoint

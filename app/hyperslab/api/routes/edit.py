@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -10,18 +10,17 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 
-from hyperslab.api import writing
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import node_check
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import media_type, parse_json_body, received_body
-from hyperslab.api.writing import Operation
+from hyperslab.api.writing import router as router_of
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Kept
 from hyperslab.arrays.documents import checked_attributes
-from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
+from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.engine.creation import MEMBERS
 from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
@@ -34,14 +33,7 @@ _ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    return writing.router(
-        context,
-        [
-            Operation("PUT", PREFIX, put_node),
-            Operation("PATCH", PREFIX, patch_node),
-            Operation("DELETE", PREFIX, delete_node),
-        ],
-    )
+    return router_of(context, ("PUT", PREFIX, put_node), ("PATCH", PREFIX, patch_node), ("DELETE", PREFIX, delete_node))
 
 
 async def put_node(context: Context, request: Request) -> Answer:
@@ -76,16 +68,15 @@ async def patch_node(context: Context, request: Request) -> Answer:
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
     attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
-    service = context.service
-    check = node_check(context, request)
+    service, check = context.service, node_check(context, request)
+    change: Callable[[], ArrayNode | GroupNode]
     if "shape" in patch:
-        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
-        node: ArrayNode | GroupNode = await context.writes.run(request.tail, partial(resize, check=check, **bounds))
+        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
+        change = partial(resize, check=check, **bounds)
     else:
         change = partial(service.creator.change_attributes, request.tail, attributes or {}, check=check)
-        node = await context.writes.run(request.tail, change)
-    return await _node_answer(context, request, node)
+    return await _node_answer(context, request, await context.writes.run(request.tail, change))
 
 
 async def delete_node(context: Context, request: Request) -> Answer:
@@ -129,17 +120,14 @@ async def _node_answer(
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
     else:
-        children = await _children(context, node)
+        list_children = context.service.catalog.children
+        children = await context.threads.run(list_children, node, limit=context.options.max_listed)
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
     if kept is not None and kept.count:
         document["kept"] = asdict(kept)
     location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_answer(document, status=status, headers=headers)
-
-
-async def _children(context: Context, node: GroupNode) -> Children:
-    return await context.threads.run(context.service.catalog.children, node, limit=context.options.max_listed)
 
 
 def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:

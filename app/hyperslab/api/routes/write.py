@@ -1,34 +1,35 @@
-"""``PUT /v1/slice``, ``PUT`` and ``DELETE /v1/chunk``, ``POST /v1/append``: values into existing arrays."""
+"""Values into existing arrays: ``PUT /v1/slice``, ``PUT`` and ``DELETE /v1/chunk``, ``POST /v1/append``; and ``PUT``
+and ``DELETE /zarr/{path}/{key}``, by which plain Zarr clients write through the same locks and checks as everyone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 
-from hyperslab.api import writing
 from hyperslab.api.array_reply import Wanted
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.preconditions import box_check, box_etags, chunk_check, node_check
+from hyperslab.api.preconditions import box_check, box_etags, chunk_check, key_check, node_check
 from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
 from hyperslab.api.routes.chunk import PREFIX as CHUNK
 from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
+from hyperslab.api.routes.zarr import PREFIX as ZARR
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
-from hyperslab.api.writing import Operation, written_answer
-from hyperslab.arrays.append import Appended
+from hyperslab.api.writing import router as router_of
+from hyperslab.api.writing import written_answer
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import split_selection, touched
-from hyperslab.errors import BadParameter, ChunkNotFound, TooLarge
+from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
 _LONGEST_KEY = 256
@@ -38,15 +39,9 @@ _MOST_APPENDED: Final = 1 << 16
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    return writing.router(
-        context,
-        [
-            Operation("PUT", "/v1/slice", put_slice),
-            Operation("PUT", CHUNK, put_chunk),
-            Operation("DELETE", CHUNK, delete_chunk),
-            Operation("POST", "/v1/append", append),
-        ],
-    )
+    values = (("PUT", "/v1/slice", put_slice), ("PUT", CHUNK, put_chunk), ("DELETE", CHUNK, delete_chunk))
+    keys = (("PUT", ZARR, put_key), ("DELETE", ZARR, delete_key))
+    return router_of(context, *values, ("POST", "/v1/append", append), *keys)
 
 
 async def put_slice(context: Context, request: Request) -> Answer:
@@ -96,7 +91,9 @@ async def append(context: Context, request: Request) -> Answer:
     if not -rank <= axis < rank:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
     check_kind(request)
-    key = _idempotency_key(request)
+    key = request.header(IDEMPOTENCY_KEY.lower().encode())
+    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+        raise BadParameter(IDEMPOTENCY_KEY, key, f"1 to {_LONGEST_KEY} characters")
     beside = context.service.writer.memory(array, _MOST_APPENDED)
     async with received_body(context, request, beside=beside) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
@@ -112,7 +109,15 @@ async def append(context: Context, request: Request) -> Answer:
             check=node_check(context, request),
         )
     etag = ((b"etag", document_etag(appended.array).encode()),)
-    return json_answer(_appended_document(appended), status=200 if appended.repeated else 201, headers=etag)
+    document = {
+        "path": appended.array.path,
+        "axis": appended.axis,
+        "offset": appended.offset,
+        "length": appended.length,
+        "shape": appended.array.metadata.shape,
+        "repeated": appended.repeated,
+    }
+    return json_answer(document, status=200 if appended.repeated else 201, headers=etag)
 
 
 async def _put(
@@ -143,19 +148,24 @@ async def _put(
     return written_answer(box_etags(written.array, selection, field, written.tag)[0], written.chunks)
 
 
-def _idempotency_key(request: Request) -> str | None:
-    key = request.header(IDEMPOTENCY_KEY.lower().encode())
-    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-        raise BadParameter(IDEMPOTENCY_KEY, key, f"1 to {_LONGEST_KEY} characters")
-    return key
+async def put_key(context: Context, request: Request) -> Answer:
+    """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
+    context.service.catalog.locate(request.tail)[0].check_writable()
+    check, writer = key_check(request), context.service.key_writer
+    beside = await context.threads.run(writer.memory, request.tail)
+    async with received_body(context, request, beside=beside) as body:
+        put = await context.writes.run(_node_of(request), writer.put, request.tail, bytes(body), check)
+    return Answer(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 
 
-def _appended_document(appended: Appended) -> dict[str, Any]:
-    return {
-        "path": appended.array.path,
-        "axis": appended.axis,
-        "offset": appended.offset,
-        "length": appended.length,
-        "shape": appended.array.metadata.shape,
-        "repeated": appended.repeated,
-    }
+async def delete_key(context: Context, request: Request) -> Answer:
+    """Answers 404 where the key was not there."""
+    check = key_check(request)
+    if not await context.writes.run(_node_of(request), context.service.key_writer.delete, request.tail, check):
+        raise KeyNotFound(request.tail)
+    return Answer(204, ())
+
+
+def _node_of(request: Request) -> str:
+    """The node that a key belongs to, or for a chunk whose key has slashes a part of it."""
+    return request.tail.rpartition("/")[0]
