@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "cache": (175, 1),
     "client": (3740, 17),
     "demo": (690, 8),
-    "engine": (4802, 23),
+    "engine": (4772, 23),
     "storage": (3430, 16),
     "tiles": (5190, 35),
     "viewer": (90, 2),

@@ -1,11 +1,13 @@
-"""Choosing a chunk shape: TensorStore's bisection for a number of elements, and zarr-python's guess by bytes."""
+"""Choice of a chunk shape: TensorStore's bisection for a number of elements, zarr-python's guess by bytes, and the
+``chunk_layout`` of a request as TensorStore spells it: hard and soft constraints on chunk shape and order.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any, Final, TypeVar
 
 from hyperslab.engine.metadata import MAX_SIZE, Order, integral
@@ -34,7 +36,8 @@ def choose_chunks(
     only by fixed sizes; it counts the subarray dimensions ``inner``, which are always whole. An empty axis has chunk 1.
     """
     target = min(DEFAULT_ELEMENTS if elements is None else elements, _LARGEST)
-    sizes = [_fixed_size(size, extent) for size, extent in zip(chunk_shape or [0] * len(shape), shape, strict=True)]
+    pairs = zip(chunk_shape or [0] * len(shape), shape, strict=True)
+    sizes = [max(1, extent) if size == -1 else size for size, extent in pairs]
     ratios = [ratio or 1.0 for ratio in (aspect_ratio or [1.0] * len(shape))]
     free = [axis for axis, size in enumerate(sizes) if not size]
     if free:
@@ -55,16 +58,12 @@ def guess_chunks(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     nbytes = math.prod(chunks) * itemsize
     low, high = _GUESS_BYTES
     target = min(max(_GUESS_BASE_BYTES * 2 ** math.log10(nbytes / (1 << 20)), low), high)
-    turn = 0
-    while not _near(math.prod(chunks) * itemsize, target, high) and math.prod(chunks) > 1:
-        axis = turn % len(chunks)
+    for axis in cycle(range(len(chunks))):
+        nbytes = math.prod(chunks) * itemsize
+        if nbytes == itemsize or (nbytes < high and (nbytes < target or abs(nbytes - target) / target < 0.5)):
+            break
         chunks[axis] = -(-chunks[axis] // 2)
-        turn += 1
     return tuple(chunks)
-
-
-def _fixed_size(size: int, extent: int) -> int:
-    return max(1, extent) if size == -1 else size
 
 
 def _grow(ratios: list[float], caps: list[float], fixed: int, target: int) -> list[int]:
@@ -92,11 +91,6 @@ def _sizes(factor: float, ratios: list[float], caps: list[float]) -> list[int]:
     return [max(1, int(min(ratio * factor, cap))) for ratio, cap in zip(ratios, caps, strict=True)]
 
 
-def _near(nbytes: int, target: float, high: int) -> bool:
-    """Small enough: below the target, or within half of it, and below the most that is allowed."""
-    return (nbytes < target or abs(nbytes - target) / target < 0.5) and nbytes < high
-
-
 # --- what a request says of chunks ---------------------------------------------------------------------------------
 
 T = TypeVar("T", int, float)
@@ -105,12 +99,15 @@ _USAGES: Final = ("chunk", "read_chunk", "write_chunk")
 """Where constraints come from; of two soft ones the first counts, as in TensorStore."""
 _SOFT: Final = "_soft_constraint"
 _CHUNK_MEMBERS = frozenset(name + soft for name in ("shape", "aspect_ratio", "elements") for soft in ("", _SOFT))
+_LAYOUT_MEMBERS = frozenset(name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)).union(
+    _USAGES, ("codec_chunk", "rank")
+)
 _RATIO_LIMITS = (1e-9, 1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLayout:
-    """What a layout asks for, hard over soft: see `chunk_shape.choose_chunks`. ``order`` is None where it is open."""
+    """What a layout asks for, hard over soft: see `choose_chunks`. ``order`` is None if it is open."""
 
     chunk_shape: tuple[int, ...] = ()
     aspect_ratio: tuple[float, ...] = ()
@@ -125,19 +122,23 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order
     that is neither C nor F.
     """
-    layout = _object(value, {*_USAGES, "codec_chunk", "rank", *_with_soft("inner_order"), *_with_soft("grid_origin")})
+    layout = _object(value, _LAYOUT_MEMBERS)
     if layout.get("rank", rank) != rank:
         raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
-    _check_origin(layout.get("grid_origin"), rank)
-    _check_codec_chunk(layout.get("codec_chunk", {}), rank)
+    origin = layout.get("grid_origin")
+    zeros = isinstance(origin, list) and len(origin) == rank and all(start in (0, None) for start in origin)
+    if origin is not None and not zeros:
+        raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(origin)}")
+    codec_chunk = _object(layout.get("codec_chunk", {}), _CHUNK_MEMBERS)
+    if any(size > 0 for size in parse_chunk_shape(codec_chunk.get("shape"), rank)):  # all else would be advice
+        raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
-    shapes = [[*hard.chunk_shape], *_vectors(chunks, "shape", rank, _size)]
-    ratios = [[*hard.aspect_ratio], *_vectors(chunks, "aspect_ratio", rank, _ratio)]
-    soft_shapes = [[], *_vectors(chunks, "shape" + _SOFT, rank, _size)]
-    soft_ratios = [[], *_vectors(chunks, "aspect_ratio" + _SOFT, rank, _ratio)]
+
+    shapes, soft_shapes = ([parse_chunk_shape(c.get("shape" + soft), rank) for c in chunks] for soft in ("", _SOFT))
+    ratios, soft_ratios = ([parse_aspect_ratio(c.get("aspect_ratio" + s), rank) for c in chunks] for s in ("", _SOFT))
     return ChunkLayout(
-        chunk_shape=_merge(shapes, soft_shapes, rank, "chunk shape"),
-        aspect_ratio=_merge(ratios, soft_ratios, rank, "aspect ratio"),
+        chunk_shape=_merge([hard.chunk_shape, *shapes], [(), *soft_shapes], rank, "chunk shape"),
+        aspect_ratio=_merge([hard.aspect_ratio, *ratios], [(), *soft_ratios], rank, "aspect ratio"),
         elements=_merge_elements(chunks, hard.elements),
         order=_merge_order(layout, rank, hard.order),
     )
@@ -162,16 +163,12 @@ def parse_elements(value: Any) -> int | None:
 
 def parse_aspect_ratio(value: Any, rank: int) -> tuple[float, ...]:
     """The proportions of a chunk, one for each axis; empty for null."""
-    return tuple(_vector(value, rank, _ratio))
+    return _vector(value, rank, _ratio)
 
 
 def parse_chunk_shape(value: Any, rank: int) -> tuple[int, ...]:
     """Sizes for each axis, 0 for free, -1 or null for the whole axis; empty for null."""
-    return tuple(_vector(value, rank, _size))
-
-
-def _with_soft(name: str) -> tuple[str, str]:
-    return name, name + _SOFT
+    return _vector(value, rank, _size)
 
 
 def _object(value: Any, members: Iterable[str]) -> Mapping[str, Any]:
@@ -183,16 +180,12 @@ def _object(value: Any, members: Iterable[str]) -> Mapping[str, Any]:
     raise ValueError(f"expected an object, found {shown(value)}")
 
 
-def _vectors(chunks: Sequence[Mapping[str, Any]], name: str, rank: int, parse: Callable[[Any], T]) -> list[list[T]]:
-    return [_vector(chunk.get(name), rank, parse) for chunk in chunks]
-
-
-def _vector(value: Any, rank: int, parse: Callable[[Any], T]) -> list[T]:
+def _vector(value: Any, rank: int, parse: Callable[[Any], T]) -> tuple[T, ...]:
     if value is None:
-        return []
+        return ()
     if not isinstance(value, list) or len(value) != rank:
         raise ValueError(f"expected a list of {rank} numbers, one for each axis, found {shown(value)}")
-    return [parse(item) for item in value]
+    return tuple([parse(item) for item in value])
 
 
 def _size(value: Any) -> int:
@@ -254,16 +247,3 @@ def _permutation(value: Any, rank: int) -> tuple[int, ...] | None:
     if not isinstance(value, list) or not all(type(axis) is int for axis in value) or sorted(value) != [*range(rank)]:
         raise ValueError(f"inner_order: expected a permutation of 0 to {rank - 1}, found {shown(value)}")
     return tuple(value)
-
-
-def _check_origin(value: Any, rank: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, list) or len(value) != rank or any(origin not in (0, None) for origin in value):
-        raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(value)}")
-
-
-def _check_codec_chunk(value: Any, rank: int) -> None:
-    """A hard shape is an error; all else would be advice to a codec that takes whole chunks."""
-    if any(size > 0 for size in _vector(_object(value, _CHUNK_MEMBERS).get("shape"), rank, _size)):
-        raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")

@@ -101,12 +101,12 @@ class ChunkCodec:
     def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
         """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
 
-        ``key`` is for messages. ``memory`` (uint8, as long as a chunk or longer) is where it may be decoded to. Raises
+        ``key`` is for messages. ``memory`` (uint8, as long as a chunk) is where it may be decoded to. Raises
         `ChunkCorrupt`.
         """
         if self.dtype.is_object:
             return self._undo(data, None, key).reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
-        items = self._undo(data, None if memory is None else memory[: self.stage.nbytes], key)
+        items = self._undo(data, memory, key)
         buffer = flat_bytes(items) if isinstance(items, np.ndarray) else items
         chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, buffer, order=self.order)
         return self.dtype.clean(chunk)

@@ -56,8 +56,7 @@ class PartialDecoder:
     """Decodes runs of items (see `runs`) of the chunks of one array: one Blosc frame a chunk, or its bytes as they are.
 
     Everywhere ``key`` is for messages, runs are sorted and disjoint, and `ChunkCorrupt` is raised for what does not
-    decode. ``memory`` (uint8, as long as the chunk) is where to put the chunk that is returned: it has the full shape,
-    and holds nothing of meaning outside the runs.
+    decode. Chunks that are returned have the full shape, and hold nothing of meaning outside the runs.
     """
 
     def __init__(self, chunks: tuple[int, ...], dtype: DataType, order: Literal["C", "F"], *, is_blosc: bool) -> None:
@@ -107,11 +106,9 @@ class PartialDecoder:
         spans = merge_runs(extents, RANGE_GAP_BYTES)
         return spans if _length(spans) <= WORTH_SHARE * (header.cbytes if header else self._nbytes) else None
 
-    def decode_parts(
-        self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str, memory: NDArray | None = None
-    ) -> NDArray:
+    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str) -> NDArray:
         """Decode ``runs`` from the parts of the stored chunk that `ranges` asked for."""
-        source, raw = _source_of(parts), self._memory(memory)
+        source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8)
         try:
             header = self._header(head)
             if header is not None and not header.stored:
@@ -122,11 +119,9 @@ class PartialDecoder:
                 raw[start:stop] = flat_bytes(source(at + start, at + stop))
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc" if self._is_blosc else None, reason_of(error)) from error
-        return self.decode_in_place(raw, runs)
+        return self._finished(raw, runs)
 
-    def decode_runs(
-        self, data: Buffer, runs: Sequence[Run], *, key: str, memory: NDArray | None = None
-    ) -> NDArray | None:
+    def decode_runs(self, data: Buffer, runs: Sequence[Run], *, key: str) -> NDArray | None:
         """Decode ``runs`` from the whole stored chunk; None if decoding all of it is as fast."""
         try:
             header = self._header(data, len(data))
@@ -136,14 +131,12 @@ class PartialDecoder:
             blocks = self._blocks(frame, runs)
             if not _saves(frame, blocks):
                 return None
-            return self._decode(frame, _source_of([(0, data)]), blocks, runs, self._memory(memory))
+            return self._decode(frame, _source_of([(0, data)]), blocks, runs, np.empty(self._nbytes, np.uint8))
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
-    def decode_in_place(self, memory: NDArray, runs: Sequence[Run]) -> NDArray:
-        """The chunk whose decoded ``runs`` lie in ``memory``. Only these are touched, so that the rest of it need not
-        exist."""
-        raw = memory[: self._nbytes]
+    def _finished(self, raw: NDArray, runs: Sequence[Run]) -> NDArray:
+        """The chunk whose decoded ``runs`` lie in ``raw``. Only these are touched: the rest need not exist."""
         if self._dtype.has_idle_bits:
             items = raw.view(self._dtype.numpy)
             for start, stop in runs:
@@ -156,7 +149,7 @@ class PartialDecoder:
         for first, last in blocks:
             start, stop = frame.span(first, last)
             decompress(frame.part(source, first, last), raw[start:stop], stop - start)
-        return self.decode_in_place(raw, runs)
+        return self._finished(raw, runs)
 
     def _header(self, head: Buffer, size: int | None = None) -> BloscHeader | None:
         """The header of a frame (of ``size`` bytes, if that is known), whose block size is remembered; None for
@@ -183,9 +176,6 @@ class PartialDecoder:
         """Runs in decoded bytes."""
         size = self._dtype.itemsize
         return [(start * size, stop * size) for start, stop in runs]
-
-    def _memory(self, memory: NDArray | None) -> NDArray:
-        return np.empty(self._nbytes, np.uint8) if memory is None else memory[: self._nbytes]
 
 
 def _saves(frame: BloscFrame, blocks: Sequence[Run]) -> bool:
