@@ -2,7 +2,42 @@
 
 from __future__ import annotations
 
-from hyperslab.storage.config import StoreConfig
-from hyperslab.storage.open import open_store
+from pathlib import Path
+
+from hyperslab.errors import BadDefinition
+from hyperslab.storage.base import Store
+from hyperslab.storage.config import StoreConfig, local_path, scheme
 
 __all__ = ["StoreConfig", "open_store"]
+
+
+def open_store(config: StoreConfig) -> Store:
+    """The store that a configuration describes; it is not reached out to before its first use (see `Store.check`).
+
+    Raises `errors.BadDefinition` for an option or a URL that cannot be, `errors.StoreError` where a folder or an
+    archive cannot be opened. Libraries are imported here, so that a process pays only for the kinds it uses.
+    """
+    match scheme(config.url):
+        case "" | "file" | "local":
+            from hyperslab.storage.local import LocalStore
+
+            return LocalStore(config, _folder(local_path(config.url)))
+        case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
+            from hyperslab.storage.objects import ObjectStore
+
+            return ObjectStore(config)
+        case "http" | "https":
+            from hyperslab.storage.http import HttpStore
+
+            return HttpStore(config)
+        case _:
+            from hyperslab.storage.fsspec import FsspecStore
+
+            return FsspecStore(config)
+
+
+def _folder(path: str) -> str:
+    if Path(path).is_file():
+        kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
+        raise BadDefinition("url", f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}")
+    return path

@@ -27,52 +27,24 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az":
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
 _UNSIGNED: Final = {"anonymous", "skip_signature", "allow_invalid_certificates", "proxy_url", "root_certificate"}
-_PASSED_ON: Final[Mapping[Kind, Set[str]]] = {
+_PASSED_ON: Final[Mapping[str, Set[str]]] = {
     "s3": {
-        "access_key_id",
-        "secret_access_key",
-        "session_token",
-        "region",
-        "endpoint",
-        "skip_signature",
-        "virtual_hosted_style_request",
-        "request_payer",
-        "unsigned_payload",
-        "checksum_algorithm",
-        "disable_bulk_delete",
-        "s3_express",
-        "imdsv1_fallback",
-        "metadata_endpoint",
-        "role_arn",
-        "role_session_name",
-        "web_identity_token_file",
-        "sts_endpoint",
-        "server_side_encryption",
-        "sse_kms_key_id",
-        "sse_bucket_key_enabled",
-        "sse_customer_key_base64",
+        "access_key_id", "secret_access_key", "session_token", "region", "endpoint", "skip_signature",
+        "virtual_hosted_style_request", "request_payer", "unsigned_payload", "checksum_algorithm",
+        "disable_bulk_delete", "s3_express", "imdsv1_fallback", "metadata_endpoint", "role_arn",
+        "role_session_name", "web_identity_token_file", "sts_endpoint", "server_side_encryption", "sse_kms_key_id",
+        "sse_bucket_key_enabled", "sse_customer_key_base64",
     },
-    "gs": {"service_account", "service_account_key", "application_credentials", "base_url", "skip_signature"},
+    "gs": {
+        "service_account", "service_account_key", "application_credentials", "base_url", "skip_signature",
+    },
     "az": {
-        "account_name",
-        "account_key",
-        "client_id",
-        "client_secret",
-        "tenant_id",
-        "authority_host",
-        "sas_key",
-        "token",
-        "endpoint",
-        "use_emulator",
-        "use_fabric_endpoint",
-        "msi_endpoint",
-        "object_id",
-        "msi_resource_id",
-        "federated_token_file",
-        "use_azure_cli",
-        "skip_signature",
+        "account_name", "account_key", "client_id", "client_secret", "tenant_id", "authority_host", "sas_key",
+        "token", "endpoint", "use_emulator", "use_fabric_endpoint", "msi_endpoint", "object_id", "msi_resource_id",
+        "federated_token_file", "use_azure_cli", "skip_signature",
     },
-}
+}  # fmt: skip
+"""Options that obstore takes under the same name."""
 _S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 _ENVIRONMENT: Final[Mapping[Kind, Mapping[str, Sequence[str]]]] = {
     "s3": {

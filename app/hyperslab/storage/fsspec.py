@@ -34,7 +34,7 @@ from hyperslab.storage.base import (
 from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
 from hyperslab.storage.http import within_origin
-from hyperslab.storage.keys import is_hidden
+from hyperslab.storage.keys import has_hidden_segment, is_hidden
 from hyperslab.storage.locks import KeyedLocks
 
 WIDTH: Final = 8
@@ -139,21 +139,13 @@ class FsspecStore(Store):
         self._require_writable()
         if check is not None:
             check()
-        if keep is not None:
-            return self._remove_but(prefix, keep)
-        count = sum(1 for _ in self.list_prefix(prefix))
-        if prefix:
-            self._remove_tree(self._path(prefix).rstrip("/"))
-            return count
-        for info in self._ls(""):
-            self._remove_tree(info["name"])
-        return count
+        return self._remove_below(prefix, keep)
 
     def list_dir(self, prefix: str) -> Listing:
         entries: list[Entry] = []
         prefixes: list[str] = []
         for info in self._ls(prefix):
-            name = str(info["name"]).rstrip("/").rpartition("/")[2]
+            name = _name(info)
             if is_hidden(name) or not name:
                 continue
             if info["type"] == "directory":
@@ -231,21 +223,22 @@ class FsspecStore(Store):
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(path, data)
 
-    def _remove_but(self, prefix: str, keep: Keep) -> int:
-        """Remove every key below that ``keep`` says no to, and folders that are empty then."""
-        listed = self.list_dir(prefix)
-        doomed = [entry.key for entry in listed.entries if not keep(entry.key)]
-        for key in doomed:
-            with self._commits.hold(key):
-                self._find(key, self._fs.rm_file, self._path(key))
-        count = len(doomed) + sum(self._remove_but(f"{prefix}{name}/", keep) for name in listed.prefixes)
+    def _remove_below(self, prefix: str, keep: Keep | None) -> int:
+        """Remove every key below that ``keep`` returns False for, and folders that are empty then."""
+        count = 0
+        for info in self._ls(prefix):
+            name = _name(info)
+            key, hidden = prefix + name, has_hidden_segment(prefix + name)
+            if info["type"] == "directory":
+                count += self._remove_below(f"{key}/", keep)
+            elif keep is None or hidden or not keep(key):
+                with self._commits.hold(key):
+                    self._find(key, self._fs.rm_file, self._path(key))
+                count += not hidden
         if prefix and not self._ls(prefix):
             with suppress(OSError, NotImplementedError):  # no real folder, or somebody has put something into it
                 self._fs.rmdir(self._path(prefix).rstrip("/"))
         return count
-
-    def _remove_tree(self, path: str) -> None:
-        self._find(path, lambda path: self._fs.rm(path, recursive=True), path)
 
     def _ls(self, prefix: str) -> list[Info]:
         listed = self._find(prefix, lambda path: self._fs.ls(path, detail=True), self._path(prefix).rstrip("/"))
@@ -300,7 +293,9 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
         reason = redacted(str(error), config.options.values())
         raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
     except Exception as error:
-        _refuse_archive_without_file(config)
+        protocol, _, path = config.url.partition("://")
+        if protocol in _ARCHIVES and "::" not in config.url and "fo" not in config.options:
+            raise BadDefinition("url", f"names no archive; what is in a file is {protocol}::{path}") from error
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
@@ -309,13 +304,6 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     if hasattr(fs, "dircache"):
         fs.dircache.use_listings_cache = False  # what others write must be seen at once
     return fs, root
-
-
-def _refuse_archive_without_file(config: StoreConfig) -> None:
-    """``zip:///data/x.zip`` is a path in an archive that nothing names."""
-    scheme, found, path = config.url.partition("://")
-    if found and scheme in _ARCHIVES and "::" not in config.url and "fo" not in config.options:
-        raise BadDefinition("url", f"names no archive; what is in a file is {scheme}::{path}")
 
 
 def _arguments(config: StoreConfig) -> dict[str, Any]:
@@ -347,6 +335,10 @@ def _value(name: str, text: str) -> str | int | bool:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if name == "port" and text.isdecimal() else text
+
+
+def _name(info: Info) -> str:
+    return str(info["name"]).rstrip("/").rpartition("/")[2]
 
 
 def _moment(info: Info) -> float | str | None:
