@@ -10,12 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, guess_chunks, parse_chunk_layout, parse_chunk_shape
-from tests.conformance.vectors import Case, case_id, cases
 from tests.engine.oracles import tensorstore_created
-
-_LAYOUTS = [case for case in cases("chunk_layout") if "schema" in case and "domain" in case["schema"]]
-_CHOSEN = [case for case in _LAYOUTS if "error" not in case["expect"]]
-_REFUSED = [case for case in _LAYOUTS if "error" in case["expect"]]
 
 
 def _chosen(shape: list[int], layout: dict[str, Any]) -> tuple[list[int], str]:
@@ -24,28 +19,6 @@ def _chosen(shape: list[int], layout: dict[str, Any]) -> tuple[list[int], str]:
         shape, chunk_shape=parsed.chunk_shape, aspect_ratio=parsed.aspect_ratio, elements=parsed.elements
     )
     return list(chunks), parsed.order or "C"
-
-
-@pytest.mark.parametrize("case", _CHOSEN, ids=case_id)
-def test_layout_of_the_vectors_gives_the_expected_chunks(case: Case) -> None:
-    schema = case["schema"]
-
-    found = _chosen(schema["domain"]["shape"], schema.get("chunk_layout", {}))
-
-    assert found == (case["expect"]["chunks"], case["expect"]["order"])
-
-
-@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
-def test_layout_that_the_vectors_refuse_is_refused(case: Case) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        _chosen(case["schema"]["domain"]["shape"], case["schema"]["chunk_layout"])
-
-
-@pytest.mark.parametrize("case", [c for c in cases("chunk_layout") if "field" in c], ids=case_id)
-def test_subarrays_are_whole_and_counted(case: Case) -> None:
-    inner = next(field[2] for field in case["metadata"]["dtype"] if field[0] == case["field"])
-
-    assert list(choose_chunks(case["metadata"]["shape"], inner=inner)) == case["expect"]["chunks"]
 
 
 @pytest.mark.parametrize(
@@ -216,13 +189,6 @@ def test_null_is_the_whole_axis_as_in_zarr_python() -> None:
 
 
 # --- zarr-python's guess -------------------------------------------------------------------------------------------
-
-_GUESSED = [case for case in cases("guess_chunks") if case["chunks"] is None or case["chunks"] is True]
-
-
-@pytest.mark.parametrize("case", _GUESSED, ids=case_id)
-def test_guess_of_the_vectors(case: Case) -> None:
-    assert list(guess_chunks(case["shape"], case["typesize"])) == case["refs"]["zarr2"]["chunks"]
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=4), st.sampled_from([1, 2, 8, 150]))

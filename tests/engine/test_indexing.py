@@ -23,9 +23,9 @@ from hyperslab.engine.indexing import (
     touched,
     touched_coords,
 )
-from hyperslab.errors import BadBody, BadSelection, HyperslabError, IndexOutOfRange, TooManyIndices
+from hyperslab.errors import BadBody, BadSelection, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem
-from tests.conformance import vectors
+from tests.engine.arrays import array_of, values_of
 from tests.engine.strategies import Array, Case, axis_items, cases, orthogonal
 
 
@@ -331,93 +331,7 @@ def test_bad_points_are_refused() -> None:
         broadcast_points([[0, 1], [0, 1, 2]], (6, 7))
 
 
-# --- the references ----------------------------------------------------------------------------------------------
-
-
-NUMPY_INSTEAD = frozenset({"slice-025"})
 """``3:5:-1``: an error in the references, which have no numpy-like negative steps; empty in numpy, and here."""
-
-
-@pytest.mark.parametrize("case", [c for c in vectors.cases("slices") if c["mode"] != "blocks"], ids=vectors.case_id)
-def test_selections_are_those_of_the_references(case: vectors.Case) -> None:
-    """Modes that the engine does not have as such (newaxis, index arrays of two dimensions) are the client's."""
-    if case["id"] in NUMPY_INSTEAD or _is_the_clients(case):
-        return
-    shape = tuple(case["shape"])
-    array = np.arange(math.prod(shape), dtype="<i4").reshape(shape)
-    stored = Case(array, ChunkGrid(shape, tuple(case["chunks"])), case.get("order", "C"), ())
-
-    if "error" in case["expect"]:
-        with pytest.raises((HyperslabError, IndexError)):
-            _select(stored, case)
-        return
-    result = _select(stored, case)
-
-    assert list(result.shape) == case["expect"]["shape"]
-    assert result.reshape(-1).tolist() == case["expect"]["values"]
-
-
-def _is_the_clients(case: vectors.Case) -> bool:
-    items = case["sel"]
-    kinds = [next(iter(item)) if isinstance(item, dict) else "int" for item in items]
-    if "newaxis" in kinds:
-        return True
-    if case["mode"] == "oindex":
-        return any(np.ndim(item.get("ints", [])) > 1 for item in items if isinstance(item, dict))
-    mixed = case["mode"] == "vindex" and ("slice" in kinds or "ellipsis" in kinds)
-    fewer = len(items) < len(case["shape"]) and "bools" not in kinds
-    return mixed or (case["mode"] == "vindex" and fewer)
-
-
-def _select(stored: Case, case: vectors.Case) -> Array:
-    if case["mode"] == "vindex" or _selects_points(case):
-        return _read_points(stored, case["sel"])
-    sizes = [*case["shape"], *case["sel"]]
-    items = [_axis_item(item, size) for item, size in zip(case["sel"], sizes, strict=False)]
-    return read(stored, normalise(items, stored.grid.shape))
-
-
-def _selects_points(case: vectors.Case) -> bool:
-    arrays = [item for item in case["sel"] if isinstance(item, dict) and ("ints" in item or "bools" in item)]
-    whole_mask = any(np.ndim(item.get("bools", [])) > 1 for item in arrays)
-    return case["mode"] == "basic" and (whole_mask or len(arrays) > 1)
-
-
-def _read_points(stored: Case, items: list[Any]) -> Array:
-    if isinstance(items[0], dict) and "bools" in items[0]:
-        mask = np.array(items[0]["bools"], bool)
-        if mask.shape != stored.grid.shape:
-            raise IndexError("a mask of another shape")
-        coordinates: list[Any] = list(np.nonzero(mask))
-    else:
-        coordinates = [item["ints"] if isinstance(item, dict) else item for item in items]
-    points = broadcast_points(coordinates, stored.grid.shape)
-    out = np.full(math.prod(points[0].shape), -2)
-    for projection in project_points(coordinates, stored.grid):
-        projection.copy_out(stored.chunk(projection.coords), out)
-    return out.reshape(points[0].shape)
-
-
-def _axis_item(item: Any, size: int | None) -> SelectionItem:
-    if isinstance(item, dict) and "bools" in item:
-        if len(item["bools"]) != size:
-            raise IndexError("a mask of another length")
-        return np.flatnonzero(item["bools"]).tolist()
-    return _item(item)
-
-
-def _item(item: Any) -> SelectionItem:
-    if isinstance(item, int):
-        return item
-    if "slice" in item:
-        return slice(*item["slice"])
-    return Ellipsis if "ellipsis" in item else list(item["ints"])
-
-
-def test_only_extensions_are_left_to_the_client() -> None:
-    left = [case for case in vectors.cases("slices") if _is_the_clients(case)]
-
-    assert not any(vectors.is_firm(case) for case in left)
 
 
 # --- oracles -----------------------------------------------------------------------------------------------------
@@ -457,3 +371,17 @@ def test_the_oracle_agrees_with_numpy_on_basic_selections() -> None:
     array = np.arange(24).reshape(2, 3, 4)
 
     np.testing.assert_array_equal(orthogonal(array, (1, ..., slice(None, None, -1))), array[1, ..., ::-1])
+
+
+def test_fields_with_subarrays_read_in_f_order_as_numpy_has_them() -> None:
+    dtype = [["a", "<i2"], ["b", ">f4", [2, 3]]]
+    array = array_of([4, 5], dtype, {"id": "zlib"}, order="F")
+    chunk = values_of((4, 5), array.dtype.numpy, "F")
+    decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
+    selection = normalise((slice(None, None, -2), [4, 0]), (4, 5))
+    out = np.zeros((*selection.shape, 2, 3), ">f4")
+
+    for projection in project(selection, array.grid):
+        projection.copy_out(decoded["b"], out)
+
+    assert out.tobytes() == np.ascontiguousarray(chunk["b"][::-2][:, [4, 0]]).tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,14 +26,10 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.errors import BadMetadata, BrokenData, CodecRefused
 from tests.conformance.deviations import deviation
-from tests.conformance.vectors import Case, case_id, cases, is_firm
+from tests.conformance.vectors import Case, case_id, cases
 from tests.engine import dtype_strategies as dtypes
 
-_FOLLOWED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is None]
-_ACCEPTED = [case for case in _FOLLOWED if case["expect"]["accept"]]
-_REFUSED = [case for case in _FOLLOWED if not case["expect"]["accept"]]
 _DEVIATED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is not None]
-_OF_THE_WHOLE = "empty value|white|truncated|two documents|not |trailing|single|invalid UTF|bare|no lead|hexa|nested"
 
 
 def _raw(case: Case) -> bytes:
@@ -62,41 +57,10 @@ def _parse(**members: Any) -> ArrayMetadata:
 # --- vectors -----------------------------------------------------------------------------------------------------
 
 
-def test_no_firm_vector_is_deviated_from() -> None:
-    assert [case["id"] for case in _DEVIATED if is_firm(case)] == []
-
-
-@pytest.mark.parametrize("case", _ACCEPTED, ids=case_id)
-def test_document_of_the_vectors_opens_and_survives_being_written(case: Case) -> None:
-    metadata = ArrayMetadata.parse(_raw(case), ".zarray")
-    again = ArrayMetadata.parse(metadata.to_bytes(), ".zarray")
-
-    reference = next(r for r in case["refs"].values() if r.get("accept"))
-    assert metadata.shape == tuple(case["expect"].get("shape", reference.get("shape", metadata.shape)))
-    assert metadata.chunks == tuple(reference.get("chunk_shape", reference.get("chunks", metadata.chunks)))
-    assert _without_filters(again.document) == _without_filters(json.loads(dump_json(metadata.document)))
-    assert again.filters == metadata.filters
-
-
 @pytest.mark.parametrize("case", _DEVIATED, ids=case_id)
 def test_document_that_only_others_refuse_opens(case: Case) -> None:
     assert not case["expect"]["accept"]
     assert ArrayMetadata.parse(_raw(case), ".zarray").document["zarr_format"] == 2
-
-
-@pytest.mark.parametrize("case", _REFUSED, ids=case_id)
-def test_document_that_the_vectors_refuse_fails_with_what_is_wrong(case: Case) -> None:
-    with pytest.raises(BrokenData) as caught:
-        ArrayMetadata.parse(_raw(case), "a/.zarray")
-
-    error = caught.value
-    assert str(error).startswith("a/.zarray: ")
-    if isinstance(error, BadMetadata):
-        assert error.member is not None or re.match(_OF_THE_WHOLE, case["note"])
-        assert error.reason
-    if "codec" in case["expect"].get("error", ""):
-        assert isinstance(error, CodecRefused)
-        assert error.codec in case["raw"]
 
 
 # --- members -------------------------------------------------------------------------------------------------------
@@ -408,10 +372,6 @@ def test_consolidated_metadata_that_is_wrong_names_the_member(document: Any, mem
     with pytest.raises(BadMetadata) as caught:
         parse_consolidated(dump_json(document), ".zmetadata")
     assert (caught.value.key, caught.value.member) == (".zmetadata", member)
-
-
-def _without_filters(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != "filters"}
 
 
 def test_values_are_counted_before_any_is_made() -> None:

@@ -14,10 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine import object_codecs
-from hyperslab.engine.indexing import normalise, project
-from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import ChunkCorrupt, HyperslabError, NotRepresentable
-from tests.conformance import vectors
+from hyperslab.errors import ChunkCorrupt, NotRepresentable
 from tests.engine.arrays import Array, Config, array_of
 
 VLEN_UTF8: Config = {"id": "vlen-utf8"}
@@ -188,48 +185,6 @@ def test_object_codecs_on_numbers_read_as_numbers_or_fail() -> None:
         numbers.decode(b'["a",2,3,"<i8",[3]]', "0")
     with pytest.raises(ChunkCorrupt):
         strings.decode(_vlen(3, b"a", b"b", b"c"), "0")
-
-
-@pytest.mark.parametrize("case", vectors.cases("objects"), ids=vectors.case_id)
-def test_object_arrays_read_as_the_references_read_them(case: vectors.Case) -> None:
-    """zarr-python 3 where it can, else zarr-python 2; items that were never written are the fill value."""
-    expected = _expected(case)
-
-    if expected is None:
-        with pytest.raises(HyperslabError):
-            _read(case)
-    else:
-        assert _read(case) == expected
-
-
-def _expected(case: vectors.Case) -> list[Any] | None:
-    """None where reading is an error. A base64 fill that is none is refused (CONFORMANCE 107)."""
-    if "expect" in case:
-        return [_item(value) for value in case["expect"]["values"]]
-    bytes_fill = case["doc"]["filters"] == [VLEN_BYTES] and not case["chunks"]
-    reference = case["refs"]["zarr3" if bytes_fill else "zarr2"]
-    if case["doc"]["filters"] == [VLEN_BYTES] and case["chunks"]:
-        reference = case["refs"]["zarr3"]
-    return [_item(value) for value in reference["values"]] if reference["ok"] else None
-
-
-def _item(value: Any) -> Any:
-    if isinstance(value, dict):
-        return bytes.fromhex(value["bytes"]) if "bytes" in value else value["array"]
-    return value
-
-
-def _read(case: vectors.Case) -> list[Any]:
-    array = ArrayMetadata.from_document(case["doc"], ".zarray")
-    selection = normalise((), array.shape)
-    out = np.empty(selection.shape, object)
-    for projection in project(selection, array.grid):
-        key = array.grid.key(projection.coords)
-        if key in case["chunks"]:
-            projection.copy_out(array.codec.decode(bytes.fromhex(case["chunks"][key]), key), out)
-        else:
-            projection.put_out(array.fill, out)
-    return plain(out)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
-from tests.conformance.vectors import Case, case_id, cases
 from tests.engine.oracles import tensorstore_open
 
 _TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
@@ -124,21 +123,6 @@ def test_one_field_may_be_named_and_need_not() -> None:
 def test_field_that_there_is_not_is_a_key_error(dtype: Any) -> None:
     with pytest.raises(KeyError):
         _ours(_document(dtype=dtype), "z")
-
-
-_OPENED = [c for c in cases("dtypes") if c["expect"]["accept"] and c["refs"]["tensorstore"]["accept"]]
-
-
-@pytest.mark.parametrize("case", _OPENED, ids=case_id)
-def test_dtype_and_rank_of_the_vectors(case: Case) -> None:
-    """Structured dtypes are seen through their first field there."""
-    reference, dtype = case["refs"]["tensorstore"], case["dtype"]
-
-    ours = _ours(_document(dtype=dtype), dtype[0][0] if isinstance(dtype, list) else None)
-
-    assert (ours["dtype"], ours["rank"]) == (reference["dtype"], reference["rank"])
-    assert ours["chunk_layout"]["write_chunk"]["shape"] == reference["chunk_shape"]
-    assert ours["chunk_layout"]["inner_order"] == reference["inner_order"]
 
 
 _COMPRESSORS = [None, *({"id": name} for name in ("blosc", "zlib", "gzip", "bz2", "zstd"))]
