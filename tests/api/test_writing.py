@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from hyperslab import RemoteArray
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.ranges import ByteRange
-from hyperslab.api.slice_body import SliceBody
+from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
@@ -644,7 +644,7 @@ def test_the_tag_of_a_chunk_holds_no_more_where_the_edge_of_the_array_has_moved(
 @pytest.mark.parametrize("url", ["", "memory://tags"], ids=["folder", "memory"])
 @pytest.mark.parametrize("value", [7, 0], ids=["other values", "fill values"])
 @pytest.mark.parametrize("chunk", [2, 1 << 18], ids=["small chunks", "large chunks"])
-def test_a_body_tells_that_it_was_written_since_its_tag_was_made(
+def test_a_read_tells_that_it_was_written_since_its_tag_was_made(
     tmp_path: Path, url: str, value: int, chunk: int
 ) -> None:
     store = open_store(StoreConfig(name="data", url=url or str(tmp_path), writable=True, durability="rename"))
@@ -654,19 +654,20 @@ def test_a_body_tells_that_it_was_written_since_its_tag_was_made(
     service.writer.write("data/a", (), np.full(2 * chunk, 1, "<i4"))
     array = service.catalog.open_array("data/a")
 
-    def planned() -> SliceBody:
-        plan = service.reader.plan(array, normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape))
-        return SliceBody(service.reader, plan, b"", 1 << 20, {})
+    def planned() -> ReadPlan:
+        return service.reader.plan(array, normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape))
+
+    def read(plan: ReadPlan) -> tuple[list[int], bool, bool]:
+        cost = ReadCost()
+        values, found = service.reader.read_tagged(plan, cost=cost)
+        return values.tolist(), cost.moved, found.tag == plan.tag
 
     late, in_time = planned(), planned()
-    assert not in_time.fetch(ByteRange(0, 16)).moved
+    assert read(in_time) == ([1] * 4, False, True)
     service.writer.write("data/a", (slice(chunk, None),), np.full(chunk, value, "<i4"))
 
-    moved = late.fetch(ByteRange(0, 16))
-
-    assert moved.moved
-    assert np.frombuffer(moved.data, "<i4").tolist() == [1, 1, value, value]
-    assert not planned().fetch(ByteRange(0, 16)).moved
+    assert read(late) == ([1, 1, value, value], True, False)
+    assert read(planned()) == ([1, 1, value, value], False, True)
     service.close()
 
 

@@ -22,7 +22,7 @@ from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.pages import PageCheck
 from hyperslab.api.refusal import STATE, Refusal
-from hyperslab.api.replay import Replay, ResponseCache
+from hyperslab.api.replay import ResponseCache
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
 from hyperslab.api.routing import Endpoint, Endpoints
@@ -96,13 +96,12 @@ def _endpoints(context: Context) -> list[Endpoint]:
 def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> Application:
     """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
     options = context.options
-    served = Endpoints(app, endpoints, app.router.routes)
+    served = Endpoints(app, endpoints, app.router.routes, context.responses)
     readers, writers = options.read_tokens, options.write_tokens
-    replayed = Replay(served, context.responses)
     if readers or writers:
-        checked: Application = Tokens(replayed, readers=readers, writers=writers, public=view.is_page)
+        checked: Application = Tokens(served, readers=readers, writers=writers, public=view.is_page)
     else:
-        checked = replayed
+        checked = served
     guarded = Guard(checked, metrics=context.metrics)
     observed = Observed(guarded, metrics=context.metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=served.methods)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from hyperslab.api.admission import Admission
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.pages import PageCheck
 from hyperslab.api.replay import ResponseCache
+from hyperslab.api.request import Request
+from hyperslab.api.response import Reply, Response
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service
-from hyperslab.errors import WrongKind
+from hyperslab.errors import HyperslabError, WrongKind
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MOST_CHUNKS: Final = 64
+_MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +51,42 @@ class Context:
         """Also raises `WrongKind`."""
         return _array(await self.open_node(path))
 
-    def is_remote(self, path: str) -> bool:
-        """Whether a path lies in a store where each request takes milliseconds."""
+    async def answer_from(
+        self, path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Reply]]
+    ) -> Response:
+        """What ``answer`` makes of the array at ``path``.
+
+        One of a remote store that was opened before is read as it was then, while its documents are looked up: mostly
+        they have not changed, and if so the response is made anew.
+        """
         mount = self.service.catalog.mounts.get(path.partition("/")[0])
-        return mount is not None and mount.is_remote
+        known = self.service.catalog.remembered(path) if mount is not None and mount.is_remote else None
+        if not isinstance(known, ArrayNode):
+            return await (await answer(await self.open_array(path))).respond(request)
+        checking = asyncio.create_task(self.open_array(path))
+        try:
+            response = await (await answer(known)).respond(request)
+        except HyperslabError:
+            if await checking is known:
+                raise
+        except BaseException:
+            checking.cancel()
+            raise
+        else:
+            if await checking is known:
+                return response
+        await request.release()
+        return await (await answer(checking.result())).respond(request)
 
-    def remembered_array(self, path: str) -> ArrayNode | None:
-        """See `Catalog.remembered`; None where that is a group."""
-        node = self.service.catalog.remembered(path)
-        return node if isinstance(node, ArrayNode) else None
+    async def call(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what asks a store for a few versions: see `runs_on_loop`."""
+        return fn(*args, **kwargs) if runs_on_loop(mount) else await self.threads.run(fn, *args, **kwargs)
 
-    async def near(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what asks a store for a few versions: on the loop where that takes microseconds, else in a thread."""
-        if not mount.is_remote:
-            return fn(*args, **kwargs)
-        return await self.threads.run(fn, *args, **kwargs)
+
+def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
+    """Whether to look up the versions of so many chunks, and to put together so many bytes of cached ones, takes a
+    fraction of a millisecond: then it runs on the event loop, else in a thread."""
+    return not mount.is_remote and chunks <= _MOST_CHUNKS and nbytes <= _MOST_BYTES
 
 
 def _array(node: ArrayNode | GroupNode) -> ArrayNode:

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hyperslab.api.metrics import ROUTE, Metrics
 from hyperslab.api.problems import problem
 from hyperslab.api.refusal import REASON
-from hyperslab.api.reply import Answer
 from hyperslab.api.request import Request
+from hyperslab.api.response import Response
 from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError
 
@@ -65,4 +65,4 @@ async def _send_problem(error: Exception, scope: Scope, receive: Receive, send: 
     found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
     if REASON in scope and isinstance(error, HyperslabError):  # all that many Zarr clients show of a refused write
         scope[REASON](str(error))
-    await Answer(found.status, found.headers, found.body).send(Request(scope, receive, ""), send)
+    await Response(found.status, found.headers, found.body).send(Request(scope, receive, ""), send)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.reply import Headers
+from hyperslab.api.response import Headers
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, LONGEST_DTYPE, SERVER_TIMING, format_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hyperslab.api.array_reply import Wanted
+from hyperslab.api.array_query import ArrayQuery
 from hyperslab.api.conditional import Conditions, Validators, etag_of, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.request import Request
@@ -40,7 +40,7 @@ def box_check(request: Request, array: ArrayNode, selection: Selection, field: F
 
 def box_etags(array: ArrayNode, selection: Selection, field: Field | None, tag: str) -> list[str]:
     """The entity tags of a selection in all its forms, raw first."""
-    return [Wanted(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
+    return [ArrayQuery(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
 
 
 def points_check(request: Request) -> Precondition | None:

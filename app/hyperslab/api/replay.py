@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from time import monotonic, perf_counter
-from typing import Final, NamedTuple
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import Final
 
 from hyperslab.api.headers import cost_headers
-from hyperslab.api.metrics import ROUTE
-from hyperslab.api.params import raw_path
-from hyperslab.api.reply import Buffer, Headers
+from hyperslab.api.request import Request
+from hyperslab.api.response import Buffer, Headers, Response
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
-CACHE_KEY: Final = "hyperslab.cache_key"
-"""In the scope of a GET whose answer may be replayed: its `CacheKey`."""
 MOST_KEYS: Final = 64
 _LARGEST: Final = 512 << 10
 _OVERHEAD: Final = 2048
 _PER_KEY: Final = 512
-_NEEDS_CARE: Final = frozenset((b"range", b"if-match", b"if-range", b"if-modified-since", b"if-unmodified-since"))
-
-
-class CacheKey(NamedTuple):
-    """The target of a GET as it was sent, path and query, and its Accept header."""
-
-    target: bytes
-    accept: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +38,11 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """A whole response with status 200; ``always`` are the headers that a 304 has too."""
-
+class _CachedResponse:
     sources: Sources
-    etag: bytes
-    headers: Headers
-    always: Headers
-    data: Buffer
-    route: str
+    etag: str
+    found: Response
+    unchanged: Response
 
 
 class ResponseCache:
@@ -70,76 +52,44 @@ class ResponseCache:
     """
 
     def __init__(self, limit: int, versions: VersionBook) -> None:
-        self._responses: VersionedCache[CachedResponse] = VersionedCache(limit)
+        self._responses: VersionedCache[_CachedResponse] = VersionedCache(limit)
         self._versions = versions
 
     def stats(self) -> CacheStats:
         return self._responses.stats()
 
-    def put(self, key: CacheKey, response: CachedResponse) -> None:
-        """Store a response, if it is small and its sources are few and local."""
-        sources = response.sources
-        if not sources.mount.is_remote and len(sources.keys) <= MOST_KEYS and len(response.data) <= _LARGEST:
-            nbytes = len(response.data) + _OVERHEAD + _PER_KEY * len(sources.keys)
-            self._responses.put(key, "", response, nbytes)
+    def put(  # noqa: PLR0917
+        self, request: Request, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer
+    ) -> None:
+        """Store a response with status 200, if it is small and its sources are few and local; ``always`` are the
+        headers that a 304 has too."""
+        key = request.cache_key
+        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or len(data) > _LARGEST:
+            return
+        cached = _CachedResponse(sources, etag, Response(200, headers, data), Response(304, always))
+        self._responses.put(key, "", cached, len(data) + _OVERHEAD + _PER_KEY * len(sources.keys))
 
-    def get(self, key: CacheKey) -> CachedResponse | None:
-        """The response, if it is stored and still holds. Raises what the store raises."""
-        response = self._responses.get(key, "")
-        if response is None:
+    def replay(self, request: Request) -> Response | None:
+        """The stored response, if there is one and it still holds: 304 for an ``If-None-Match`` of just its tag."""
+        began = perf_counter()
+        key = request.cache_key
+        cached = None if key is None else self._responses.get(key, "")
+        tags = request.header(b"if-none-match")
+        if cached is None or (tags is not None and tags != cached.etag):
             return None
-        sources = response.sources
-        if monotonic() > sources.until or self._versions.versions(sources.mount, "", sources.keys) != sources.versions:
+        if not self._holds(cached.sources):
             self._responses.drop(key)
             return None
-        return response
+        touched = cached.sources.touched
+        if tags is not None or touched is None:
+            return cached.found if tags is None else cached.unchanged
+        cost = cost_headers(touched, touched, None, {"plan": perf_counter() - began})
+        return Response(200, (*cached.found.headers, *cost), cached.found.body)
 
-
-class Replay:
-    """Middleware that replays cached responses. A request with an ``If-None-Match`` of just the tag gets 304."""
-
-    def __init__(self, app: ASGIApp, cache: ResponseCache) -> None:
-        self._app = app
-        self._cache = cache
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET":
-            await self._app(scope, receive, send)
-            return
-        began = perf_counter()
-        key, tags = _cache_key(scope)
-        response = None if key is None else self._find(key)
-        if response is None or (tags is not None and tags != response.etag):
-            scope[CACHE_KEY] = key
-            await self._app(scope, receive, send)
-            return
-        scope[ROUTE] = response.route
-        status, headers, body = 200, response.headers, response.data
-        if tags is not None:
-            status, headers, body = 304, response.always, b""
-        elif response.sources.touched is not None:
-            touched = response.sources.touched
-            headers = (*headers, *cost_headers(touched, touched, None, {"plan": perf_counter() - began}))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    def _find(self, key: CacheKey) -> CachedResponse | None:
+    def _holds(self, sources: Sources) -> bool:
+        """False also where the store fails: the endpoint will try as well, and say what is wrong."""
         try:
-            return self._cache.get(key)
-        except (HyperslabError, VersionConflict):  # the application will try as well, and say what is wrong
-            return None
-
-
-def _cache_key(scope: Scope) -> tuple[CacheKey | None, bytes | None]:
-    """What a GET asks for, and its If-None-Match; None where more than that decides about the answer."""
-    accept, tags = b"", None
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    for name, value in headers:
-        if name == b"accept":  # several lines of one header are one list (RFC 9110 §5.3)
-            accept = accept + b", " + value if accept else value
-        elif name == b"if-none-match":
-            tags = value if tags is None else tags + b", " + value
-        elif name in _NEEDS_CARE:
-            return None, None
-    path, query = raw_path(scope), scope["query_string"]
-    return CacheKey(path + b"?" + query if query else path, accept), tags
+            versions = self._versions.versions(sources.mount, "", sources.keys)
+        except (HyperslabError, VersionConflict):
+            return False
+        return versions == sources.versions and monotonic() <= sources.until

@@ -1,4 +1,4 @@
-"""The resources that are read most, found by the front of the path and answered without a framework in between."""
+"""Router of the resources that are read most: found by the front of the path, answered without the framework."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.params import raw_path, split_front
-from hyperslab.api.reply import Reply
+from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply, Response
 from hyperslab.api.threads import STORE
 from hyperslab.errors import ChangedWhileRead, MethodNotAllowed, RouteNotFound
 
 Handler = Callable[[Request], Awaitable[Reply]]
 
 READING: Final = ("GET", "HEAD")
+_MOST_TRIES: Final = 8
 _METHODS: Final = (*READING, "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -36,12 +38,16 @@ class Endpoint:
 
 
 class Endpoints:
-    """Middleware in front of FastAPI's own routes, which have all other paths and all other methods."""
+    """Middleware in front of FastAPI's own routes, which have all other paths and all other methods. Responses that
+    still hold are replayed."""
 
-    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint], routes: Sequence[BaseRoute]) -> None:
+    def __init__(
+        self, app: ASGIApp, endpoints: Sequence[Endpoint], routes: Sequence[BaseRoute], responses: ResponseCache
+    ) -> None:
         """``routes``: those of the ``app``."""
         self._app = app
         self._routes = routes
+        self._responses = responses
         self._by_prefix = {endpoint.prefix.encode(): endpoint for endpoint in endpoints}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,26 +55,23 @@ class Endpoints:
             await self._app(scope, receive, send)
             return
         scope["path"] = _with_single_slashes(scope["path"])
-        front, rest = split_front(raw_path(scope))
-        STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
+        path = raw_path(scope)
+        front, rest = split_front(path)
         endpoint = self._by_prefix.get(front)
         if endpoint is not None:
             scope[ROUTE] = endpoint.name
         if endpoint is None or scope["method"] not in READING:
+            STORE.set(_store_of(rest))
             await self._pass_on(scope, receive, send)
             return
-        request = Request(scope, receive, endpoint.prefix)
-        reply = await endpoint.handler(request)
-        while True:
-            try:
-                await reply.send(request, send)
-            except ChangedWhileRead:
-                if not request.tries_left:
-                    raise
-                request.tries_left -= 1
-                reply = await endpoint.handler(request)
-            else:
-                return
+        request = Request(scope, receive, endpoint.prefix, path)
+        replayed = self._responses.replay(request)
+        if replayed is not None:
+            await replayed.send(request, send)
+            return
+        STORE.set(_store_of(rest))
+        async with request:
+            await (await _response(endpoint.handler, request)).send(request, send)
 
     def methods(self, scope: Scope) -> list[str]:
         """The methods that the path of a request has; OPTIONS alone where nothing is there."""
@@ -93,6 +96,20 @@ class Endpoints:
             if scope["method"] in methods or methods == ["OPTIONS"]:
                 raise
             raise MethodNotAllowed(scope["method"], methods) from error
+
+
+async def _response(handler: Handler, request: Request) -> Response:
+    """Made anew where somebody writes what is being read, a few times."""
+    for _ in range(_MOST_TRIES):
+        try:
+            return await (await handler(request)).respond(request)
+        except ChangedWhileRead:
+            await request.release()
+    return await (await handler(request)).respond(request)
+
+
+def _store_of(rest: bytes) -> str:
+    return rest[1:].partition(b"/")[0].decode("latin-1")
 
 
 def _with_single_slashes(path: str) -> str:

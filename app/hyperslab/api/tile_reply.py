@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from secrets import token_bytes
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from hyperslab.api.bodies import Bytes, Produced, Ready
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
 from hyperslab.api.replay import MOST_KEYS, Sources
-from hyperslab.api.reply import Answer, Headers, Reply
-from hyperslab.api.representation import Representation
+from hyperslab.api.representation import Made, Representation, Whole
 from hyperslab.api.request import Request
+from hyperslab.api.response import Headers, Reply, Response
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.jsontext import dump_json
@@ -86,11 +86,9 @@ async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, re
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
         kept = None if drawn.moved else drawn
-    body: Bytes | Produced = Produced(partial(_draw, rendering), rendering.memory)
-    if kept is not None:
-        body = Bytes(kept.body, (*_described(kept), *cost_headers(0, 0, None, {})))
-    sources = _sources(rendering)
-    return Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
+    body, sources = Whole(partial(_draw, rendering), rendering.memory), _sources(rendering)
+    found = Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
+    return found if kept is None else found.made(Made(kept.body, _described(kept), cost_headers(0, 0, None, {})))
 
 
 def _sources(rendering: Rendering) -> Sources | None:
@@ -101,12 +99,14 @@ def _sources(rendering: Rendering) -> Sources | None:
     return Sources(rendering.mount, tuple(found), list(found.values()), 0, until=rendering.until)
 
 
-def _draw(rendering: Rendering, cancel: Cancel) -> Ready:
+def _draw(rendering: Rendering, cancel: Cancel) -> Made:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
-    return Ready(encoded.body, (*_described(encoded), *spent), encoded.moved)
+    # of what was written meanwhile all at once is a good answer still, with a tag that no other one ever has
+    etag = etag_of(token_bytes()) if encoded.moved else None
+    return Made(encoded.body, _described(encoded), spent, etag)
 
 
 def _described(encoded: Encoded) -> Headers:
@@ -127,14 +127,14 @@ def document_reply(
     data = document if isinstance(document, bytes) else dump_json(document)
     mount = routes.context.service.catalog.mounts.get(path.partition("/")[0])
     always = caching(mount, routes.context.options)
-    return Representation(routes.context, etag_of(data), media_type, Bytes(data), always=always)
+    return Representation(routes.context, etag_of(data), media_type, data, always=always)
 
 
 def nothing_reply(routes: TileRoutes, asked: Asked, fmt: str, error: TileNotFound) -> Reply:
     """What ``empty=`` wants for a tile that is not there; raises the error where it wants that."""
     if asked.empty == "204":
-        return Answer(204, ((b"cache-control", b"no-cache"),))
+        return Response(204, ((b"cache-control", b"no-cache"),))
     if asked.empty == "404" or fmt in ("npy", "raw"):
         raise error
     data = routes.tiles.nothing(asked, fmt).body
-    return Representation(routes.context, etag_of(data), MEDIA_TYPES[fmt], Bytes(data))
+    return Representation(routes.context, etag_of(data), MEDIA_TYPES[fmt], data)

@@ -92,6 +92,7 @@ class ChunkReader:
         key = self._array.chunk_key(part.coords)
         if version is None:
             self._place_fill(part, key, out)
+            cost.add(cached=1)
             return None
         name = cache_key(self._array, key)
         chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None

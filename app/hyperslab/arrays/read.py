@@ -382,9 +382,8 @@ class SlabStream:
     """An iterator over slabs: consecutive pieces of a C-order answer, each read into a buffer that is used again once
     nobody holds it any more.
 
-    Blocks while it reads; use from one thread at a time. The versions of one plan and no others make up an answer:
-    behind the first slab, of which ``cost.moved`` tells, it raises `ChangedWhileRead`, and what is remembered of
-    versions is forgotten.
+    Blocks while it reads; use from one thread at a time. The versions of one plan and no others make up an answer: else
+    it raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
     """
 
     def __init__(
@@ -395,7 +394,6 @@ class SlabStream:
         self._plan = plan
         self._start, self._stop = interval
         self._cancel = cancel
-        self._begun = False
         self._parts: Iterator[tuple[Selection, int, int]] = (
             split_rows(
                 plan.selection,
@@ -422,8 +420,7 @@ class SlabStream:
         out = buffer.view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
         self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
         self.cost.spend("assemble", perf_counter() - began)
-        self._begun, begun = True, self._begun
-        if begun and self.cost.moved:
+        if self.cost.moved:
             array = self._plan.array
             self._reader.versions.forget(array.mount, array.prefix)
             raise ChangedWhileRead(f"{array.path!r} was written while it was read")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from hyperslab.api.array_reply import PARAMETERS, array_reply
+from hyperslab.api.array_query import PARAMETERS
+from hyperslab.api.array_reply import array_reply
 from hyperslab.api.context import Context
-from hyperslab.api.far_reply import FarReply
-from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
-from hyperslab.api.stored_reply import stored_reply, wanted_bytes
+from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.indexing import Selection, normalise
+from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound
 
 PREFIX: Final = "/v1/chunk"
@@ -32,13 +32,14 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     request.query.only(_KNOWN)
     path, _, text = request.tail.rpartition("/")
-    stored = request.query.text("format") == _STORED
-    if context.is_remote(path) and not stored:
-        return FarReply(context, path, lambda array: _selection(array, parse_coords(array, text)))
-    array, coords = await open_chunk(context, request)
-    if stored:
-        return await _get_stored(context, request, array, coords)
-    return await array_reply(context, request, array, _selection(array, coords))
+    if request.query.text("format") == _STORED:
+        return await _get_stored(context, request, *await open_chunk(context, request))
+
+    async def answer(array: ArrayNode) -> Reply:
+        selection = normalise(array.metadata.grid.bounds(parse_coords(array, text)), array.metadata.shape)
+        return await array_reply(context, request, array, selection)
+
+    return await context.answer_from(path, request, answer)
 
 
 async def open_chunk(context: Context, request: Request) -> tuple[ArrayNode, Coords]:
@@ -46,10 +47,6 @@ async def open_chunk(context: Context, request: Request) -> tuple[ArrayNode, Coo
     path, _, text = request.tail.rpartition("/")
     array = await context.open_array(path)
     return array, parse_coords(array, text)
-
-
-def _selection(array: ArrayNode, coords: Coords) -> Selection:
-    return normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
 
 
 def parse_coords(array: ArrayNode, text: str) -> Coords:
@@ -72,9 +69,9 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
 
 
 async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
-    key, wanted = array.chunk_key(coords), wanted_bytes(array.mount, request)
+    key = array.chunk_key(coords)
     try:
-        found = await context.near(array.mount, context.keys.find, f"{array.mount.name}/{key}", wanted)
+        found = await find_key(context, request, array.mount, f"{array.mount.name}/{key}")
     except KeyNotFound as error:
         raise ChunkNotFound(array.path, key) from error
-    return await stored_reply(context, request, found)
+    return stored_reply(context, found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
 from hyperslab.errors import TileNotFound
 from hyperslab.tiles.dzi import descriptor, tile_region

@@ -12,8 +12,8 @@ from fastapi import APIRouter
 
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import node_check
-from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
+from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import media_type, parse_json_body, received_body
 from hyperslab.api.writing import router as router_of
@@ -36,7 +36,7 @@ def router(context: Context) -> APIRouter:
     return router_of(context, ("PUT", PREFIX, put_node), ("PATCH", PREFIX, patch_node), ("DELETE", PREFIX, delete_node))
 
 
-async def put_node(context: Context, request: Request) -> Answer:
+async def put_node(context: Context, request: Request) -> Response:
     """Make a node from its document: 201 with the document, 200 where ``mode=open`` found one that fits.
 
     ``mode`` is ``create`` (the default), ``open`` or ``replace``; with that, ``foreign`` as for `delete_node`.
@@ -58,7 +58,7 @@ async def put_node(context: Context, request: Request) -> Answer:
     return await _node_answer(context, request, made.node, status=201 if made.created else 200, kept=made.kept)
 
 
-async def patch_node(context: Context, request: Request) -> Answer:
+async def patch_node(context: Context, request: Request) -> Response:
     """Change ``shape`` (null keeps an axis) and ``attributes`` (a merge patch); the answer is the document as it is
     then."""
     query = request.query
@@ -79,7 +79,7 @@ async def patch_node(context: Context, request: Request) -> Answer:
     return await _node_answer(context, request, await context.writes.run(request.tail, change))
 
 
-async def delete_node(context: Context, request: Request) -> Answer:
+async def delete_node(context: Context, request: Request) -> Response:
     """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr v2 only with
     ``foreign=true``.
 
@@ -91,7 +91,7 @@ async def delete_node(context: Context, request: Request) -> Answer:
     check = node_check(context, request)
     delete = partial(context.service.creator.delete, request.tail, recursive=recursive, foreign=foreign, check=check)
     kept = await context.writes.run(request.tail, delete)
-    return json_answer({"path": request.tail, "kept": asdict(kept)}) if kept.count else Answer(204, ())
+    return json_response({"path": request.tail, "kept": asdict(kept)}) if kept.count else Response(204, ())
 
 
 def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
@@ -116,7 +116,7 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
 
 async def _node_answer(
     context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Kept | None = None
-) -> Answer:
+) -> Response:
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
     else:
@@ -127,7 +127,7 @@ async def _node_answer(
         document["kept"] = asdict(kept)
     location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
-    return json_answer(document, status=status, headers=headers)
+    return json_response(document, status=status, headers=headers)
 
 
 def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,8 +6,8 @@ import re
 from functools import partial
 from typing import Final
 
-from hyperslab.api.reply import Answer, Reply
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply, Response
 from hyperslab.api.tile_reply import TileRoutes, document_reply, rendering_reply
 from hyperslab.tiles.iiif import info_document, parse_request
 
@@ -18,7 +18,7 @@ async def get_base(routes: TileRoutes, request: Request, match: re.Match[str]) -
     """The URI of the image itself leads to its description (Image API 3.0 §2)."""
     await routes.run(routes.tiles.frame, match["path"], routes.asked(request))
     target = routes.url(request, f"iiif/{match['path']}/info.json") + routes.query_suffix(request)
-    return Answer(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
+    return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
 
 async def get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:

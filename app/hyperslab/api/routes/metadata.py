@@ -7,15 +7,14 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from hyperslab.api.array_reply import DECODINGS
-from hyperslab.api.bodies import Bytes
+from hyperslab.api.array_query import DECODINGS
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
@@ -61,7 +60,7 @@ async def get_metadata(context: Context, request: Request) -> Reply:
         document = group_document(node, listed, request.root_path)
         tag = document_etag(node, listed)
     always = caching(node.mount, context.options)
-    return Representation(context, tag, JSON, Bytes(dump_json(document)), always=always)
+    return Representation(context, tag, JSON, dump_json(document), always=always)
 
 
 async def _listed(

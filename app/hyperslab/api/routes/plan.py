@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from hyperslab.api.array_reply import PARAMETERS, make_plan, most_bytes, wanted
-from hyperslab.api.bodies import Bytes
+from hyperslab.api.array_query import PARAMETERS, array_query
+from hyperslab.api.array_reply import look_up, plan_of
 from hyperslab.api.context import Context
-from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.jsontext import dump_json
@@ -36,9 +36,10 @@ async def get_plan(context: Context, request: Request) -> Reply:
     query.only(_KNOWN)
     items = query.selection()
     array = await context.open_array(request.tail)
-    asked = wanted(request, array, select(array, resolve_field(array, query.text("field")), items), negotiate=False)
-    plan = await make_plan(context, request, asked)
-    limit = most_bytes(context, asked)
+    selection = select(array, resolve_field(array, query.text("field")), items)
+    asked = array_query(request, array, selection, negotiate=False)
+    plan = await look_up(context, request, plan_of(context, asked))
+    limit = asked.most_bytes(context.options)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
     cached = context.service.reader.count_cached(plan)
     etag = asked.etag(plan.tag)
@@ -55,4 +56,4 @@ async def get_plan(context: Context, request: Request) -> Reply:
         "boxes": await context.threads.run(asked.boxes, box_bytes),
     }
     tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(context, tag, JSON, Bytes(dump_json(document)))
+    return Representation(context, tag, JSON, dump_json(document))

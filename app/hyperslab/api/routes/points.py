@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -13,21 +12,18 @@ import numpy as np
 from fastapi import APIRouter
 from numpy.typing import NDArray
 from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
-from starlette.types import Send
+from starlette.responses import Response as StarletteResponse
 
-from hyperslab.api.array_reply import DECODINGS, TEXT_IS_LARGER, decoder_of
+from hyperslab.api.array_body import TEXT_IS_LARGER, bytes_of
+from hyperslab.api.array_query import DECODINGS, decoder_of
 from hyperslab.api.auth import check_may_write
-from hyperslab.api.bodies import Bytes
 from hyperslab.api.context import Context
 from hyperslab.api.headers import array_headers, cost_headers
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.preconditions import points_check, points_etag
-from hyperslab.api.ranges import ByteRange
-from hyperslab.api.reply import Answer, Buffer, Delivered, Headers, Reply, encoded, request_at
+from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
-from hyperslab.api.slice_body import bytes_of
-from hyperslab.api.streaming import Stream, held, send_stream
+from hyperslab.api.response import Buffer, Response, RoutedResponse, encoded
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
@@ -39,11 +35,10 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.api.writing import written_answer
+from hyperslab.api.writing import written_response
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
-from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, shown
 from hyperslab.wire import JSON, NPY
@@ -59,17 +54,19 @@ def router(context: Context) -> APIRouter:
     """The route."""
     routes = APIRouter()
 
-    @routes.post(PREFIX + "/{path:path}", response_class=Response)
-    async def post_points(request: StarletteRequest) -> Response:
+    @routes.post(PREFIX + "/{path:path}", response_class=StarletteResponse)
+    async def post_points(request: StarletteRequest) -> StarletteResponse:
         request.scope[ROUTE] = "points"
-        ours = request_at(PREFIX, request)
-        answer = scatter if ours.query.flag("values") else gather
-        return Delivered(await answer(context, ours), ours)
+        return RoutedResponse(partial(_answer, context), PREFIX, request)
 
     return routes
 
 
-async def gather(context: Context, request: Request) -> Reply:
+async def _answer(context: Context, request: Request) -> Response:
+    return await (scatter if request.query.flag("values") else gather)(context, request)
+
+
+async def gather(context: Context, request: Request) -> Response:
     """Read the coordinates, then plan the points."""
     query = request.query
     query.only(("field", "format", "decode"))
@@ -82,59 +79,32 @@ async def gather(context: Context, request: Request) -> Reply:
     plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
     check_form(form, plan.shape, dtype)
-    timings = {"plan": perf_counter() - began}
-    return _Gathered(context, plan, form, timings, decoder)
+    spent = perf_counter() - began
+    reader = context.service.reader
+    encode = encode_objects if form == "raw" and plan.dtype.hasobject else _ENCODERS[form]
 
-
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """Planned points, looked up and read when they are sent; ``replan`` plans them anew, ``timings`` in seconds by
-    phase."""
-
-    context: Context
-    plan: PointsPlan
-    form: str
-    timings: Mapping[str, float]
-    decoder: Decoder | None
-
-    async def send(self, request: Request, send: Send) -> None:
-        """Hold the memory for them until the client has taken them."""
-        context = self.context
-        async with held(context.admission, request, self._memory) as cancel:
-            plan, cost, data = await context.threads.run(self._read, cancel)
-            body = Bytes(data, cost_headers(plan.touched, cost.cached, cost, self.timings))
-            headers = self._headers(plan.tag, len(data))
-            stream = Stream(200, headers, len(data), partial(body.open, ByteRange(0, len(data))))
-            await send_stream(context, stream, request, send, cancel)
-
-    def _read(self, cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
-        """The plan with the versions that were read, and the values, encoded."""
+    def read(cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
         cost = ReadCost()
-        values, plan = self.context.service.reader.read_tagged(self.plan, cancel, cost)
-        encode = encode_objects if self.form == "raw" and plan.dtype.hasobject else _ENCODERS[self.form]
-        return plan, cost, encode(values if self.decoder is None else self.decoder(values))
+        values, found = reader.read_tagged(plan, cancel, cost)
+        return found, cost, encode(values if decoder is None else decoder(values))
 
-    @property
-    def _memory(self) -> int:
-        growth = TEXT_IS_LARGER if self.form in ("json", "csv") else 1
-        if self.decoder is not None:
-            growth += TEXT_IS_LARGER * self.decoder.dtype.itemsize // self.plan.dtype.itemsize
-        return growth * self.plan.nbytes + self.context.service.reader.working_memory(self.plan)
-
-    def _headers(self, tag: str, size: int) -> Headers:
-        plan, decoder = self.plan, self.decoder
-        dtype = plan.dtype if decoder is None else decoder.dtype
-        decoded = "" if decoder is None else f" cf {plan.array.version}"
-        described = [
-            ("Content-Type", media_types(plan.dtype)[self.form]),
-            ("Content-Length", str(size)),
-            ("Cache-Control", "no-store"),
-            ("ETag", points_etag(tag, f"{self.form}{decoded}")),
-        ]
-        return (*encoded(described), *array_headers(plan.shape, dtype))
+    growth = TEXT_IS_LARGER if form in ("json", "csv") else 1
+    if decoder is not None:
+        growth += TEXT_IS_LARGER * decoder.dtype.itemsize // plan.dtype.itemsize
+    cancel = await request.hold(context.admission, growth * plan.nbytes + reader.working_memory(plan))
+    found, cost, data = await context.threads.run(read, cancel)
+    decoded = "" if decoder is None else f" cf {array.version}"
+    described = [
+        ("Content-Type", media_types(plan.dtype)[form]),
+        ("Cache-Control", "no-store"),
+        ("ETag", points_etag(found.tag, f"{form}{decoded}")),
+    ]
+    spent_headers = cost_headers(plan.touched, cost.cached, cost, {"plan": spent})
+    headers = (*encoded(described), *array_headers(plan.shape, dtype), *spent_headers)
+    return Response(200, headers, in_memory(context, data))
 
 
-async def scatter(context: Context, request: Request) -> Answer:
+async def scatter(context: Context, request: Request) -> Response:
     """Write points: two npy files, one behind the other (or of objects, their binary form behind the npy of the
     coordinates). Of points named twice the last one stays."""
     request.query.only(("field", "values", "casting"))
@@ -151,7 +121,7 @@ async def scatter(context: Context, request: Request) -> Answer:
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)
         made_for, check = array.metadata.dtype, points_check(request)
         written = await context.writes.run(array.path, write, made_for=made_for, check=check)
-    return written_answer(points_etag(written.tag, "raw"), written.chunks)
+    return written_response(points_etag(written.tag, "raw"), written.chunks)
 
 
 def _scattered(

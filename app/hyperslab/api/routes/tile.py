@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api.context import Context
-from hyperslab.api.reply import Reply
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.routes import dzi, iiif
 from hyperslab.api.routing import Endpoint
 from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply

@@ -9,13 +9,13 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from hyperslab.api.array_reply import Wanted
+from hyperslab.api.array_query import ArrayQuery
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.preconditions import box_check, box_etags, chunk_check, key_check, node_check
-from hyperslab.api.reply import Answer, json_answer
 from hyperslab.api.request import Request
+from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.chunk import PREFIX as CHUNK
 from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
@@ -24,7 +24,7 @@ from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
 from hyperslab.api.writing import router as router_of
-from hyperslab.api.writing import written_answer
+from hyperslab.api.writing import written_response
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
@@ -44,7 +44,7 @@ def router(context: Context) -> APIRouter:
     return router_of(context, *values, ("POST", "/v1/append", append), *keys)
 
 
-async def put_slice(context: Context, request: Request) -> Answer:
+async def put_slice(context: Context, request: Request) -> Response:
     """Store a body in the cells that ``select=`` names; answers 204 with the tag that the selection (raw) has now."""
     query = request.query
     query.only(("select", "field", "casting"))
@@ -52,7 +52,7 @@ async def put_slice(context: Context, request: Request) -> Answer:
     return await _put(context, request, array, query.selection(), resolve_field(array, query.text("field")))
 
 
-async def put_chunk(context: Context, request: Request) -> Answer:
+async def put_chunk(context: Context, request: Request) -> Response:
     """Store one chunk: its values up to the edge of the array, or with ``format=stored`` its encoded bytes."""
     query = request.query
     query.only(("format", "field", "casting"))
@@ -63,22 +63,22 @@ async def put_chunk(context: Context, request: Request) -> Answer:
         writer = context.service.writer
         async with received_body(context, request, beside=writer.memory(array, 1)) as body:
             version = await context.writes.run(array.path, writer.write_stored, array.path, coords, bytes(body), check)
-        return Answer(204, ((b"etag", strong_etag(version).encode("latin-1")),))
+        return Response(204, ((b"etag", strong_etag(version).encode("latin-1")),))
     bounds = array.metadata.grid.bounds(coords)
     return await _put(context, request, array, bounds, resolve_field(array, query.text("field")))
 
 
-async def delete_chunk(context: Context, request: Request) -> Answer:
+async def delete_chunk(context: Context, request: Request) -> Response:
     """Answers 404 where the chunk was not there."""
     request.query.only(())
     array, coords = await open_chunk(context, request)
     check = chunk_check(request, coords)
     if not await context.writes.run(array.path, context.service.writer.delete_chunk, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
-    return Answer(204, ())
+    return Response(204, ())
 
 
-async def append(context: Context, request: Request) -> Answer:
+async def append(context: Context, request: Request) -> Response:
     """Store a body behind the end of an axis; the answer says where it went."""
     query = request.query
     query.only(("axis", "at", "casting"))
@@ -117,12 +117,12 @@ async def append(context: Context, request: Request) -> Answer:
         "shape": appended.array.metadata.shape,
         "repeated": appended.repeated,
     }
-    return json_answer(document, status=200 if appended.repeated else 201, headers=etag)
+    return json_response(document, status=200 if appended.repeated else 201, headers=etag)
 
 
 async def _put(
     context: Context, request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None
-) -> Answer:
+) -> Response:
     array.mount.check_writable()
     context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
@@ -143,27 +143,27 @@ async def _put(
                 )
     except TooLarge as error:
         limit = most_values(context, request)
-        boxes = error.boxes or await context.threads.run(Wanted(array, selection, field, "raw", None).boxes, limit)
+        boxes = error.boxes or await context.threads.run(ArrayQuery(array, selection, field, "raw", None).boxes, limit)
         raise replace(error, boxes=boxes) from error
-    return written_answer(box_etags(written.array, selection, field, written.tag)[0], written.chunks)
+    return written_response(box_etags(written.array, selection, field, written.tag)[0], written.chunks)
 
 
-async def put_key(context: Context, request: Request) -> Answer:
+async def put_key(context: Context, request: Request) -> Response:
     """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
     context.service.catalog.locate(request.tail)[0].check_writable()
     check, writer = key_check(request), context.service.key_writer
     beside = await context.threads.run(writer.memory, request.tail)
     async with received_body(context, request, beside=beside) as body:
         put = await context.writes.run(_node_of(request), writer.put, request.tail, bytes(body), check)
-    return Answer(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
+    return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 
 
-async def delete_key(context: Context, request: Request) -> Answer:
+async def delete_key(context: Context, request: Request) -> Response:
     """Answers 404 where the key was not there."""
     check = key_check(request)
     if not await context.writes.run(_node_of(request), context.service.key_writer.delete, request.tail, check):
         raise KeyNotFound(request.tail)
-    return Answer(204, ())
+    return Response(204, ())
 
 
 def _node_of(request: Request) -> str:

@@ -12,17 +12,16 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-from hyperslab.api.bodies import Bytes
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import caching
-from hyperslab.api.reply import Reply
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
+from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
-from hyperslab.api.stored_reply import stored_reply, wanted_bytes
+from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.api.values_out import accepts
-from hyperslab.arrays.keys import DOCUMENTS, Index, MadeKey, StoredKey, looks_like_chunk
+from hyperslab.arrays.keys import DOCUMENTS, Index, looks_like_chunk
 from hyperslab.errors import KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML
 
@@ -37,21 +36,17 @@ def endpoint(context: Context) -> Endpoint:
 async def get_key(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     path = request.tail
+    mount = context.service.catalog.mounts.get(path.partition("/")[0])
     try:
-        return await stored_reply(context, request, await _find(context, request, path))
+        if mount is None:
+            found = await context.threads.run(context.keys.find, path)
+        else:
+            found = await find_key(context, request, mount, path)
+        return stored_reply(context, found)
     except KeyNotFound:
         if not _may_be_listed(request, path):
             raise
     return await _index_reply(context, request, path)
-
-
-async def _find(context: Context, request: Request, path: str) -> StoredKey | MadeKey:
-    """On the loop where a chunk's key takes one stat; documents may have to be made, which blocks."""
-    mount = context.service.catalog.mounts.get(path.partition("/")[0])
-    wanted = None if mount is None else wanted_bytes(mount, request)
-    if mount is None or path.rpartition("/")[2] in DOCUMENTS:
-        return await context.threads.run(context.keys.find, path, wanted)
-    return await context.near(mount, context.keys.find, path, wanted)
 
 
 def _may_be_listed(request: Request, path: str) -> bool:
@@ -73,7 +68,7 @@ async def _index_reply(context: Context, request: Request, path: str) -> Reply:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{PREFIX}/{quote(path)}/")
     always = caching(None, context.options, negotiated=True)
-    return Representation(context, etag_of(page), f"{HTML}; charset=utf-8", Bytes(page), always=always)
+    return Representation(context, etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 
 
 def _page(index: Index, base: str | None) -> bytes:

@@ -1,0 +1,121 @@
+"""HTTP response: a status, headers, and a body that is in memory or read as it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response as StarletteResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from hyperslab.api.request import Request
+from hyperslab.api.threads import HANG_UP
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import Cancelled
+from hyperslab.wire import JSON
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Buffer = bytes | memoryview
+
+_NO_LENGTH = (204, 304)
+
+
+class Reply(Protocol):
+    """What a route returns: a `Response`, or what makes one."""
+
+    async def respond(self, request: Request) -> Response:
+        """The response to a request; may raise any error, as nothing was sent yet."""
+        ...
+
+
+class Pieces:
+    """A body of ``size`` bytes that is sent a piece at a time, no faster than the client takes it.
+
+    A client that makes no room for a piece within ``patience`` seconds is let go.
+    """
+
+    def __init__(self, size: int, pieces: AsyncIterator[Buffer], patience: float) -> None:
+        self.size = size
+        self._pieces = pieces
+        self._patience = patience
+
+    async def send(self, start: Message, request: Request, send: Send) -> None:
+        """Send the head and all pieces; returns when the client has made room for the last one.
+
+        A server's ``send`` returns when it has queued a piece, so that the next one is read while the network takes
+        this one; it waits before it queues another, so memory stays bounded. The empty piece at the end waits for the
+        last one.
+        """
+        await self._hand_over(start, request, send)
+        left = self.size
+        async for piece in self._pieces:
+            left -= len(piece)
+            await self._hand_over({"type": "http.response.body", "body": piece, "more_body": True}, request, send)
+        if left > 0:
+            raise RuntimeError(f"a body ended {left} bytes short of its size")
+        await self._hand_over({"type": "http.response.body", "body": b""}, request, send)
+
+    async def _hand_over(self, message: Message, request: Request, send: Send) -> None:
+        """Raises `Cancelled` where the client has not made room for it in time."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await send(message)
+        except TimeoutError as error:
+            hang_up = request.scope.get(HANG_UP)
+            if hang_up is not None:  # else the server closes the connection once all is sent
+                hang_up()
+            raise Cancelled from error
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response whose head is complete; ``body`` None: its size is not known, and nobody asks for it (HEAD)."""
+
+    status: int
+    headers: Headers
+    body: Buffer | Pieces | None = b""
+
+    async def respond(self, request: Request) -> Response:  # noqa: ARG002 - see `Reply`
+        return self
+
+    async def send(self, request: Request, send: Send) -> None:
+        """Send it; for HEAD the body stays behind."""
+        headers, body = self.headers, self.body
+        if body is not None and self.status not in _NO_LENGTH:
+            size = body.size if isinstance(body, Pieces) else len(body)
+            headers = (*headers, (b"content-length", b"%d" % size))
+        start: Message = {"type": "http.response.start", "status": self.status, "headers": headers}
+        if isinstance(body, Pieces) and request.method != "HEAD":
+            await body.send(start, request, send)
+            return
+        data = body if isinstance(body, bytes | memoryview) and request.method != "HEAD" else b""
+        await send(start)
+        await send({"type": "http.response.body", "body": data})
+
+
+def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
+    """A JSON document that is not worth a validator."""
+    described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
+    return Response(status, described, dump_json(document))
+
+
+def encoded(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Headers as ASGI wants them; raises `UnicodeEncodeError` for what is not Latin-1."""
+    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
+
+
+class RoutedResponse(StarletteResponse):
+    """The response of a handler of ours, as FastAPI's routes want to return it."""
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Reply]], prefix: str, request: StarletteRequest) -> None:
+        super().__init__()
+        self._handler = handler
+        self._request = Request(request.scope, request.receive, prefix)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ours has them
+        async with self._request as request:
+            reply = await self._handler(request)
+            await (await reply.respond(request)).send(request, send)
