@@ -21,11 +21,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true in 30 s")
 
 
-def always(key: str) -> bool:  # noqa: ARG001 - whatever the key is
-    """A key that is in use."""
-    return True
-
-
 def start(target: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
@@ -107,7 +102,7 @@ def test_exclusive_holders_are_alone_whatever_else_goes_on() -> None:
 
 def test_file_locks_hold_between_threads_too(tmp_path: Path) -> None:
     tmp_path.joinpath(".hyperslab").mkdir()
-    locks = FileLocks(Fence(str(tmp_path)), ".hyperslab/locks", always)
+    locks = FileLocks(Fence(str(tmp_path)), ".hyperslab/locks")
     order: list[str] = []
 
     def visit() -> None:
@@ -124,7 +119,7 @@ def test_file_locks_hold_between_threads_too(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_was_removed_is_not_waited_for(tmp_path: Path) -> None:
-    locks = FileLocks(Fence(str(tmp_path)), "locks", always)
+    locks = FileLocks(Fence(str(tmp_path)), "locks")
     with locks.hold("a/.zarray"):
         for path in (tmp_path / "locks").iterdir():
             path.unlink()
@@ -136,7 +131,7 @@ def test_a_lock_file_that_was_removed_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_lock_files_do_not_bring_back_a_root_that_is_gone(tmp_path: Path) -> None:
-    locks = FileLocks(Fence(str(tmp_path / "gone")), ".hyperslab/locks", always)
+    locks = FileLocks(Fence(str(tmp_path / "gone")), ".hyperslab/locks")
 
     with pytest.raises(FileNotFoundError), locks.hold("a/.zarray"):
         pass
@@ -144,24 +139,8 @@ def test_lock_files_do_not_bring_back_a_root_that_is_gone(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lock_files_of_what_is_gone_go_with_the_last_who_holds_them(tmp_path: Path) -> None:
-    folder = tmp_path / "locks"
-    locks = FileLocks(Fence(str(tmp_path)), "locks", lambda key: key.startswith("kept/"))
-    for shared in (False, True):
-        for key in ("kept/.zarray", "gone/.zarray", "gone/.zmetadata"):
-            with locks.hold(key, shared=shared):
-                pass
-    with locks.hold("gone/.zarray", shared=True):
-        with locks.hold("gone/.zarray", shared=True):
-            pass
-        held = len(list(folder.iterdir()))
-
-    assert held == 4
-    assert len(list(folder.iterdir())) == 2
-
-
 def test_lock_files_are_few_however_many_keys_were_locked(tmp_path: Path) -> None:
-    locks = FileLocks(Fence(str(tmp_path)), "locks", always)
+    locks = FileLocks(Fence(str(tmp_path)), "locks")
     with locks.hold("held/.zarray"):
         for i in range(1_000):
             with locks.hold(f"{i}/.zarray", shared=True):
@@ -174,8 +153,16 @@ def test_lock_files_are_few_however_many_keys_were_locked(tmp_path: Path) -> Non
     assert left == 1  # the one that is held
 
 
-def test_whoever_is_alone_is_alone_though_the_lock_file_goes_each_time(tmp_path: Path) -> None:
-    locks = FileLocks(Fence(str(tmp_path)), "locks", lambda _: False)
+def test_whoever_is_alone_is_alone_though_lock_files_go_meanwhile(tmp_path: Path) -> None:
+    locks, done = FileLocks(Fence(str(tmp_path)), "locks"), threading.Event()
 
+    def tidy() -> None:
+        while not done.is_set():
+            locks.tidy()
+
+    tidying = start(tidy)
     assert most_beside_an_exclusive_holder(locks, "a/.zarray", times=100) <= 1
+    done.set()
+    tidying.join(30)
+    locks.tidy()
     assert list((tmp_path / "locks").iterdir()) == []

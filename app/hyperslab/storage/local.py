@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
-from hyperslab.errors import BadPath, StoreDenied, StoreError
+from hyperslab.errors import StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MOST_BYTES,
@@ -74,7 +74,7 @@ class LocalStore(Store):
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
-        self._processes = FileLocks(self._fence, f"{HIDDEN}/locks", self._has_folder) if file_locks else None
+        self._processes = FileLocks(self._fence, f"{HIDDEN}/locks") if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
         self._capabilities = Capabilities(
             writable=config.writable,
@@ -201,13 +201,6 @@ class LocalStore(Store):
         if self._processes is not None and self._config.writable:
             self._processes.tidy()
         self._fence.close()
-
-    def _has_folder(self, key: str) -> bool:
-        """Whether there is one that the key may be in."""
-        try:
-            return modes.S_ISDIR(self._fence.stat(key.rpartition("/")[0]).st_mode)
-        except (OSError, BadPath):
-            return False
 
     def _read(self, key: str, read: Callable[[int, os.stat_result], T]) -> T | None:
         """Read from one open file, again if another program rewrites it meanwhile; None where there is none."""

@@ -90,7 +90,7 @@ class FileLocks:
     The kernel holds them for an open file, so a process that is killed releases all of them at once. A node has a lock
     file of its own (several may be held at once, and two nodes on one file could then wait for each other for ever);
     chunks, of which a thread locks one at a time, share 256 files. The locks also hold between the threads of one
-    process: each `hold` opens the file anew. The file of a key for which ``in_use`` is False goes with its last holder.
+    process: each `hold` opens the file anew.
 
     Limits: they are ``flock`` locks, which work between the processes of *one* machine on every local file system.
     Over NFS the Linux client (since 2.6.12) turns them into byte-range locks on the server, which work between machines
@@ -98,10 +98,9 @@ class FileLocks:
     and SMB and FUSE file systems vary. If several machines write, an object store is the better place.
     """
 
-    def __init__(self, fence: Fence, directory: str, in_use: Callable[[str], bool]) -> None:
+    def __init__(self, fence: Fence, directory: str) -> None:
         self._fence = fence
         self._directory = directory
-        self._in_use = in_use
         self._used: set[str] = set()
 
     @contextmanager
@@ -123,8 +122,6 @@ class FileLocks:
         try:
             yield
         finally:
-            if own_file and not self._in_use(key):
-                self._remove(name, lock)
             os.close(lock)
 
     @contextmanager
@@ -143,12 +140,8 @@ class FileLocks:
             with os.scandir(folder) as found:
                 names = [item.name for item in islice(found, _MOST_REMOVED)]
             for name in names:
-                with suppress(OSError):
-                    descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
-                    try:
-                        self._remove(name, descriptor)
-                    finally:
-                        os.close(descriptor)
+                with suppress(OSError, portalocker.LockException):
+                    self._remove(name, folder)
 
     def _acquire(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
@@ -180,17 +173,18 @@ class FileLocks:
                     self.tidy()
         raise AssertionError("the second attempt returns or raises")
 
-    def _remove(self, name: str, descriptor: int) -> None:
-        """Remove a lock's file, unless others hold the lock; ``descriptor`` no longer holds it either then.
+    def _remove(self, name: str, folder: int) -> None:
+        """Remove a lock's file; raises `portalocker.LockException` if somebody holds the lock.
 
         Whoever waits for it finds that the file is another one. Removing a gate does no harm: it only keeps an order.
         """
-        with suppress(OSError, portalocker.LockException):
+        descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
+        try:
             portalocker.lock(descriptor, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
             if self._is_current(descriptor, name):
-                with self._fence.opened(self._directory) as folder:
-                    os.unlink(name, dir_fd=folder)
-                    os.unlink(name + _GATE, dir_fd=folder)
+                os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(descriptor)
 
     def _is_current(self, descriptor: int, name: str) -> bool:
         """Whether an open file is the one with that name; raises `OSError`."""
