@@ -4,73 +4,17 @@ from __future__ import annotations
 
 import threading
 import zipfile
-from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
-from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from typing_extensions import override
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store
-from tests.storage.contract import (
-    AtomicContract,
-    ListContract,
-    ListedVersionContract,
-    Opened,
-    ReadContract,
-    ReadOnlyContract,
-    WriteContract,
-)
-
-
-class TestZip(ReadContract, ListContract, ListedVersionContract, ReadOnlyContract):
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-                for key, value in values.items():
-                    archive.writestr(key, value)
-            return open_store(StoreConfig("zip", f"zip://::file://{tmp_path}/a.zip"))
-
-        return open_filled
-
-
-class TestFolderInZip(ReadContract, ListContract):
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-                for key, value in {f"data/base/{key}": value for key, value in values.items()}.items():
-                    archive.writestr(key, value)
-                archive.writestr("data/basement", b"x")
-            return open_store(StoreConfig("zip", f"zip://data/base::file://{tmp_path}/a.zip"))
-
-        return open_filled
-
-
-class PlainFiles(LocalFileSystem):  # type: ignore[misc]
-    """A file system with real folders and no atomic writes, as SFTP's and SMB's are."""
-
-    protocol = "plainfiles"
-
-
-class TestRealFolders(ReadContract, ListContract, WriteContract, AtomicContract):
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Opened:
-        fsspec.register_implementation("plainfiles", PlainFiles, clobber=True)
-
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            for key, value in values.items():
-                (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
-                (tmp_path / key).write_bytes(value)
-            return open_store(StoreConfig("plain", f"plainfiles://{tmp_path}", writable=True))
-
-        return open_filled
+from tests.storage.support import PlainFiles
 
 
 class FailingFileSystem(PlainFiles):

@@ -7,10 +7,7 @@ import math
 import random
 import re
 import socket
-import threading
-from collections.abc import Iterator, Mapping
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote
@@ -22,101 +19,19 @@ from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Part, Store
 from hyperslab.storage.http import within_origin
-from tests.faults import Before, Delay, Fault, FaultProxy, Reset, Status, Truncate
+from tests.faults import Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
-from tests.storage.contract import ListContract, ListedVersionContract, Opened, ReadContract, ReadOnlyContract
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        """Tests have no use for an access log."""
-
-
-class _Bare(_Quiet):
-    """Knows neither HEAD nor dates nor lengths."""
-
-    @override
-    def do_HEAD(self) -> None:
-        self.send_error(405)
-
-    @override
-    def send_header(self, keyword: str, value: str) -> None:
-        if keyword not in ("Last-Modified", "Content-Length"):
-            super().send_header(keyword, value)
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-
-
-def serve(handler: type[_Quiet], root: Path) -> Iterator[str]:
-    root.mkdir(exist_ok=True)
-    with _Server(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+from tests.storage.support import Quiet, fill, serve
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[str]:
     """The URL of a server of files with index pages; it knows no ranges and no ETags."""
-    yield from serve(_Quiet, tmp_path / "root")
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Iterator[str]:
-    yield from serve(_Bare, tmp_path / "root")
-
-
-def fill(root: Path, values: Mapping[str, bytes]) -> None:
-    for key, value in values.items():
-        path = root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(value)
+    yield from serve(Quiet, tmp_path / "root")
 
 
 def web(url: str, **values: object) -> Store:
     return open_store(StoreConfig("web", url, **({"timeout": 5.0, "retries": 1} | values)))  # type: ignore[arg-type]
-
-
-class TestFileServer(ReadContract, ListContract, ListedVersionContract, ReadOnlyContract):
-    """Python's own: index pages, but whole values only."""
-
-    @pytest.fixture
-    def opened(self, files: str, tmp_path: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(tmp_path / "root", values)
-            return web(files)
-
-        return open_filled
-
-
-class TestBareServer(ReadContract):
-    """The version is a digest where the server says nothing of use."""
-
-    @pytest.fixture
-    def opened(self, bare: str, tmp_path: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(tmp_path / "root", values)
-            return web(bare)
-
-        return open_filled
-
-
-class TestObjectServer(ReadContract):
-    """A public bucket over plain HTTP: ETags and ranges, but no index pages."""
-
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            for key, value in values.items():
-                s3_server.client.put_object(Bucket=s3_bucket.name, Key=key, Body=value, ACL="public-read")
-            return web(f"{s3_server.url}/{s3_bucket.name}")
-
-        return open_filled
 
 
 LASTING = [
@@ -221,16 +136,6 @@ def test_a_part_takes_one_request_where_the_server_knows_ranges(s3_server: S3Ser
     assert asked == [("GET", "bytes=2-4")]
 
 
-def test_several_values_are_asked_for_at_once(files: str, tmp_path: Path) -> None:
-    fill(tmp_path / "root", {"a": b"1", "b": b"2"})
-    meeting = threading.Barrier(3, timeout=30)
-    with FaultProxy(files) as proxy:
-        proxy.inject(Before(meeting.wait), times=3)
-        found = web(proxy.url, timeout=60.0, retries=0).get_each(["a", "nothing", "b"])
-
-    assert [stored and stored.data for stored in found] == [b"1", None, b"2"]
-
-
 def test_index_pages_are_found_out_by_the_check(files: str, s3_server: S3Server, s3_bucket: S3Bucket) -> None:
     listed, unlisted = web(files), web(f"{s3_server.url}/{s3_bucket.name}")
     s3_server.client.put_bucket_acl(Bucket=s3_bucket.name, ACL="public-read")
@@ -259,7 +164,7 @@ def test_a_port_where_nobody_listens_is_a_failure_and_no_time_out() -> None:
     assert not isinstance(caught.value, errors.StoreTimeout)
 
 
-class _Odd(_Quiet):
+class _Odd(Quiet):
     """One value of 1,000 bytes, in answers that are not what was asked for; the key says which."""
 
     VALUE: ClassVar = random.Random(0).randbytes(1000)
@@ -323,7 +228,7 @@ def test_an_unknown_option_is_refused() -> None:
         web("https://example.com", options={"authorisation": "x"})
 
 
-class _Redirecting(_Quiet):
+class _Redirecting(Quiet):
     """``/to/URL`` leads there; all else is a value."""
 
     asked: ClassVar[list[tuple[str, str | None]]] = []

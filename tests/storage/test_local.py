@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, suppress
 from pathlib import Path
@@ -17,15 +16,7 @@ import pytest
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, fence, open_store
 from hyperslab.storage.base import ABSENT, Store, WritersSafe
-from tests.storage.contract import (
-    AtomicContract,
-    ListContract,
-    ListedVersionContract,
-    Opened,
-    ReadContract,
-    ReadOnlyContract,
-    WriteContract,
-)
+from tests.storage.support import fill
 
 
 def local(root: Path, **values: object) -> Store:
@@ -33,38 +24,11 @@ def local(root: Path, **values: object) -> Store:
     return open_store(StoreConfig("disk", str(root), **chosen))  # type: ignore[arg-type]
 
 
-def fill(root: Path, values: Mapping[str, bytes]) -> None:
-    for key, value in values.items():
-        path = root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(value)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
     folder.mkdir()
     return folder
-
-
-class TestContract(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
-    @pytest.fixture
-    def opened(self, root: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(root, values)
-            return local(root)
-
-        return open_filled
-
-
-class TestReadOnly(ReadOnlyContract):
-    @pytest.fixture
-    def opened(self, root: Path) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(root, values)
-            return local(root, writable=False)
-
-        return open_filled
 
 
 def test_versions_differ_between_durable_writes_too(root: Path) -> None:

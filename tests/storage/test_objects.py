@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -32,118 +31,10 @@ from tests.faults import (
     Truncate,
 )
 from tests.s3 import S3Bucket, S3Server
-from tests.storage.contract import (
-    AtomicContract,
-    ListContract,
-    ListedVersionContract,
-    Opened,
-    ReadContract,
-    ReadOnlyContract,
-    WriteContract,
-)
+from tests.storage.support import fill_bucket, value_of
 from tests.storage.workers import increment
 
 CONDITIONS = DropHeaders(("If-Match", "If-None-Match"))
-
-
-def fill(server: S3Server, bucket: S3Bucket, values: Mapping[str, bytes], base: str = "") -> None:
-    def put(item: tuple[str, bytes]) -> None:
-        server.client.put_object(Bucket=bucket.name, Key=base + item[0], Body=item[1])
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(put, values.items()))
-
-
-class TestS3(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(s3_server, s3_bucket, values)
-            return open_store(s3_bucket.config(writable=True))
-
-        return open_filled
-
-
-class TestPrefixInBucket(ReadContract, ListContract):
-    """A store that is a part of a bucket sees nothing of the rest."""
-
-    def test_emptying_it_leaves_the_rest_of_the_bucket(
-        self, opened: Opened, s3_server: S3Server, s3_bucket: S3Bucket
-    ) -> None:
-        store = opened({"a": b"1"})
-        store.put("b/c", b"2", if_version=ABSENT)
-
-        assert store.delete_prefix("") == 2
-
-        listed = s3_server.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
-        assert [item["Key"] for item in listed] == ["some/basement", "some/other/x", "x"]
-
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(s3_server, s3_bucket, values, "some/base/")
-            fill(s3_server, s3_bucket, {"some/basement": b"x", "some/other/x": b"x", "x": b"x"})
-            return open_store(s3_bucket.config(writable=True, url=f"{s3_bucket.url}/some/base/"))
-
-        return open_filled
-
-
-class TestConditionsIgnored(WriteContract):
-    """A server that does not know of conditions: the process compares."""
-
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Iterator[Opened]:
-        with FaultProxy(s3_server.url) as proxy:
-            proxy.inject(CONDITIONS, times=math.inf)
-
-            def open_filled(values: Mapping[str, bytes]) -> Store:
-                fill(s3_server, s3_bucket, values)
-                return open_store(s3_bucket.at(proxy.url).config(writable=True))
-
-            yield open_filled
-
-
-class TestGoogle(ReadContract, ListContract, WriteContract, AtomicContract):
-    """``gs://``: the version is the generation."""
-
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
-        account = {"gcs_base_url": s3_server.url, "disable_oauth": True, "client_email": "x"}
-        options = {"allow_http": "true", "service_account_key": json.dumps(account | KEYLESS)}
-
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            store = open_store(
-                StoreConfig("google", f"gs://{s3_bucket.name}", writable=True, timeout=5.0, retries=2, options=options)
-            )
-            for key, value in values.items():
-                store.put(key, value)
-            return store
-
-        return open_filled
-
-
-class TestMemory(ReadContract, ListContract, ListedVersionContract, WriteContract, AtomicContract):
-    """``memory://``: what all stores of one name share, in this process."""
-
-    @pytest.fixture
-    def opened(self) -> Opened:
-        config = StoreConfig("memory", f"memory://{uuid4().hex}/base", writable=True)
-
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            for key, value in values.items():
-                open_store(config).put(key, value)
-            return open_store(config)
-
-        return open_filled
-
-    def test_it_promises_no_more_than_it_can_keep(self, opened: Opened) -> None:
-        capabilities = opened({}).capabilities
-
-        assert capabilities.writers_safe is WritersSafe.THREADS
-        assert not capabilities.conditional_put
-
-
-KEYLESS = {"private_key": "", "private_key_id": ""}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +43,7 @@ KEYLESS = {"private_key": "", "private_key_id": ""}
 def test_the_environment_alone_says_where_a_bucket_is(
     s3_server: S3Server, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, scheme: str, endpoint: str
 ) -> None:
-    fill(s3_server, s3_bucket, {"a": b"1"})
+    fill_bucket(s3_server, s3_bucket, {"a": b"1"})
     monkeypatch.setenv(endpoint, s3_server.url if scheme == "s3" else s3_server.url.removeprefix("http://"))
     for option in ("region", "access_key_id", "secret_access_key"):
         monkeypatch.setenv(f"AWS_{option.upper()}", s3_bucket.options[option])
@@ -169,14 +60,22 @@ def test_the_environment_alone_says_where_a_bucket_is(
     assert bytes(found.data) == b"1"
 
 
-class TestReadOnly(ReadOnlyContract):
-    @pytest.fixture
-    def opened(self, s3_server: S3Server, s3_bucket: S3Bucket) -> Opened:
-        def open_filled(values: Mapping[str, bytes]) -> Store:
-            fill(s3_server, s3_bucket, values)
-            return open_store(s3_bucket.config())
+def test_emptying_a_prefix_leaves_the_rest_of_the_bucket(s3_server: S3Server, s3_bucket: S3Bucket) -> None:
+    fill_bucket(s3_server, s3_bucket, {"some/base/a": b"1", "some/basement": b"x", "x": b"x"})
+    store = open_store(s3_bucket.config(writable=True, url=f"{s3_bucket.url}/some/base/"))
+    store.put("b/c", b"2", if_version=ABSENT)
 
-        return open_filled
+    assert store.delete_prefix("") == 2
+
+    listed = s3_server.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
+    assert [item["Key"] for item in listed] == ["some/basement", "x"]
+
+
+def test_memory_promises_no_more_than_it_can_keep() -> None:
+    capabilities = open_store(StoreConfig("memory", "memory://x", writable=True)).capabilities
+
+    assert capabilities.writers_safe is WritersSafe.THREADS
+    assert not capabilities.conditional_put
 
 
 class TestMissingBucket:
@@ -226,7 +125,7 @@ def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 @pytest.fixture
 def store(s3_server: S3Server, s3_bucket: S3Bucket, proxy: FaultProxy) -> Store:
     """A store behind the proxy that holds one key and knows that conditions are honoured."""
-    fill(s3_server, s3_bucket, {"k": bytes(100_000)})
+    fill_bucket(s3_server, s3_bucket, {"k": bytes(100_000)})
     return open_store(
         s3_bucket.at(proxy.url).config(writable=True, timeout=0.25, retries=1, options={"conditional_put": "true"})
     )
@@ -321,7 +220,7 @@ class TestFaults:
         proxy.inject(fault, method="PUT")
         store.put("new", b"2", if_version=version)
 
-        assert _value(store, "new") == b"2"
+        assert value_of(store, "new") == b"2"
 
     @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
     def test_a_lasting_fault_fails_every_write(
@@ -427,7 +326,7 @@ class TestLostAnswers:
             increment(store, "counter")
             increment(direct, "counter")
 
-        assert _value(direct, "counter") == b"10"
+        assert value_of(direct, "counter") == b"10"
 
     def test_where_another_writer_came_since_nobody_can_know(
         self, store: Store, direct: Store, proxy: FaultProxy
@@ -438,7 +337,7 @@ class TestLostAnswers:
         with pytest.raises(errors.StoreError, match="not known"):
             store.put("new", b"ours", if_version=ABSENT)
 
-        assert _value(store, "new") == b"theirs"
+        assert value_of(store, "new") == b"theirs"
 
     def test_a_conflict_after_a_refused_connection_is_a_conflict(
         self, store: Store, direct: Store, proxy: FaultProxy
@@ -478,7 +377,7 @@ class TestLateWrites:
             time.sleep(0.01)
 
         assert [status for method, _, status in proxy.answers if method == "PUT"] == [200, 412]
-        assert _value(direct, "new") == b"theirs"
+        assert value_of(direct, "new") == b"theirs"
 
 
 class TestCapabilities:
@@ -581,7 +480,7 @@ class TestCapabilities:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda i: increment(replicas[i % 2], "counter"), range(60)))
 
-        assert _value(replicas[0], "counter") == b"60"
+        assert value_of(replicas[0], "counter") == b"60"
 
 
 KEY = st.sampled_from([f"a/{i}.{j}" for i in range(8) for j in range(8)])
@@ -721,9 +620,3 @@ class TestOptions:
     def test_a_name_that_the_store_cannot_hold_is_a_bad_path(self, s3_bucket: S3Bucket) -> None:
         with pytest.raises(errors.BadPath):
             open_store(s3_bucket.config()).get("a\tb")
-
-
-def _value(store: Store, key: str) -> bytes:
-    stored = store.get(key)
-    assert stored is not None
-    return bytes(stored.data)

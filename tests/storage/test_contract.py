@@ -1,26 +1,145 @@
-"""What every store must do. A kind of store subclasses the parts that it can do and gives the fixture `opened`."""
+"""What every store must do, whatever kind it is."""
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from hyperslab.errors import ReadOnly, StoredTooLarge
+from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict
+from tests.faults import DropHeaders, FaultProxy
+from tests.s3 import S3Bucket, S3Server
+from tests.storage.support import Bare, PlainFiles, Quiet, fill, fill_bucket, serve, value_of
 from tests.storage.workers import increment
 
-Opened = Callable[[Mapping[str, bytes]], Store]
+Values = Mapping[str, bytes]
+Opened = Callable[[Values], Store]
 """Opens a new store that holds these values."""
+
+READABLE = (
+    "folder", "bucket", "prefix", "google", "memory", "zip", "folder in zip", "plain files",
+    "file server", "bare server", "public bucket",
+)  # fmt: skip
+LISTABLE = READABLE[:-2]
+LISTS_VERSIONS = tuple(kind for kind in LISTABLE if kind != "google")  # its listings name no generations
+WRITABLE = ("folder", "bucket", "bucket without conditions", "google", "memory", "plain files")
+ATOMIC = ("folder", "bucket", "google", "memory", "plain files")
+READ_ONLY = ("read-only folder", "read-only bucket", "zip", "file server")
+
+
+class Kinds:
+    """Opens a filled store of each kind."""
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        self._request = request
+        self._folder = folder
+
+    def open(self, kind: str, values: Values) -> Store:
+        """A store of a kind; those that differ little share a way."""
+        kind, read_only = kind.removeprefix("read-only "), kind.startswith("read-only")
+        if kind == "folder":
+            fill(self._folder, values)
+            config = StoreConfig("disk", str(self._folder), writable=not read_only, durability="rename")
+        elif kind == "plain files":
+            fsspec.register_implementation("plainfiles", PlainFiles, clobber=True)
+            fill(self._folder, values)
+            config = StoreConfig("plain", f"plainfiles://{self._folder}", writable=True)
+        elif kind.endswith("zip"):
+            config = self._zip("data/base/" if kind == "folder in zip" else "", values)
+        elif kind.endswith("server"):
+            fill(self._folder, values)
+            url = self._request.getfixturevalue("bare_server" if kind == "bare server" else "file_server")
+            config = StoreConfig("web", url, timeout=5.0, retries=1)
+        elif kind == "memory":
+            return _put_all(StoreConfig("memory", f"memory://{uuid4().hex}/base", writable=True), values)
+        else:
+            return self._bucket(kind, values, writable=not read_only)
+        return open_store(config)
+
+    def _zip(self, base: str, values: Values) -> StoreConfig:
+        with zipfile.ZipFile(self._folder / "a.zip", "w") as archive:
+            for key, value in values.items():
+                archive.writestr(base + key, value)
+            archive.writestr("data/basement", b"x") if base else None
+        return StoreConfig("zip", f"zip://{base.rstrip('/')}::file://{self._folder}/a.zip")
+
+    def _bucket(self, kind: str, values: Values, *, writable: bool) -> Store:
+        server: S3Server = self._request.getfixturevalue("s3_server")
+        bucket: S3Bucket = self._request.getfixturevalue("s3_bucket")
+        if kind == "google":
+            account = {"client_email": "x", "private_key": "", "private_key_id": "", "disable_oauth": True}
+            key = json.dumps({**account, "gcs_base_url": server.url})
+            options = {"allow_http": "true", "service_account_key": key}
+            config = StoreConfig(
+                "google", f"gs://{bucket.name}", writable=True, timeout=5.0, retries=2, options=options
+            )
+            return _put_all(config, values)
+        if kind == "public bucket":
+            fill_bucket(server, bucket, values, ACL="public-read")
+            return open_store(StoreConfig("web", f"{server.url}/{bucket.name}", timeout=5.0, retries=1))
+        fill_bucket(server, bucket, values, "some/base/" if kind == "prefix" else "")
+        if kind == "prefix":
+            fill_bucket(server, bucket, {"some/basement": b"x", "some/other/x": b"x", "x": b"x"})
+            return open_store(bucket.config(writable=True, url=f"{bucket.url}/some/base/"))
+        if kind == "bucket without conditions":
+            bucket = bucket.at(self._request.getfixturevalue("ignorant_proxy").url)
+        return open_store(bucket.config(writable=writable))
+
+
+def _put_all(config: StoreConfig, values: Values) -> Store:
+    store = open_store(config)
+    for key, value in values.items():
+        store.put(key, value)
+    return store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def file_server(root: Path) -> Iterator[str]:
+    yield from serve(Quiet, root)
+
+
+@pytest.fixture
+def bare_server(root: Path) -> Iterator[str]:
+    yield from serve(Bare, root)
+
+
+@pytest.fixture
+def ignorant_proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    """In front of a server that does not know of conditions: the process compares."""
+    with FaultProxy(s3_server.url) as proxy:
+        proxy.inject(DropHeaders(("If-Match", "If-None-Match")), times=math.inf)
+        yield proxy
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest, root: Path) -> Opened:
+    kinds, kind = Kinds(request, root), str(request.param)
+    return lambda values: kinds.open(kind, values)
+
 
 ODD_KEYS = ("...", "a/...", ".foo", "foo..bar", "a b/ c ", "%2e%2e/x", "a+b&c=d", "naïve/日本", "a#b?c", "x~{y}[z]'\"")
 
 
-class ReadContract:
+@pytest.mark.parametrize("opened", READABLE, indirect=True)
+class TestReading:
     """Reading by key."""
 
     def test_a_value_is_read_whole_with_its_version(self, opened: Opened) -> None:
@@ -120,7 +239,7 @@ class ReadContract:
         assert stored is not None
         assert bytes(stored.data) == value
 
-    def test_ranges_equal_slices_of_the_value(self, opened: Opened) -> None:
+    def test_ranges_equal_slices_of_thevalue_of(self, opened: Opened) -> None:
         value = random.Random(2).randbytes(1_200_000)
         store = opened({"v": value})
         chance = random.Random(3)
@@ -177,7 +296,8 @@ class ReadContract:
         opened({"a": b"1"}).check()
 
 
-class ListContract:
+@pytest.mark.parametrize("opened", LISTABLE, indirect=True)
+class TestListing:
     """Listing."""
 
     VALUES: Mapping[str, bytes] = {
@@ -222,7 +342,8 @@ class ListContract:
         assert found == {key: len(value) for key, value in self.VALUES.items() if key.startswith(prefix)}
 
 
-class ListedVersionContract:
+@pytest.mark.parametrize("opened", LISTS_VERSIONS, indirect=True)
+class TestListedVersions:
     """Listings know the same versions as stats."""
 
     def test_a_listing_has_the_versions_that_stats_have(self, opened: Opened) -> None:
@@ -233,7 +354,8 @@ class ListedVersionContract:
         assert [entry.version for entry in listing.entries] == store.versions("a/", ["a/0.0", "a/0.1"])
 
 
-class WriteContract:
+@pytest.mark.parametrize("opened", WRITABLE, indirect=True)
+class TestWriting:
     """Writing, alone and against others."""
 
     def test_what_is_put_is_read_back_at_once(self, opened: Opened) -> None:
@@ -270,7 +392,7 @@ class WriteContract:
             store.put("k", b"second", if_version=ABSENT)
 
         assert (conflict.value.key, conflict.value.current) == ("k", version)
-        assert _value(store, "k") == b"first"
+        assert value_of(store, "k") == b"first"
 
     def test_a_put_on_top_of_another_version_changes_nothing(self, opened: Opened) -> None:
         store = opened({"k": b"old"})
@@ -282,7 +404,7 @@ class WriteContract:
             store.put("k", b"late", if_version=old)
 
         assert conflict.value.current == new
-        assert _value(store, "k") == b"new"
+        assert value_of(store, "k") == b"new"
 
     def test_a_put_on_top_of_what_is_gone_is_a_conflict(self, opened: Opened) -> None:
         store = opened({"k": b"old"})
@@ -306,7 +428,7 @@ class WriteContract:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(count, range(8)))
 
-        assert _value(store, "counter") == b"40"
+        assert value_of(store, "counter") == b"40"
 
     def test_of_threads_that_create_one_key_one_wins(self, opened: Opened) -> None:
         store = opened({})
@@ -320,7 +442,7 @@ class WriteContract:
         with ThreadPoolExecutor(8) as pool:
             winners = [value for value in pool.map(create, range(8)) if value is not None]
 
-        assert winners == [_value(store, "k")]
+        assert winners == [value_of(store, "k")]
 
     def test_a_key_is_deleted_once(self, opened: Opened) -> None:
         store = opened({"a/k": b"1", "a/l": b"2"})
@@ -329,7 +451,7 @@ class WriteContract:
 
         assert store.delete("a/k") is False
         assert store.get("a/k") is None
-        assert _value(store, "a/l") == b"2"
+        assert value_of(store, "a/l") == b"2"
 
     def test_deleting_another_version_is_a_conflict(self, opened: Opened) -> None:
         store = opened({"k": b"1"})
@@ -358,7 +480,7 @@ class WriteContract:
 
         assert list(store.list_prefix("")) == []
         store.put("a/0.0", b"again")
-        assert _value(store, "a/0.0") == b"again"
+        assert value_of(store, "a/0.0") == b"again"
 
     def test_the_services_own_keys_are_not_listed(self, opened: Opened) -> None:
         store = opened({"a/k": b"1"})
@@ -368,7 +490,7 @@ class WriteContract:
         assert [entry.key for entry in store.list_prefix("")] == ["a/k"]
         assert store.list_dir("").prefixes == ("a",)
         assert store.list_dir("a/").prefixes == ()
-        assert _value(store, ".hyperslab/note") == b"own"
+        assert value_of(store, ".hyperslab/note") == b"own"
 
     def test_an_exclusive_lock_keeps_threads_apart(self, opened: Opened) -> None:
         store = opened({"k": b"0"})
@@ -376,12 +498,12 @@ class WriteContract:
         def count(_: int) -> None:
             for _ in range(10):
                 with store.lock("k"):
-                    store.put("k", str(int(_value(store, "k")) + 1).encode())
+                    store.put("k", str(int(value_of(store, "k")) + 1).encode())
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(count, range(4)))
 
-        assert _value(store, "k") == b"40"
+        assert value_of(store, "k") == b"40"
 
     def test_shared_holders_meet_inside_a_lock(self, opened: Opened) -> None:
         store = opened({})
@@ -409,7 +531,8 @@ class WriteContract:
         _lock_once(store, "a/0.0")
 
 
-class AtomicContract:
+@pytest.mark.parametrize("opened", ATOMIC, indirect=True)
+class TestAtomicWrites:
     """Readers beside a writer."""
 
     def test_readers_see_whole_values_while_they_are_rewritten(self, opened: Opened) -> None:
@@ -423,7 +546,7 @@ class AtomicContract:
         with ThreadPoolExecutor(1) as pool:
             written = pool.submit(rewrite)
             while True:
-                seen.append(_value(store, "k"))
+                seen.append(value_of(store, "k"))
                 if written.done():
                     break
             written.result()
@@ -451,7 +574,8 @@ class AtomicContract:
         assert all(written[version] == value for version, value in seen)
 
 
-class ReadOnlyContract:
+@pytest.mark.parametrize("opened", READ_ONLY, indirect=True)
+class TestReadOnly:
     """A store that is not writable refuses every write; the fixture `opened` gives one."""
 
     def test_every_write_is_refused_and_changes_nothing(self, opened: Opened) -> None:
@@ -461,7 +585,7 @@ class ReadOnlyContract:
             with pytest.raises(ReadOnly):
                 write()
 
-        assert _value(store, "a/k") == b"1"
+        assert value_of(store, "a/k") == b"1"
         assert store.get("new") is None
         assert not store.capabilities.writable
 
@@ -477,9 +601,3 @@ def _writes(store: Store) -> Iterator[Callable[[], object]]:
 def _lock_once(store: Store, key: str) -> None:
     with store.lock(key):
         pass
-
-
-def _value(store: Store, key: str) -> bytes:
-    stored = store.get(key)
-    assert stored is not None
-    return bytes(stored.data)
