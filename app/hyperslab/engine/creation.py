@@ -61,7 +61,6 @@ MEMBERS: Final = (
 NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
 """The members of which null is a value; in a request it leaves every other one open."""
 
-
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
 _MAX_DEFAULT_CHUNK_BYTES = 16 << 20
 _DEFAULT_OBJECTS = 1 << 16

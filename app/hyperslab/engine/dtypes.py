@@ -129,7 +129,8 @@ def named_dtype(value: Any) -> Any:
     """The dtype of a request as a ``.zarray`` spells it: numpy's names (``uint16``, ``datetime64[ns]``) may stand for
     type strings, alone and for fields. Everything else stays as it is."""
     if isinstance(value, list):
-        return [[n, named_dtype(base), *rest] for n, base, *rest in value] if _are_fields(value) else value
+        are_fields = all(isinstance(field, list) and len(field) in (2, 3) for field in value)
+        return [[name, named_dtype(base), *rest] for name, base, *rest in value] if are_fields else value
     found = _NAMED.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return value
@@ -139,10 +140,6 @@ def named_dtype(value: Any) -> Any:
     size = int(found["bits"]) // 8
     known = size in _SIZES[kind] and int(found["bits"]) % 8 == 0
     return f"{'|' if size == 1 else '<'}{kind}{size}{found['unit'] or ''}" if known else value
-
-
-def _are_fields(value: list[Any]) -> bool:
-    return all(isinstance(field, list) and len(field) in (2, 3) for field in value)
 
 
 def canonical_json(value: Any) -> Any:

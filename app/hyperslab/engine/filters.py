@@ -6,6 +6,7 @@ numcodecs does the work; the chain has checked the size of what it is given.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -105,21 +106,27 @@ def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
-    """Pco, standalone. The stream holds items of its own type: where that is not the stage's, others are tried."""
+    """Pco, standalone. The stream holds items of its own type: if that is not the stage's, others are tried."""
     from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
 
     codec = codec_of(config)
-    candidates = _pco_dtypes(stage)
+    known = [np.dtype(f"{kind}{size}") for size in (8, 4, 2) for kind in "uif"]
+    others = [dtype for dtype in known if stage.nbytes % dtype.itemsize == 0 and dtype != stage.dtype]
+
+    def decode_as(data: bytes, target: NDArray, dtype: np.dtype[Any]) -> NDArray:
+        items = target.view(dtype)
+        progress = standalone.simple_decompress_into(data, items)
+        if progress.n_processed != items.size or not progress.finished:
+            raise ValueError(f"the stream does not hold {items.size} items")
+        return target
 
     def decode(data: Buffer, out: NDArray | None) -> Any:
-        target = np.empty(stage.nbytes, BYTE) if out is None else out
-        encoded = bytes(data)
-        for dtype in candidates[:-1]:
-            try:
-                return _pco_into(standalone, encoded, target, dtype)
-            except (RuntimeError, TypeError):  # of another type: the last one's error is the one to see
-                continue
-        return _pco_into(standalone, encoded, target, candidates[-1])
+        target, encoded = np.empty(stage.nbytes, BYTE) if out is None else out, bytes(data)
+        *first, last = (stage.dtype, *others)
+        for dtype in first:
+            with suppress(RuntimeError, TypeError):  # of another type: the last one's error is the one to see
+                return decode_as(encoded, target, dtype)
+        return decode_as(encoded, target, last)
 
     return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True, lossless=True)
 
@@ -144,18 +151,3 @@ def _item_link(config: CodecConfig, stage: Stage, before: np.dtype[Any], behind:
         return encoded
 
     return Link(config["id"], decode, encode, stage, stage.typed(before, behind))
-
-
-def _pco_dtypes(stage: Stage) -> list[np.dtype[Any]]:
-    """The stage's own dtype first, then all that pco knows and that fill the stage."""
-    known = [np.dtype(f"{kind}{size}") for size in (8, 4, 2) for kind in "uif"]
-    fitting = [dtype for dtype in known if stage.nbytes % dtype.itemsize == 0]
-    return [stage.dtype, *(dtype for dtype in fitting if dtype != stage.dtype)]
-
-
-def _pco_into(standalone: Any, data: bytes, target: NDArray, dtype: np.dtype[Any]) -> NDArray:
-    items = target.view(dtype)
-    progress = standalone.simple_decompress_into(data, items)
-    if progress.n_processed != items.size or not progress.finished:
-        raise ValueError(f"the stream does not hold {items.size} items")
-    return target

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -159,17 +159,12 @@ class ArrayMetadata:
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(NamedTuple):
     """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning and are preserved. ``problems``: what is
     wrong in it, and was read all the same."""
 
     document: Mapping[str, Any]
     problems: tuple[str, ...] = ()
-
-    def to_bytes(self) -> bytes:
-        """The document as strict JSON."""
-        return dump_json(self.document)
 
 
 def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:

@@ -28,17 +28,20 @@ def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
 
 
 def bounded(runs: list[Run], limit: int) -> list[Run]:
-    """The runs, or one around all of them where they are more than ``limit``; not empty."""
+    """The runs, or one around all of them if they are more than ``limit``; not empty."""
     return runs if len(runs) <= limit else [(runs[0][0], runs[-1][1])]
 
 
-def axis_runs(region: Region) -> list[Run]:
+def _axis_runs(region: Region) -> list[Run]:
     """The runs along one axis, sorted and disjoint."""
     if isinstance(region, int):
         return [(region, region + 1)]
-    if isinstance(region, slice):
-        return _slice_runs(region)
-    return runs_of(region)
+    if not isinstance(region, slice):
+        return runs_of(region)
+    if region.step == 1:
+        return [(region.start, region.stop)]
+    indices = range(region.start, -1 if region.stop is None else region.stop, region.step)
+    return [(i, i + 1) for i in (indices if region.step > 0 else reversed(indices))]
 
 
 def runs_of(indices: NDArray[np.int64]) -> list[Run]:
@@ -60,17 +63,9 @@ def chunk_runs(
     axes = list(zip(regions, chunks, strict=True))
     runs, stride = [(0, 1)], 1
     for region, size in reversed(axes) if order == "C" else axes:
-        runs = _spread(axis_runs(region), runs, stride, gap, limit)
+        runs = _spread(_axis_runs(region), runs, stride, gap, limit)
         stride *= size
     return runs
-
-
-def _slice_runs(region: slice) -> list[Run]:
-    if region.step == 1:
-        return [(region.start, region.stop)]
-    stop = -1 if region.stop is None else region.stop
-    indices = range(region.start, stop, region.step)
-    return [(i, i + 1) for i in (indices if region.step > 0 else reversed(indices))]
 
 
 def _spread(outer: list[Run], inner: list[Run], stride: int, gap: int, limit: int) -> list[Run]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
-from hyperslab.engine.dtypes import Field
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
@@ -34,11 +33,19 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     numbers, times are their ``int64`` counts, a nested struct is its bytes, ``U`` is ``ustring``, objects are
     ``ustring``, ``string`` (bytes, in base64) or ``json`` by codec, and filters and other compressors are as stored.
     """
-    view = _named_view(metadata, field) if field else _default_view(metadata)
-    rank = metadata.rank + len(view.shape)
-    document = {"rank": rank, "dtype": view.dtype, "domain": _domain(metadata, view), "codec": _codec(metadata)}
+    view = _view(metadata, field)
+    rank, outer = metadata.rank + len(view.shape), range(metadata.rank)
+    document = {"rank": rank, "dtype": view.dtype, "domain": {"rank": 0}, "codec": _codec(metadata)}
     if rank:
-        document["chunk_layout"] = _chunk_layout(metadata, view)
+        ends = [*([size] for size in metadata.shape), *view.shape]
+        document["domain"] = {"inclusive_min": [0] * rank, "exclusive_max": ends}
+        shape = [*metadata.chunks, *view.shape]
+        document["chunk_layout"] = {  # axes within an item are always innermost, in C order (CONFORMANCE 123)
+            "grid_origin": [0] * rank,
+            "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
+            "read_chunk": {"shape": shape},
+            "write_chunk": {"shape": shape},
+        }
     if view.fill is not None and view.fill.size <= MAX_FILL_NUMBERS:
         document["fill_value"] = _spelled(view.fill)
     return document
@@ -53,20 +60,13 @@ class _View:
     fill: np.ndarray | None
 
 
-def _default_view(metadata: ArrayMetadata) -> _View:
+def _view(metadata: ArrayMetadata, name: str | None) -> _View:
     dtype, fill = metadata.dtype, metadata.fill_value
-    if dtype.is_object:
+    if dtype.is_object and not name:
         return _View(_OBJECT_DTYPES.get(object_codec(metadata.codecs), "json"), (), fill)
-    if len(dtype.fields) == 1:
-        return _field_view(dtype.fields[0], fill)
-    return _base_view(dtype.numpy, (), fill)
-
-
-def _named_view(metadata: ArrayMetadata, name: str) -> _View:
-    return _field_view(metadata.dtype.field(name), metadata.fill_value)
-
-
-def _field_view(field: Field, fill: np.ndarray | None) -> _View:
+    if not name and len(dtype.fields) != 1:
+        return _base_view(dtype.numpy, (), fill)
+    field = dtype.field(name) if name else dtype.fields[0]
     return _base_view(field.numpy, field.shape, None if fill is None else fill[field.name])
 
 
@@ -79,24 +79,6 @@ def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | N
     if base.kind in "mM":
         return _View("int64", shape, None if fill is None else fill.astype(np.int64))
     return _View("ustring" if base.kind == "U" else base.name, shape, fill)
-
-
-def _domain(metadata: ArrayMetadata, view: _View) -> dict[str, Any]:
-    rank = metadata.rank + len(view.shape)
-    if not rank:
-        return {"rank": 0}
-    return {"inclusive_min": [0] * rank, "exclusive_max": [*([size] for size in metadata.shape), *view.shape]}
-
-
-def _chunk_layout(metadata: ArrayMetadata, view: _View) -> dict[str, Any]:
-    """Axes within an item are always innermost, in C order (CONFORMANCE 123)."""
-    shape, outer, rank = [*metadata.chunks, *view.shape], range(metadata.rank), metadata.rank + len(view.shape)
-    return {
-        "grid_origin": [0] * rank,
-        "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
-        "read_chunk": {"shape": shape},
-        "write_chunk": {"shape": shape},
-    }
 
 
 def _codec(metadata: ArrayMetadata) -> dict[str, Any]:
@@ -114,12 +96,9 @@ def _spelled(fill: np.ndarray) -> Any:
     if fill.dtype.hasobject:
         item: Any = fill[()]
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
-    value = fill.tolist()
-    return spell_float(float(value)) if _is_float(fill.dtype) else value
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+    value, dtype = fill.tolist(), fill.dtype
+    is_float = dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+    return spell_float(float(value)) if is_float else value
 
 
 # --- zarr-python 3, which opens no group whose .zmetadata holds an array that it does not know ---------------------
