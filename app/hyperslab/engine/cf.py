@@ -37,7 +37,7 @@ _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A meaning of values that are ``value``, in the bits of ``mask`` where there is one."""
+    """A meaning of values that are ``value``, in the bits of ``mask`` if there is one."""
 
     meaning: str
     value: int | float
@@ -236,7 +236,7 @@ def make_decoder(
 def _numbers(
     stored: DType, scale: int | float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
 ) -> DType:
-    """The dtype of decoded numbers, by xarray's rules; little endian where it is another than the stored one."""
+    """The dtype of decoded numbers, by xarray's rules; little endian if it is another than the stored one."""
     packed = scale is not None or offset is not None
     if not packed and not hides:
         return stored
@@ -278,7 +278,7 @@ class _Attributes:
         self.problems.append(f"{name}: expected {expected}, found {str(self._attributes[name])[:60]!r}; it is ignored")
 
     def _list(self, name: str) -> list[Any]:
-        """A value as a list; empty where it is not there."""
+        """A value as a list; empty if there is none."""
         value = self._attributes.get(name)
         return [] if value is None else value if isinstance(value, list) else [value]
 

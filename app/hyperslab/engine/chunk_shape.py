@@ -14,7 +14,7 @@ from hyperslab.engine.metadata import MAX_SIZE, Order, integral
 from hyperslab.errors import shown
 
 DEFAULT_ELEMENTS: Final = 1 << 20
-"""Target of elements in a chunk where nothing else is said; the item size plays no part (CONFORMANCE 224)."""
+"""Target of elements in a chunk unless the request says otherwise; the item size plays no part (CONFORMANCE 224)."""
 
 _LARGEST = 2**62
 _GUESS_BASE_BYTES = 256 << 10
@@ -205,8 +205,8 @@ def _ratio(value: Any) -> float:
 
 
 def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, what: str) -> tuple[T, ...]:
-    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 is as soft as those beside it:
-    it comes before them, and yields to numbers."""
+    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 is as soft as a soft
+    constraint: it comes before those, and yields to numbers."""
     merged: list[T] = [0] * rank
     for values in hard:
         for axis, value in enumerate(values):
@@ -218,8 +218,8 @@ def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, 
     return tuple(merged)
 
 
-def _merge_elements(chunks: Sequence[Mapping[str, Any]], asked: int | None) -> int | None:
-    found = [asked, *(parse_elements(chunk.get("elements")) for chunk in chunks)]
+def _merge_elements(chunks: Sequence[Mapping[str, Any]], requested: int | None) -> int | None:
+    found = [requested, *(parse_elements(chunk.get("elements")) for chunk in chunks)]
     hard = sorted({number for number in found if number is not None})
     if len(hard) > 1:
         raise ValueError(f"a chunk cannot have both {hard[0]} and {hard[1]} elements")
@@ -227,18 +227,18 @@ def _merge_elements(chunks: Sequence[Mapping[str, Any]], asked: int | None) -> i
     return next((number for number in (*hard, *soft) if number is not None), None)
 
 
-def _merge_order(layout: Mapping[str, Any], rank: int, asked: Order | None) -> Order | None:
-    """C and F are the same for fewer than two axes, and nothing is asked then."""
+def _merge_order(layout: Mapping[str, Any], rank: int, requested: Order | None) -> Order | None:
+    """C and F are the same for fewer than two axes, and nothing is requested then."""
     orders: dict[tuple[int, ...], Order] = {tuple(reversed(range(rank))): "F", tuple(range(rank)): "C"}
     hard = _permutation(layout.get("inner_order"), rank)
     soft = _permutation(layout.get("inner_order" + _SOFT), rank)
     if hard is None:
-        return asked or (orders.get(soft) if soft is not None and rank > 1 else None)
+        return requested or (orders.get(soft) if soft is not None and rank > 1 else None)
     if hard not in orders:
         raise ValueError(f"inner_order: Zarr v2 has C and F order, not {list(hard)}")
-    if asked is not None and rank > 1 and asked != orders[hard]:
-        raise ValueError(f"inner_order: {list(hard)} is {orders[hard]} order, and order is {asked}")
-    return asked or orders[hard]
+    if requested is not None and rank > 1 and requested != orders[hard]:
+        raise ValueError(f"inner_order: {list(hard)} is {orders[hard]} order, and order is {requested}")
+    return requested or orders[hard]
 
 
 def _permutation(value: Any, rank: int) -> tuple[int, ...] | None:

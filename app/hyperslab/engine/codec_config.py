@@ -57,7 +57,7 @@ def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False)
 
 
 def plain_config(config: CodecConfig) -> dict[str, Any]:
-    """The configuration as the codecs take it: 1 for 1.0 where an integer is meant, as TensorStore reads it, and
+    """The configuration as the codecs take it: 1 for 1.0 if an integer is meant, as TensorStore reads it, and
     without nulls that stand for what numcodecs does anyway."""
     rules = CODECS.get(config["id"], {})
     plain = dict(config)
@@ -325,7 +325,7 @@ OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
 """Parameters that every decoder reads from the data, so that one chunk may be stored in several ways."""
 
 _OPTIONAL: Final = frozenset({"zfpy", "pcodec"})
-"""Codecs whose library the extra ``codecs`` brings; numcodecs registers them only where it is there."""
+"""Codecs whose library the extra ``codecs`` brings; numcodecs registers them only if it is installed."""
 
 _REFUSED: Final = {
     "pickle": "decoding it runs code from the data, so it is never allowed",

@@ -78,31 +78,31 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
     `BadDefinition`, which names the member, also for members that are unknown (CONFORMANCE 15).
     """
-    ask = _Request(request)
-    ask("zarr_format", lambda value: parse_format(value, 2), 2)
-    shape = ask("shape", parse_shape)
-    dtype = ask("dtype", _new_dtype)
-    layout = _layout(ask, shape, dtype)
-    filters = ask("filters", parse_filters, None)
+    read = _Request(request)
+    read("zarr_format", lambda value: parse_format(value, 2), 2)
+    shape = read("shape", parse_shape)
+    dtype = read("dtype", _new_dtype)
+    layout = _layout(read, shape, dtype)
+    filters = read("filters", parse_filters, None)
     document = {
         "zarr_format": 2,
         "shape": list(shape),
         "chunks": list(_chosen_chunks(shape, dtype, layout)),
         "dtype": canonical_json(dtype.json),
-        "compressor": ask("compressor", parse_compressor, DEFAULT),
+        "compressor": read("compressor", parse_compressor, DEFAULT),
         "fill_value": None,
         "order": layout.order or "C",
         "filters": None if filters is None else list(filters),
-        "dimension_separator": ask("dimension_separator", parse_separator, "."),
+        "dimension_separator": read("dimension_separator", parse_separator, "."),
     }
     metadata = _checked(document)
     _check_round_trip(metadata)
-    given, nbytes = metadata.compressor, 0 if metadata.filters else metadata.chunk_nbytes
-    compressor = ask(
-        "compressor", lambda _: None if given is None else complete_new(given, chunk_nbytes=nbytes), DEFAULT
+    draft, nbytes = metadata.compressor, 0 if metadata.filters else metadata.chunk_nbytes
+    compressor = read(
+        "compressor", lambda _: None if draft is None else complete_new(draft, chunk_nbytes=nbytes), DEFAULT
     )
-    if not ask.leaves_open("fill_value"):
-        fill_value = ask("fill_value", partial(_spelled_fill, metadata))
+    if not read.leaves_open("fill_value"):
+        fill_value = read("fill_value", partial(_spelled_fill, metadata))
     else:  # zero, as in zarr-python 2, or null if not all libraries read a zero of the dtype
         fill_value = None if dtype.json in _NO_ZERO else format_fill_value(metadata.fill, dtype)
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
@@ -113,7 +113,7 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
     """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one
     (CONFORMANCE 204).
 
-    The word ``"null"`` stands for null where that has a meaning: TOML has none. Raises `BadDefinition`.
+    The word ``"null"`` stands for null if that has a meaning: TOML has none. Raises `BadDefinition`.
     """
     known = (*REQUIRED, "dimension_separator")
     for name in stated:
@@ -140,20 +140,20 @@ def _new_dtype(value: Any) -> DataType:
     return dtype
 
 
-def _layout(ask: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
+def _layout(read: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
     rank = len(shape)
     hard = ChunkLayout(
         # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
-        chunk_shape=ask("chunks", lambda value: _requested_chunks(value, shape, dtype.itemsize), None),
-        aspect_ratio=ask("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
-        elements=ask("chunk_elements", parse_elements, None),
-        order=ask("order", lambda value: None if value is None else parse_order(value), None),
+        chunk_shape=read("chunks", lambda value: _requested_chunks(value, shape, dtype.itemsize), None),
+        aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
+        elements=read("chunk_elements", parse_elements, None),
+        order=read("order", lambda value: None if value is None else parse_order(value), None),
     )
-    return ask("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
 
 
 def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
-    """Large items get fewer of them in a chunk, where nothing is said of that."""
+    """Chunks of large items have fewer of them, unless the request says otherwise."""
     inner = _elements_of_item(dtype)
     largest = _MAX_DEFAULT_CHUNK_BYTES * inner // dtype.itemsize
     default = _DEFAULT_OBJECTS if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
@@ -192,7 +192,7 @@ def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMeta
 
 
 def _check_round_trip(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` where the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
+    """Raise `BadDefinition` if the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
     whole chunk, or much of it, before anything is refused: some codecs want a multiple of some number of bytes.
     """
     refusal = _refusal(metadata, _cut(metadata, _MOST_TRIED_BYTES)) and _refusal(
@@ -211,7 +211,7 @@ def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
 
 
 def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
-    """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None where they can."""
+    """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None if they can."""
     codec = make_codec(chunks, metadata.dtype, metadata.order, metadata.filters, metadata.compressor)
     zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
     zeros[...] = metadata.fill
@@ -244,7 +244,7 @@ class _Request:
         self.members = members
 
     def leaves_open(self, name: str) -> bool:
-        """Whether nothing is asked of this member."""
+        """Whether the request leaves this member open."""
         return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
 
     def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
@@ -287,9 +287,9 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     fits everything (CONFORMANCE 37 to 39). Unlike in TensorStore (CONFORMANCE 40), the separator is compared with the
     one in effect: no request changes it. Raises `BadDefinition` for members that no array could have.
     """
-    ask = _Request(wanted)
+    read = _Request(wanted)
     for name, fits in _FITS.items():
-        if not ask.leaves_open(name) and not ask(name, partial(fits, stored)):
+        if not read.leaves_open(name) and not read(name, partial(fits, stored)):
             found = schema_document(stored) if name == "chunk_layout" else stored.document
             return name, wanted[name], found.get(name, getattr(stored, name, None))
     return None

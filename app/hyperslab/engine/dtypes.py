@@ -72,7 +72,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () where it is not structured.
+    """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () if it is not structured.
 
     Padding entries of a structured dtype (CONFORMANCE 175) are no fields; ``numpy`` skips their bytes.
     """
@@ -99,7 +99,7 @@ class DataType:
         raise KeyError(name)
 
     def clean(self, a: np.ndarray) -> np.ndarray:
-        """``a`` with bits that have no meaning put right; ``a`` itself where there is nothing to do.
+        """``a`` with bits that have no meaning put right; ``a`` itself if there is nothing to do.
 
         A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended
         (CONFORMANCE 49, 54). ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
@@ -143,7 +143,7 @@ def named_dtype(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> Any:
-    """A valid dtype as every library reads it: ``|`` where byte order has no meaning (CONFORMANCE 43, 61)."""
+    """A valid dtype as every library reads it: ``|`` if byte order has no meaning (CONFORMANCE 43, 61)."""
     if isinstance(value, str):
         return value if value in _EXTENSIONS else np.dtype(value).str
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]

@@ -67,7 +67,7 @@ def check_values(data: bytes | memoryview) -> None:
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """As `parse_json`, but None where the document is broken or no object."""
+    """As `parse_json`, but None if the document is broken or no object."""
     try:
         document = parse_json(data)
     except ValueError:

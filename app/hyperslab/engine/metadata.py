@@ -1,7 +1,7 @@
 """Array metadata, and the documents of a Zarr v2 hierarchy: ``.zarray``, ``.zgroup``, ``.zattrs`` and ``.zmetadata``.
 
-Parsing is strict: each error names the key, the member and what is wrong with it. Where readers differ, the most data
-is read as long as its meaning is beyond doubt.
+Parsing is strict: each error names the key, the member and what is wrong with it. If readers differ, a document is
+read as long as its meaning is beyond doubt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Object codecs: items of any length, kept as Python objects. All counts are checked before anything is allocated."""
+"""Object codecs: items of any length, as Python objects. All counts are checked before anything is allocated."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PACKED_SIZES: Final = {
     **dict(zip(range(0xCA, 0xD9), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 3, 4, 6, 10, 18), strict=True)),
     **dict(zip(range(0xDC, 0xE0), (3, 5, 3, 5), strict=True)),
 }
-"""Bytes of a value by the first of them, where it says so; of a list or map without what is in it. Else 1."""
+"""Bytes of a value by the first of them, if it says so; of a list or map without what is in it. Else 1."""
 _PACKED_LENGTHS: Final = {
     **{first: (1 << i, 0) for i, first in enumerate((0xC4, 0xC5, 0xC6))},
     **{first: (1 << i, 1) for i, first in enumerate((0xC7, 0xC8, 0xC9))},
     **{first: (1 << i, 0) for i, first in enumerate((0xD9, 0xDA, 0xDB))},
 }
-"""Where a length follows the first byte: of how many bytes it is, and how many more lie before what it counts."""
+"""If a length follows the first byte: of how many bytes it is, and how many more lie before what it counts."""
 
 
 def vlen_link(config: CodecConfig, stage: Stage) -> Link:
@@ -96,7 +96,7 @@ def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: b
 
 
 def _check_text(text: str) -> None:
-    """Raise `ValueError` where JSON spells more than about `MOST_VALUES`; each takes two characters or more."""
+    """Raise `ValueError` if JSON spells more than about `MOST_VALUES`; each takes two characters or more."""
     if len(text) > 2 * MOST_VALUES:
         bare = _TEXT.sub("", text)
         _check_values(sum(map(bare.count, "[{:,")))

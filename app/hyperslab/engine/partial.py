@@ -107,7 +107,7 @@ class PartialDecoder:
         return spans if _length(spans) <= WORTH_SHARE * (header.cbytes if header else self._nbytes) else None
 
     def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str) -> NDArray:
-        """Decode ``runs`` from the parts of the stored chunk that `ranges` asked for."""
+        """Decode ``runs`` from the parts of the stored chunk that `ranges` named."""
         source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8)
         try:
             header = self._header(head)

@@ -58,7 +58,7 @@ def chunk_runs(
 ) -> list[Run]:
     """The runs that hold a region of a chunk, joined across ``gap`` items, at most about ``limit`` of them.
 
-    Where there would be more, neighbours are joined from the fastest axis outwards: at worst one bounding run.
+    If there would be more, neighbours are joined from the fastest axis outwards: at worst one bounding run.
     """
     axes = list(zip(regions, chunks, strict=True))
     runs, stride = [(0, 1)], 1

@@ -29,7 +29,7 @@ class IndexAxis:
 
 @dataclass(frozen=True, slots=True)
 class SliceAxis:
-    """The indices ``start + i * step`` for ``0 <= i < count``. Where ``count`` is 0 or 1, ``step`` is 1."""
+    """The indices ``start + i * step`` for ``0 <= i < count``. If ``count`` is 0 or 1, ``step`` is 1."""
 
     start: int
     step: int
