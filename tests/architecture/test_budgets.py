@@ -17,8 +17,8 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2350, 9),
-    "api": (6050, 50),
-    "arrays": (5329, 25),
+    "api": (6046, 50),
+    "arrays": (5263, 25),
     "cache": (175, 1),
     "client": (3740, 17),
     "demo": (690, 8),

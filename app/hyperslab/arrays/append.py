@@ -23,7 +23,6 @@ from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, pro
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
 from hyperslab.storage.base import WritersSafe
-from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 
 _ANNOUNCED_AHEAD = 8
@@ -69,9 +68,7 @@ class Appender:
         another place. `WriteConflict` if the array no longer has the data type that the values were ``made_for``.
         `TooLarge` before anything is stored.
         """
-        mount, rest = self._catalog.locate(path)
-        mount.check_writable()
-        prefix = as_prefix(rest)
+        mount, prefix = self._catalog.locate_writable(path)
         key = None if idempotency_key is None else _Key(idempotency_key, at, digest_of(values))
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
             announced = ""

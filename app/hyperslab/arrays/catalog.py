@@ -60,6 +60,12 @@ class Catalog:
             raise NodeNotFound(path)
         return mount, rest
 
+    def locate_writable(self, path: str) -> tuple[MountedStore, str]:
+        """The store that a path lies in, and the prefix of the path in it; raises also `ReadOnly`."""
+        mount, rest = self.locate(path)
+        mount.check_writable()
+        return mount, as_prefix(rest)
+
     def open_node(self, path: str, *, fresh: bool = False) -> Node:
         """The array or group at ``path``; the empty path is the group of all stores.
 

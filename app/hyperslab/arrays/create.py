@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
+from hyperslab.storage.keys import normalise_path, prefixes
 
 Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
@@ -39,7 +39,6 @@ NodeCheck = Callable[[Node | BrokenNode | None], None]
 """Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
 
 _GROUP_TEXT = dump_json({"zarr_format": 2})
-_DOCUMENT_NAMES = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata", V3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +97,10 @@ class Creator:
                 raise NodeExists(node.path, "array", *difference)
 
         if mode == "open":  # then a few members may stand for all
-            mount, prefix = self._locate(path)
+            mount, prefix = self._catalog.locate_writable(path)
             refuse_v3(mount, prefix, beside=False)
-            if self._existing(path) is not None:
-                node = self._catalog.open_node(path, fresh=True)
+            node, _ = self._find(path)
+            if node is not None and not isinstance(node, BrokenNode):
                 if check is not None:
                     check(node)
                 check_fits(node)
@@ -138,7 +137,7 @@ class Creator:
 
         Its document goes first: what is left when the process is killed half way is no node any more.
         """
-        mount, prefix = self._locate(path)
+        mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # an append under way ends first
             node = self._catalog.open_even_broken(path)
             if check is not None:
@@ -154,7 +153,7 @@ class Creator:
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
-        mount, prefix = self._locate(path)
+        mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
             for _ in attempts():
                 node = self._catalog.open_node(path, fresh=True)
@@ -165,14 +164,12 @@ class Creator:
         raise WriteConflict(prefix + ".zattrs", f"other writers came first {MOST_TRIES} times")
 
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> Created:
-        mount, prefix = self._locate(path)
-        self._check_possible(mount, prefix, wanted)
+        mount, prefix = self._catalog.locate_writable(path)
         if not foreign:
             refuse_v3(mount, prefix, beside=False)
-        self._check_ancestors(mount, prefix)
+        self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
-            node = self._documented(path) if mode == "replace" else self._existing(path)
-            implicit = self._implicit_group(path) if node is None else None
+            node, implicit = self._find(path, broken=mode == "replace")
             replace = node is not None
             if implicit is not None and (wanted.metadata is not None or mode == "replace"):
                 replace = bool(self._catalog.some_children(implicit, 1))
@@ -191,29 +188,36 @@ class Creator:
                 kept = self._make_room(mount, prefix, wanted, turn, replace=replace, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
             except VersionConflict as conflict:  # another creator was faster: open what it made, if the mode allows
-                node = self._existing(path)
-                if node is None or mode == "replace":
+                node, _ = self._find(path)
+                if node is None or isinstance(node, BrokenNode) or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return self._taken(node, mode, wanted)
             return Created(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
         """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
-        read any more; `BadDefinition` for documents so large that nobody would read them back."""
+        read any more; `BadDefinition` for documents so large that nobody would read them back; `WrongKind` below an
+        array."""
         for name in prefix.split("/"):
-            if name in (*_DOCUMENT_NAMES, mount.metadata_key):
+            if name in (".zarray", ".zgroup", ".zattrs", ".zmetadata", V3, mount.metadata_key):
                 raise BadPath(prefix.rstrip("/"), f"{name!r} is the name of a metadata document")
         attributes_text(wanted.attributes)
         size = 0 if wanted.metadata is None else len(wanted.metadata.to_bytes())
         if size > MAX_ARRAY_BYTES:
             raise BadDefinition("document", f"{size} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
-
-    def _check_ancestors(self, mount: MountedStore, prefix: str) -> None:
-        """Nothing can be below an array."""
         for above in prefixes(prefix)[:-1]:
-            node = self._existing(mount.path(above))
+            node, _ = self._find(mount.path(above))
             if isinstance(node, ArrayNode):
                 raise WrongKind(node.path, "array", "group")
+
+    def _find(self, path: str, *, broken: bool = False) -> tuple[Node | BrokenNode | None, GroupNode | None]:
+        """The node that a document makes, or the group that only its children show, or that is the root of the store.
+        A node that cannot be read raises why, unless ``broken`` ones are wanted."""
+        try:
+            found = self._catalog.open_even_broken(path) if broken else self._catalog.open_node(path, fresh=True)
+        except NodeNotFound:
+            return None, None
+        return (None, found) if isinstance(found, GroupNode) and found.implicit else (found, None)
 
     def _make_room(
         self, mount: MountedStore, prefix: str, wanted: _Definition, turn: Turn, *, replace: bool, foreign: bool
@@ -245,8 +249,12 @@ class Creator:
             attributes = {**implicit.attributes, **attributes}
         roots = prefixes(prefix)[:-1]
         found = mount.store.versions("", [root + ".zgroup" for root in roots]) if roots else []
-        groups = [root for root, version in zip(roots, found, strict=True) if version is None]
-        groups = [root for root in groups if self._put_group(mount, root + ".zgroup")]
+        groups: list[str] = []
+        for root, version in zip(roots, found, strict=True):
+            if version is None:
+                with suppress(VersionConflict):  # another creator has made the same group
+                    put_document(versions, mount, root + ".zgroup", _GROUP_TEXT, ABSENT)
+                    groups.append(root)
         left = mount.store.stat(prefix + ".zattrs")  # of a creator that died
         turn.check()  # they may be those of a node that another creator has made meanwhile
         if attributes or turn.inherited:  # the dead one's may still come: then there are some already
@@ -262,42 +270,6 @@ class Creator:
             documents.follow(versions, mount, group, (group + ".zgroup", group + ".zattrs"))
         name = ".zgroup" if metadata is None else ".zarray"
         documents.follow(versions, mount, prefix, (prefix + name, prefix + ".zattrs"))
-
-    def _put_group(self, mount: MountedStore, key: str) -> bool:
-        """False if another creator has made the same group."""
-        try:
-            put_document(self._catalog.versions, mount, key, _GROUP_TEXT, ABSENT)
-        except VersionConflict:
-            return False
-        return True
-
-    def _implicit_group(self, path: str) -> GroupNode | None:
-        """The group that only its children show, or that is the root of the store."""
-        try:
-            node = self._catalog.open_node(path)
-        except NodeNotFound:
-            return None
-        return node if isinstance(node, GroupNode) else None
-
-    def _existing(self, path: str) -> Node | None:
-        """As `_documented`; raises what is wrong with one that is broken."""
-        node = self._documented(path)
-        if isinstance(node, BrokenNode):
-            raise node.error
-        return node
-
-    def _documented(self, path: str) -> Node | BrokenNode | None:
-        """The node that a document makes; a group that only its children show does not count."""
-        try:
-            node = self._catalog.open_even_broken(path)
-        except NodeNotFound:
-            return None
-        return None if isinstance(node, GroupNode) and node.implicit else node
-
-    def _locate(self, path: str) -> tuple[MountedStore, str]:
-        mount, rest = self._catalog.locate(path)
-        mount.check_writable()
-        return mount, as_prefix(rest)
 
 
 def _attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

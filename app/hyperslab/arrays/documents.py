@@ -179,25 +179,21 @@ def put_consolidated(
     the store fails once ``data`` is stored, and `WriteConflict` if other writers come first too often.
     """
     key = prefix + ".zmetadata"
-    before = _put_on_latest(mount, key, data, check)
+    for _ in attempts():  # on top of just what is there: what others have carried into it until then is known
+        with mount.store.lock(key), suppress(VersionConflict):
+            if check is not None:
+                check(mount.store.stat(key))
+            before = mount.store.get(key)
+            mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            break
+    else:
+        raise WriteConflict(key, "other writers came first")
     try:
         _follow_in(versions, mount, prefix, prefix, _in_doubt(mount, prefix, documents, before), removed_below=False)
         entry = mount.store.stat(key)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, key, error.reason) from error
     return PutKey("" if entry is None else entry.version, created=before is None)
-
-
-def _put_on_latest(mount: MountedStore, key: str, data: bytes | memoryview, check: KeyCheck | None) -> Stored | None:
-    """Put on top of just what is returned: what others have carried into it until then is known."""
-    for _ in attempts():
-        with mount.store.lock(key), suppress(VersionConflict):
-            if check is not None:
-                check(mount.store.stat(key))
-            before = mount.store.get(key)
-            mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
-            return before
-    raise WriteConflict(key, "other writers came first")
 
 
 def _in_doubt(mount: MountedStore, root: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:

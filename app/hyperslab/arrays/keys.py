@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.listing import V3
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
-from hyperslab.arrays.tree import OutOfTime, Walk
+from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
@@ -178,46 +179,36 @@ class KeyReader:
             return None
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
-        """All documents at and below a group as they are now; None where there are too many, or too much beside them,
-        to gather."""
-        prefix = as_prefix(group.path)
+        """All documents at and below a group as they are now; None if there are too many, or too much beside them, to
+        collect. What is broken is left out with all below it, and says why when it is asked for itself."""
         documents: dict[str, Any] = {}
         left_out: list[str] = []
-        nodes = self._nodes(group, time.monotonic() + self.gather_seconds)
-        for count, node in enumerate(nodes):
-            if count == self._most_nodes or node is None:
-                return None
-            inner = f"{node.path}/"[len(prefix) :] if node.path != group.path else ""
-            if isinstance(node, ArrayNode) and not opens_in_zarr3(node.metadata.document):
-                left_out.append(inner + ARRAY)
-                continue
-            found = {inner + name: _document(node, name) for name in (ARRAY, GROUP, ATTRIBUTES)}
-            documents |= {name: document for name, document in found.items() if document is not None}
-        named = {"left_out": left_out} if left_out else {}
-        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
-
-    def _nodes(self, group: GroupNode, deadline: float) -> Iterator[Node | None]:
-        """A group and all nodes below, and None if it gets too late; what is broken is left out with all below it, and
-        says why when it is asked for itself."""
-        yield group
         broken: tuple[str, ...] = ()
+        deadline, count = time.monotonic() + self.gather_seconds, 0
         try:
-            for step in Walk(self._catalog, group, deadline, page=_PAGE, strict=True).steps():
-                if time.monotonic() > deadline:
-                    yield None
-                    return
+            for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=_PAGE)):
                 if step.kind == "unsupported" or step.path.startswith(broken):
                     continue
                 try:
-                    node = self._open(join(group.path, step.path))
+                    node = self._open(join(group.path, step.path)) if step.path else group
                 except (BrokenData, BadPath):
                     node = None
-                if node is not None:
-                    yield node
-                else:
+                if node is None:
                     broken += (f"{step.path}/",)
+                    continue
+                if count == self._most_nodes or time.monotonic() > deadline:
+                    return None
+                count += 1
+                inner = as_prefix(step.path)
+                if isinstance(node, ArrayNode) and not opens_in_zarr3(node.metadata.document):
+                    left_out.append(inner + ARRAY)
+                    continue
+                found = {inner + name: _document(node, name) for name in (ARRAY, GROUP, ATTRIBUTES)}
+                documents |= {name: document for name, document in found.items() if document is not None}
         except OutOfTime:
-            yield None
+            return None
+        named = {"left_out": left_out} if left_out else {}
+        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
 
 
 def looks_like_chunk(name: str) -> bool:

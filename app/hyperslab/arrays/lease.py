@@ -17,7 +17,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
@@ -76,15 +76,10 @@ class Turn:
         be out of date."""
 
 
-@contextmanager
-def alone(mount: MountedStore, prefix: str) -> Iterator[Turn]:
+def alone(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
     """Keep appenders, and writers of several chunks on one condition, from each other where locks do not reach."""
-    if mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
-        yield Turn()
-        return
-    lease = Lease(mount, prefix)
-    with lease.held():
-        yield lease
+    shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+    return Lease(mount, prefix).held() if shared else nullcontext(Turn())
 
 
 class Lease(Turn):
@@ -101,7 +96,7 @@ class Lease(Turn):
         self._lock = Lock()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> Iterator[Turn]:
         """Wait for the lease, hold and renew it; raises `Overloaded` after a minute of waiting."""
         self._acquire()
         ended = Event()
@@ -109,13 +104,10 @@ class Lease(Turn):
         renewer.start()
         sure = False
         try:
-            yield
+            yield self
             sure = True
-        except (PartlyWritten, ConsolidatedBehind):
-            sure = True
-            raise
-        except HyperslabError as error:
-            sure = not isinstance(error, StoreError)  # else what has failed may still be on its way
+        except HyperslabError as error:  # what a store has failed to do may still be on its way
+            sure = isinstance(error, PartlyWritten | ConsolidatedBehind) or not isinstance(error, StoreError)
             raise
         finally:
             ended.set()

@@ -29,7 +29,6 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
-from hyperslab.storage.keys import as_prefix
 
 _MOST_FILLED = 1 << 16
 _MOST_LOOKED_UP = 10_000
@@ -68,9 +67,7 @@ class Resizer:
         if others keep changing the metadata, or have changed the shape alone after the check. `TooLarge` as `publish`
         does.
         """
-        mount, rest = self._catalog.locate(path)
-        mount.check_writable()
-        prefix = as_prefix(rest)
+        mount, prefix = self._catalog.locate_writable(path)
         # what an append has under way is not cut, nor published
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
             for _ in attempts():

@@ -37,73 +37,62 @@ class OutOfTime(Exception):
         self.cursor = cursor
 
 
-class Walk:
+def walk(
+    catalog: Catalog,
+    group: GroupNode,
+    deadline: float,
+    *,
+    page: int,
+    cursor: str | None = None,
+    each: listing.Each = listing.in_turn,
+    problems: list[str] | None = None,
+) -> Iterator[Step]:
     """All nodes below a group, from behind a ``cursor`` on.
 
-    ``page``: how many children are listed at once. ``problems``: what could not be listed, and why; unless ``strict``:
-    then it is raised, as is what listing the group itself raises. Raises `OutOfTime` after ``deadline``, and `BadPath`
-    for a cursor of no walk.
+    ``page``: how many children are listed at once. ``problems`` gets what could not be listed, and why; if None that is
+    raised, as is what listing the group itself raises. Raises `OutOfTime` after ``deadline``, `BadPath` for a cursor of
+    no walk.
     """
+    begun = False
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        group: GroupNode,
-        deadline: float,
-        *,
-        page: int,
-        each: listing.Each = listing.in_turn,
-        strict: bool = False,
-    ) -> None:
-        self.problems: list[str] = []
-        self._catalog = catalog
-        self._group = group
-        self._deadline = deadline
-        self._page = page
-        self._each = each
-        self._strict = strict
-        self._begun = False
+    def children(folder: str, after: str) -> Children:
+        nonlocal begun
+        if begun and time.monotonic() > deadline:
+            raise OutOfTime(f"{folder}{_HERE}{after}")
+        begun, inner = True, group
+        try:
+            if folder and group.mount is not None:  # it was just listed, and needs not be opened
+                inner = GroupNode(join(group.path, folder), group.mount, f"{group.prefix}{folder}/", {}, "")
+            elif folder:
+                mount, rest = catalog.locate(folder)
+                inner = GroupNode(folder, mount, as_prefix(rest), {}, "")
+            found = catalog.children(inner, limit=page, cursor=after or None, each=each, deadline=deadline)
+        except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
+            if problems is None or not folder:
+                raise
+            problems.append(f"{join(group.path, folder)} was not searched: {error}")
+            return Children((), None)
+        if problems is not None:
+            problems.extend(problem for problem in found.problems if problem not in problems)
+        return found
 
-    def steps(self, cursor: str | None = None) -> Iterator[Step]:
-        folder, _, after = (cursor or "").partition(_HERE)
-        folder = normalise_path(folder)
-        yield from self._below(folder, after)
-        while folder:  # what is behind it in the folders above
-            folder, _, name = folder.rpartition("/")
-            yield from self._below(folder, name)
-
-    def _below(self, folder: str, after: str | None) -> Iterator[Step]:
+    def below(folder: str, after: str | None) -> Iterator[Step]:
         while after is not None:
-            found = self._children(folder, after)
+            found = children(folder, after)
             for child in found.nodes:
                 path = join(folder, child.name)
                 inside = child.kind == "group"
                 yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}")
                 if inside:
-                    yield from self._below(path, "")
+                    yield from below(path, "")
             after = found.next_cursor
 
-    def _children(self, folder: str, after: str) -> Children:
-        if self._begun and time.monotonic() > self._deadline:
-            raise OutOfTime(f"{folder}{_HERE}{after}")
-        self._begun = True
-        group = self._group
-        try:
-            if folder and group.mount is not None:  # it was just listed, and needs not be opened
-                group = GroupNode(join(group.path, folder), group.mount, f"{group.prefix}{folder}/", {}, "")
-            elif folder:
-                mount, rest = self._catalog.locate(folder)
-                group = GroupNode(folder, mount, as_prefix(rest), {}, "")
-            found = self._catalog.children(
-                group, limit=self._page, cursor=after or None, each=self._each, deadline=self._deadline
-            )
-        except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
-            if self._strict or not folder:
-                raise
-            self.problems.append(f"{join(self._group.path, folder)} was not searched: {error}")
-            return Children((), None)
-        self.problems += [problem for problem in found.problems if problem not in self.problems]
-        return found
+    folder, _, after = (cursor or "").partition(_HERE)
+    folder = normalise_path(folder)
+    yield from below(folder, after)
+    while folder:  # what is behind it in the folders above
+        folder, _, name = folder.rpartition("/")
+        yield from below(folder, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +122,13 @@ def find(
     each: listing.Each = listing.in_turn,
 ) -> Matches:
     """At most ``limit`` nodes below a group whose path from there contains ``text``, ignoring case, in
-    `listing.SEARCH_SECONDS`; other parameters and errors as for `Walk`."""
-    walk = Walk(catalog, group, time.monotonic() + listing.SEARCH_SECONDS, page=page, each=each)
+    `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
+    deadline = time.monotonic() + listing.SEARCH_SECONDS
     matches: list[Match] = []
+    problems: list[str] = []
     following = None
     try:
-        for step in walk.steps(cursor):
+        for step in walk(catalog, group, deadline, page=page, cursor=cursor, each=each, problems=problems):
             if text.lower() in step.path.lower():
                 matches.append(Match(join(group.path, step.path), step.kind))
             if len(matches) == limit:
@@ -146,7 +136,7 @@ def find(
                 break
     except OutOfTime as stop:
         following = stop.cursor
-    return Matches(tuple(matches), following, tuple(walk.problems))
+    return Matches(tuple(matches), following, tuple(problems))
 
 
 @dataclass(slots=True)
@@ -178,17 +168,18 @@ class Survey:
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Look at every node for at most so many seconds."""
     found, end = Survey(), time.monotonic() + seconds
-    walk = Walk(catalog, GroupNode(mount.name, mount, "", {}, ""), end, page=1000)
+    problems: list[str] = []
+    steps = walk(catalog, GroupNode(mount.name, mount, "", {}, ""), end, page=1000, problems=problems)
     try:
         _count(catalog, mount, "", found, end)
-        for step in () if found.arrays or V3 in found.skipped else walk.steps():  # what is below these is theirs
+        for step in () if found.arrays or V3 in found.skipped else steps:  # what is below these is theirs
             _count(catalog, mount, step.path, found, end)
     except OutOfTime:
         found.whole = False
     except HyperslabError as error:
-        walk.problems.append(str(error))
-    if walk.problems:
-        found.skipped["groups that cannot be listed"] = walk.problems
+        problems.append(str(error))
+    if problems:
+        found.skipped["groups that cannot be listed"] = problems
     return found
 
 

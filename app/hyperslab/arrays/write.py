@@ -15,7 +15,7 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.limits import check_chunk_count
-from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection, points_tag, resolve_field, select, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
@@ -43,7 +43,6 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
-from hyperslab.storage.keys import as_prefix
 from hyperslab.wire import SelectionItem
 
 P = TypeVar("P", bound=Projection)
@@ -163,7 +162,7 @@ class Writer:
         Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
         `WriteConflict` if the array has no such chunk any more.
         """
-        mount, prefix = self._writable(path)
+        mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
             if coords not in array.metadata.grid:  # it would show when the array grows
@@ -175,7 +174,7 @@ class Writer:
     def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
         """Remove one chunk, so that it reads as fill; False if it was not there, or the array has no such chunk any
         more."""
-        mount, prefix = self._writable(path)
+        mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
             return coords in array.metadata.grid and self._writer_of(array, coords, check).delete(coords)
@@ -190,7 +189,7 @@ class Writer:
         check: Precondition | None,
         cancel: Cancel | None = None,
     ) -> Written:
-        mount, prefix = self._writable(path)
+        mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
             array, target = self._open(path, choose, made_for)
             # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
@@ -221,11 +220,6 @@ class Writer:
         self._reader.check_chunk(array)
         check_dtype(array, made_for)
         return array, choose(array)
-
-    def _writable(self, path: str) -> tuple[MountedStore, str]:
-        mount, rest = self._catalog.locate(path)
-        mount.check_writable()
-        return mount, as_prefix(rest)
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, on condition of the version that ``check`` has seen."""
