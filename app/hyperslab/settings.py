@@ -88,46 +88,48 @@ class StoreSettings(BaseModel):
 
     url: str = Field(
         min_length=1,
-        description="Where it is: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; "
-        "`|zarr2:path` may follow, as in TensorStore.",
+        description="Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` "
+        "may follow, as in TensorStore.",
     )
     writable: bool = Field(default=False, description="Whether clients may write.")
     recheck: Literal["always", "never"] | NonNegativeFloat = Field(
         default="always",
-        description="When to ask the store whether cached chunks and metadata are still good: at each request, never, "
-        "or if this has not been asked for so many seconds.",
+        description="When cached chunks and metadata are revalidated with the store: at each request, never, or "
+        "at most once in this many seconds.",
     )
     fill_missing: bool = Field(
         default=True,
-        description="Whether a chunk that was never written reads as the fill value; if not, it is an error, and "
-        "chunks that hold nothing but the fill value are stored.",
+        description="Whether a chunk that was never written reads as the fill value. If false, it is an error, "
+        "and chunks that contain only the fill value are stored.",
     )
     metadata_key: str = Field(
-        default=".zarray", min_length=1, description="The key of an array's metadata (some old stores say `zarray`)."
+        default=".zarray", min_length=1, description="Key of the array metadata (some old stores use `zarray`)."
     )
     assume_metadata: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="`.zarray` documents by path in the store (the empty path is its root), for arrays that have none "
-        'there. What one leaves out is as in a new array; `"null"` stands for null. Attributes are the store\'s.',
+        description="`.zarray` documents for arrays that have none, by path in the store (the empty path is its "
+        'root). Omitted members have the defaults of a new array; `"null"` stands for null. '
+        "Attributes are read from the store.",
     )
     store_data_equal_to_fill_value: bool = Field(
-        default=False, description="Whether chunks that hold nothing but the fill value are stored too."
+        default=False, description="Whether chunks that contain only the fill value are stored."
     )
     durability: Literal["fsync", "rename"] = Field(
         default="fsync",
-        description="What a write to a folder waits for: `fsync` outlives a power cut, `rename` only a killed process.",
+        description="What a write to a folder waits for: with `fsync` it survives a power cut, with `rename` only "
+        "a killed process.",
     )
-    timeout: PositiveFloat = Field(default=30.0, description="Seconds to wait for one answer of a remote store.")
-    retries: int = Field(default=4, ge=0, description="How often a failed request to a remote store is tried again.")
+    timeout: PositiveFloat = Field(default=30.0, description="Seconds to wait for one response of a remote store.")
+    retries: int = Field(default=4, ge=0, description="Number of retries of a failed request to a remote store.")
     width: int | None = Field(
         default=None,
         gt=0,
-        description="Requests in flight at once. By default 320 to an object store, 16 to a web server, 8 to what "
-        "fsspec opens; for a folder, as many threads as there are processors.",
+        description="Maximum concurrent requests to the store. Default: 320 for an object store, 16 for a web "
+        "server, 8 for fsspec; for a folder, the number of processors.",
     )
     options: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="Options for the library that opens the store, such as `endpoint`, `region`, `access_key_id`, "
+        description="Options of the library that opens the store, such as `endpoint`, `region`, `access_key_id`, "
         "`secret_access_key`; see below.",
     )
 
@@ -203,125 +205,125 @@ class Settings(BaseSettings):
 
     stores: dict[str, StoreSettings] = Field(
         default_factory=dict,
-        description="The stores by name; a URL alone stands for a store with nothing but defaults.",
+        description="Stores by name; a URL alone is a store with default settings.",
     )
     demo_dir: Path = Field(
         default_factory=_cache_home,
-        description="Where the demo store is made that is served when there is no other.",
+        description="Folder of the demo store, which is served if no other store is configured.",
         json_schema_extra={"default": "`hyperslab` in the user's cache folder"},
     )
 
-    host: str = Field(default="127.0.0.1", description="The address to listen on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
-    workers: int = Field(default=1, ge=1, description="Worker processes, each with caches of its own.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 selects a free one.")
+    workers: int = Field(default=1, ge=1, description="Number of worker processes, each with its own caches.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least severe messages that are logged."
+        default="info", description="Lowest severity that is logged."
     )
-    access_log: bool = Field(default=False, description="Whether each request gets a line in the log.")
+    access_log: bool = Field(default=False, description="Whether each request is logged.")
     trusted_proxies: list[str] = Field(
         default_factory=list,
         description="Addresses and networks (`10.0.0.0/8`) of reverse proxies whose `X-Forwarded-Proto` and "
-        "`X-Forwarded-For` are believed; `*` believes all, none (the default) nobody.",
+        "`X-Forwarded-For` are trusted; `*` trusts all.",
     )
     root_path: str = Field(
         default="",
-        description="The prefix that a proxy cuts off before it passes requests on, such as `/arrays`: links and the "
-        "viewer page contain it.",
+        description="Path prefix that a proxy removes before it forwards requests, such as `/arrays`; links and "
+        "the viewer page contain it.",
     )
     shutdown_seconds: PositiveFloat = Field(
         default=10.0,
-        description="How many seconds running requests get to finish after SIGTERM. Two seconds later the process has "
-        "ended, whatever a thread still waits for.",
+        description="Seconds that running requests get to finish after SIGTERM. The process ends two seconds "
+        "later at most.",
     )
     metrics_folder: Path | None = Field(
         default=None,
-        description="A folder of this machine in which workers put their numbers, so that `/metrics` can add them up.",
+        description="Local folder through which workers share their metrics, so that `/metrics` reports the sum.",
         json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
     )
     cors_origins: list[str] = Field(
         default=["*"],
-        description="Web origins whose pages may read answers (CORS); `*` allows all. Pages of those that are named "
-        "may also change something, if the other rules let them.",
+        description="Web origins whose pages may read responses (CORS); `*` allows all. Only pages of named "
+        "origins may also send changes.",
     )
     allowed_hosts: list[str] = Field(
         default_factory=list,
-        description="Names by which clients reach the service, such as that of a proxy in front of it. What changes "
-        "something without a token has to come under one of them, or under an address, `localhost` or a name without "
-        "dots; `*` allows all. With none, the default, that holds only for connections over the loopback interface.",
+        description="Host names by which clients reach the service, such as that of a proxy. A change without a "
+        "token must use one of them, an address, `localhost` or a name without dots; `*` allows all. "
+        "If none is set, this applies only to connections over the loopback interface.",
     )
     read_tokens: list[SecretStr] = Field(
-        default_factory=list, description="Bearer tokens, one of which every request must carry; none: all may read."
+        default_factory=list,
+        description="Bearer tokens; every request must carry one. If none is set, everybody may read.",
     )
     write_tokens: list[SecretStr] = Field(
         default_factory=list,
-        description="Bearer tokens, one of which a write must carry (they may read too); none: all may write "
-        "to writable stores.",
+        description="Bearer tokens; every write must carry one (they may read too). If none is set, everybody may "
+        "write to writable stores.",
     )
 
     cache_bytes: ByteSize = Field(
         default_factory=_share_of_memory(8),
-        description="Memory for decoded chunks, in each worker; 0 keeps none.",
+        description="Memory for decoded chunks, per worker; 0 disables the cache.",
         json_schema_extra={"default": "an eighth of the memory among all workers, at most 1 GiB"},
     )
     tile_cache_bytes: ByteSize = Field(
-        default=ByteSize(64 * MiB), description="Memory for rendered tiles, in each worker; 0 keeps none."
+        default=ByteSize(64 * MiB), description="Memory for rendered tiles, per worker; 0 disables the cache."
     )
     answer_cache_bytes: ByteSize = Field(
         default=ByteSize(32 * MiB),
-        description="Memory for small complete answers, in each worker, which are checked for changes each time; "
-        "0 keeps none.",
+        description="Memory for small complete responses, per worker, which are revalidated each time; 0 disables "
+        "the cache.",
     )
     bytes_in_flight: ByteSize = Field(
         default_factory=_share_of_memory(4),
         gt=0,
-        description="Memory that answers and uploads under way may take together, in each worker.",
+        description="Memory that running responses and uploads may hold together, per worker.",
         json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
     slab_bytes: ByteSize = Field(
-        default=ByteSize(8 * MiB), gt=0, description="Size of the pieces in which a large slice is read and sent."
+        default=ByteSize(8 * MiB), gt=0, description="Size of the parts in which a large slice is read and sent."
     )
     request_threads: int = Field(
         default=32,
         gt=0,
-        description="Requests that may wait for a store at the same time, in each worker: this many that read, and "
-        "as many that write. Each store that is not a folder has as many for itself.",
+        description="Maximum concurrent store requests per worker, separately for reads and writes. Each remote "
+        "store has as many of its own.",
     )
     queue_seconds: PositiveFloat = Field(
         default=10.0,
-        description="How many seconds a request waits for its share of the memory, or a write for those before it, "
-        "until the answer is `503` with `Retry-After`.",
+        description="Seconds that a request waits for memory, or a write for earlier writes, before the response "
+        "is `503` with `Retry-After`.",
     )
     idle_seconds: PositiveFloat = Field(
         default=300.0,
-        description="How many seconds a client may send nothing of its body, or take for the next `slab_bytes` of its "
-        "answer, before its connection is closed: until then it holds its share of the memory. A body as a whole may "
-        "take this time and a second for each 16 KiB. For the head of a request it has a minute, or this time if it "
-        "is shorter.",
+        description="Seconds without progress after which a connection is closed: while its client sends a body, "
+        "or takes the next `slab_bytes` of a response. A whole body may take this long plus a second "
+        "for each 16 KiB; the head of a request a minute, or this long if that is shorter.",
     )
     immutable_seconds: int = Field(
         default=86_400,
         ge=0,
-        description="How many seconds browsers and proxies may keep answers from read-only stores whose `recheck` is "
-        "`never`.",
+        description="Seconds for which browsers and proxies may cache responses from read-only stores whose "
+        "`recheck` is `never`.",
     )
     max_response_bytes: ByteSize | None = Field(
-        default=None, gt=0, description="The largest raw or npy answer; by default there is no limit."
+        default=None, gt=0, description="Maximum size of a raw or npy response; unlimited by default."
     )
-    max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0, description="The largest body of a request.")
+    max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0, description="Maximum size of a request body.")
     max_json_bytes: ByteSize = Field(
-        default=ByteSize(16 * MiB), gt=0, description="The most array data that goes into one JSON answer."
+        default=ByteSize(16 * MiB), gt=0, description="Maximum array data in one JSON response."
     )
     max_csv_bytes: ByteSize = Field(
-        default=ByteSize(64 * MiB), gt=0, description="The most array data that goes into one CSV answer."
+        default=ByteSize(64 * MiB), gt=0, description="Maximum array data in one CSV response."
     )
     max_tile_bytes: ByteSize = Field(
         default=ByteSize(256 * MiB),
         gt=0,
-        description="The most array data that is read to draw one tile; 16 times as much may be decoded for it.",
+        description="Maximum array data that is read for one tile; 16 times as much may be decoded for it.",
     )
-    max_points: int = Field(default=1_000_000, gt=0, description="The most points that one request may gather.")
+    max_points: int = Field(default=1_000_000, gt=0, description="Maximum number of points in one request.")
     max_listed: int = Field(
-        default=1000, gt=0, description="The most children that one page of a group's listing holds."
+        default=1000, gt=0, description="Maximum number of children in one page of a group listing."
     )
 
     @field_validator("stores", mode="before")
