@@ -36,14 +36,10 @@ class Address:
             raise BadParameter(name="url", value=hidden, expected="no credentials in it: they go into headers")
         origin = f"{parts.scheme}://{parts.netloc}"
         found = _ROUTES.search(parts.path)
-        if found is None:
-            return cls._root(origin, parts.path, url)
-        path = _node_path(found["route"] or found[1], parts.path[found.end() :])
-        return cls(origin + parts.path[: found.start()], path)
-
-    @classmethod
-    def _root(cls, origin: str, path: str, url: str) -> Address:
-        if path.strip("/"):
+        if found is not None:
+            path = _node_path(found["route"] or found[1], parts.path[found.end() :])
+            return cls(origin + parts.path[: found.start()], path)
+        if parts.path.strip("/"):
             expected = "the URL of a node: …/v1/metadata/{store}/{path}, …/zarr/… or …/view/…"
             raise BadParameter(name="url", value=url, expected=expected)
         return cls(origin, "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any
 
@@ -216,15 +216,8 @@ class RemoteArray(RemoteNode):
             raise ValueError(f"out has shape and dtype {found}, the selection has {selection.shape} {self.dtype}")
         if out is not None and not out.flags.writeable:
             raise ValueError("out is read-only")
-        try:
-            with self._report(selection, progress) as on_bytes:
-                values = read_selection(self._endpoint, selection, out=out, on_bytes=on_bytes)
-        except ArrayChanged:
-            self.refresh()  # so that a second try sees the array as it is now
-            raise
-        except _MISFITS as error:
-            self._check_unchanged(error)
-            raise
+        with self._watched(), self._report(selection, progress) as on_bytes:
+            values = read_selection(self._endpoint, selection, out=out, on_bytes=on_bytes)
         return values[()] if selection.scalar and out is None else values
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -245,10 +238,10 @@ class RemoteArray(RemoteNode):
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
             self.with_field(fields).set(key, value, progress=progress)
-        elif fields is not None:
+            return
+        if fields is not None:
             raise IndexError("one field can be written at a time, or whole items")
-        else:
-            self._write(select(key, self.shape), value, progress=progress)
+        self._write(select(key, self.shape), value, progress=progress)
 
     def change(self, selection: Any, function: Callable[[Any], Any]) -> Any:
         """``self[selection] = function(self[selection])``, and nothing that others write meanwhile is lost.
@@ -282,12 +275,9 @@ class RemoteArray(RemoteNode):
         answer is lost, nobody knows whether the values were written, and what the transport raises is passed on.
         """
         array, box = self._box(selection)
-        values = array._values(box, value)
-        try:
+        values = array._values(value, scalar=box.scalar)
+        with self._watched():
             return write_tagged(array._endpoint, box, values, tag)
-        except _MISFITS as error:
-            self._check_unchanged(error)
-            raise
 
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
@@ -315,8 +305,7 @@ class RemoteArray(RemoteNode):
         request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
         Raises `TypeError`, `OverflowError` or `ValueError` for data that do not fit, and what the server raised.
         """
-        self._check_stored()
-        offset, shape = append_values(self._endpoint, self._held(as_values(data, self.dtype)), axis)
+        offset, shape = append_values(self._endpoint, self._values(data), axis)
         self._adopt({**self.info, "shape": shape}, None)
         return offset
 
@@ -325,38 +314,39 @@ class RemoteArray(RemoteNode):
         return report(self._progress if progress is None else progress, nbytes, self.name)
 
     def _write(self, selection: Selection, value: Any, *, progress: Progress | None = None) -> None:
-        values = self._values(selection, value)
-        try:
-            with self._report(selection, progress) as on_bytes:
-                write_selection(self._endpoint, selection, values, on_bytes=on_bytes)
-        except _MISFITS as error:
-            self._check_unchanged(error)
-            raise
+        values = self._values(value, scalar=selection.scalar)
+        with self._watched(), self._report(selection, progress) as on_bytes:
+            write_selection(self._endpoint, selection, values, on_bytes=on_bytes)
 
-    def _check_unchanged(self, cause: Exception) -> None:
-        """Read the node document anew; raises `ArrayChanged` where values have to have another form now."""
-        known, found = self.info, self.refresh().info
-        for member in ("shape", "dtype"):
-            if known[member] != found[member]:
-                changed = {"path": self.path, "member": member, "expected": known[member], "found": found[member]}
-                raise ArrayChanged(**changed) from cause
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Read the node document anew after what says that the array is another one; raises `ArrayChanged` where values
+        have to have another form now."""
+        try:
+            yield
+        except ArrayChanged:
+            self.refresh()  # so that a second try sees the array as it is now
+            raise
+        except _MISFITS as error:
+            known, found = self.info, self.refresh().info
+            for member in ("shape", "dtype"):
+                if known[member] != found[member]:
+                    changed = {"path": self.path, "member": member, "expected": known[member], "found": found[member]}
+                    raise ArrayChanged(**changed) from error
+            raise
 
     @property
     def _decode(self) -> str | None:
         return self._document.decode
 
-    def _check_stored(self) -> None:
-        """Raise `TypeError` where values would have to be packed again."""
+    def _values(self, value: Any, *, scalar: bool = False) -> AnyArray:
+        """``value`` as the array can hold it, for one cell where ``scalar``: then a list is an item, as in numpy."""
         if self._decode is not None:
             raise TypeError("decoded values cannot be written: open the array without decode=")
-
-    def _values(self, selection: Selection, value: Any) -> AnyArray:
-        self._check_stored()
-        single = selection.scalar and self.dtype.hasobject  # then a list is an item, as in numpy
-        return self._held(as_object(value) if single else as_values(value, self.dtype))
-
-    def _held(self, values: AnyArray) -> AnyArray:
-        return as_stored(values, object_codec(self.info)) if self.dtype.hasobject else values
+        if not self.dtype.hasobject:
+            return as_values(value, self.dtype)
+        values = as_object(value) if scalar else as_values(value, self.dtype)
+        return as_stored(values, object_codec(self.info))
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
         """The array, of which a field may be opened, and a selection that has one tag."""

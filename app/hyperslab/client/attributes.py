@@ -69,26 +69,20 @@ class Attributes(MutableMapping[str, Any]):
             self._write(dict.fromkeys(self._read()))
 
     def _patch(self, wanted: Mapping[str, Any]) -> Patch:
-        _refuse_none(wanted, "")
         current = self._read()
-        return {name: _replacement(current.get(name), value) for name, value in wanted.items()}
+        return {name: _replacement(current.get(name), value, name) for name, value in wanted.items()}
 
     def asdict(self) -> dict[str, Any]:
         """All members, as plain JSON values."""
         return dict(self._read())
 
 
-def _refuse_none(value: Any, where: str) -> None:
-    if value is None:
-        raise ValueError(f"attribute {where}: a merge patch cannot store None; delete the member, or leave it out")
-    if isinstance(value, Mapping):
-        for name, member in value.items():
-            _refuse_none(member, f"{where}.{name}".strip("."))
-
-
-def _replacement(current: Any, wanted: Any) -> Any:
+def _replacement(current: Any, wanted: Any, where: str) -> Any:
     """The patch that turns ``current`` into ``wanted``: members that ``wanted`` lacks are taken away."""
-    if not isinstance(current, Mapping) or not isinstance(wanted, Mapping):
+    if wanted is None:
+        raise ValueError(f"attribute {where}: a merge patch cannot store None; delete the member, or leave it out")
+    if not isinstance(wanted, Mapping):
         return wanted
-    gone = dict.fromkeys(current.keys() - wanted.keys())
-    return {**gone, **{name: _replacement(current.get(name), value) for name, value in wanted.items()}}
+    known = current if isinstance(current, Mapping) else {}
+    members = {name: _replacement(known.get(name), value, f"{where}.{name}") for name, value in wanted.items()}
+    return {**dict.fromkeys(known.keys() - wanted.keys()), **members}

@@ -86,16 +86,16 @@ class RemoteNode(ABC):
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
         """Take over a newer node document."""
 
-    def _patch(self, patch: Mapping[str, Any], **flags: bool) -> None:
+    def _patch(self, patch: Mapping[str, Any], *, guard: Mapping[str, str] | None = None, **flags: bool) -> None:
         """Change the node document by a merge patch, and take over what came of it.
 
-        The patches of this client have the same effect when they come twice; their key tells the server that they are
-        one.
+        The patches of this client have the same effect when they come twice, and a key tells the server that they are
+        one; but for those with a ``guard``, a header with a precondition.
         """
-        headers = {"Content-Type": wire.MERGE_PATCH, wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
-        body = dump_json(patch)
+        headers = {"Content-Type": wire.MERGE_PATCH, **(guard or {wire.IDEMPOTENCY_KEY: str(uuid.uuid4())})}
         url = self._address.url("metadata", **{name: "true" for name, given in flags.items() if given})
-        members, answer = self._session.read_json(Request("PATCH", url, headers, body))
+        request = Request("PATCH", url, headers, dump_json(patch), once=guard is not None)
+        members, answer = self._session.read_json(request)
         self._adopt(members, answer.get("ETag"))
 
     def _change_attributes(self, patch: Callable[[], Patch]) -> None:
@@ -104,11 +104,7 @@ class RemoteNode(ABC):
         def attempt() -> None:
             members, etag = read_document(self._session, self._address, decode=self._decode)
             self._adopt(members, etag)
-            body = dump_json({"attributes": patch()})
-            headers = {"Content-Type": wire.MERGE_PATCH, "If-Match": etag or "*"}
-            request = Request("PATCH", self._address.url("metadata"), headers, body, once=True)
-            members, answer = self._session.read_json(request)
-            self._adopt(members, answer.get("ETag"))
+            self._patch({"attributes": patch()}, guard={"If-Match": etag or "*"})
 
         until_undisturbed(attempt)
 
@@ -116,25 +112,20 @@ class RemoteNode(ABC):
 def open_session(
     connections: int, headers: Mapping[str, str] | None, transport: Transport | None, token: str | None
 ) -> Session:
-    """A session over ``transport``, or over HTTP with as many connections."""
-    transport = transport or HTTPTransport(connections=connections)
-    return Session(transport, headers=_with_token(headers or {}, token), connections=connections)
+    """A session over ``transport``, or over HTTP with as many connections.
 
-
-def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, str]:
-    """Headers that carry the ``token``, or where it is None and they say nothing of the kind, that of the environment.
-
-    Raises `ValueError` where both are given, and `BadParameter` for what is no token.
+    Its requests carry the ``token``, or where that is None and the ``headers`` say nothing of the kind, that of the
+    environment. Raises `ValueError` where both are given, and `BadParameter` for what is no token.
     """
-    if any(name.lower() == "authorization" for name in headers):
-        if token is not None:
-            raise ValueError("token= and an Authorization header are two answers to one question: give one of them")
-        return headers
-    if token is None:
-        token = os.environ.get(TOKEN, "")
-    if not (token.isascii() and token.isprintable()):
-        raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
-    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+    sent = dict(headers or {})
+    if not any(name.lower() == "authorization" for name in sent):
+        token = os.environ.get(TOKEN, "") if token is None else token
+        if not (token.isascii() and token.isprintable()):
+            raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
+        sent |= {"Authorization": f"Bearer {token}"} if token else {}
+    elif token is not None:
+        raise ValueError("token= and an Authorization header are two answers to one question: give one of them")
+    return Session(transport or HTTPTransport(connections=connections), headers=sent, connections=connections)
 
 
 def read_document(
