@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,16 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.benchmarks import pages, processes, report, wrk
+from tests.benchmarks import nginx, pages, processes, report
 from tests.benchmarks.by_hand import ByHand, OverSocket
 from tests.benchmarks.cases import Case, all_cases, cases_of
-from tests.benchmarks.data import ALL, CLIMATE, SLIDE, STACK, ArraySpec, make, make_all
+from tests.benchmarks.data import ALL, CLIMATE, SLIDE, STACK, ArraySpec, make, make_all, make_sparse
 from tests.benchmarks.object_server import Bucket
-from tests.benchmarks.programs import Program, running
+from tests.benchmarks.programs import Program, read_in_turns, running
 from tests.benchmarks.registry import SUITES
-from tests.benchmarks.results import Measurement, Outcome, Run, Table, Target, load
-from tests.benchmarks.suite import Bench
-from tests.benchmarks.suites import engine, scaling, smoke, writes
-from tests.benchmarks.timing import Effort, take_turns
-from tests.benchmarks.viewers import Look
+from tests.benchmarks.sockets import Latencies
+from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Run, load
+from tests.benchmarks.suites import reading, writes
 
 TINY = replace(STACK, name="tiny", shape=(8, 50, 40), chunks=(4, 32, 32))
 LARGE = replace(STACK, name="large", shape=(40, 512, 400), chunks=(8, 128, 100), codec=None)
@@ -102,7 +99,7 @@ def test_programs_that_agree_are_timed_and_others_are_left_out(tmp_path: Path) -
     ]
 
     with running(programs) as (workers, problems):
-        found, wrong = take_turns(next(cases_of(TINY)), workers, EFFORT)
+        found, wrong = read_in_turns(next(cases_of(TINY)), workers, EFFORT)
 
     assert problems == []
     assert [measurement.program for measurement in found] == ["ours", "zarr"]
@@ -112,7 +109,7 @@ def test_programs_that_agree_are_timed_and_others_are_left_out(tmp_path: Path) -
 
 def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
     with running([Program("nobody", "no such reader", str(tmp_path))]) as (workers, _):
-        found, wrong = take_turns(next(cases_of(TINY)), workers, EFFORT)
+        found, wrong = read_in_turns(next(cases_of(TINY)), workers, EFFORT)
 
     assert found == []
     assert "nobody" in wrong[0]
@@ -122,7 +119,7 @@ def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
 def test_what_is_read_by_hand_is_what_zarr_python_reads(tmp_path: Path, codec: dict[str, object] | None) -> None:
     specs = (replace(TINY, codec=codec), replace(FLAT, codec=codec), LARGE)
     make_all(tmp_path, specs)
-    with processes.module("tests.benchmarks.by_hand", str(tmp_path)) as sender:
+    with processes.python("-m", "tests.benchmarks.by_hand", str(tmp_path)) as sender:
         assert sender.stdout is not None
         port = str(json.loads(sender.stdout.readline())["port"])
         for case in all_cases(specs):
@@ -136,12 +133,12 @@ def test_what_is_read_by_hand_is_what_zarr_python_reads(tmp_path: Path, codec: d
 def test_the_smoke_benchmark_runs_on_any_arrays(tmp_path: Path) -> None:
     bench = Bench(tmp_path, EFFORT)
 
-    found = Outcome("smoke", 0.0, list(smoke.measure(bench, [FLAT])), bench.notes)
+    found = Outcome("smoke", 0.0, list(reading.smoke(bench, [FLAT])), bench.notes)
 
     assert bench.notes == []
-    assert {"flat: whole", "flat: cell", "flat: one chunk"} <= set(found.cases())
-    assert found.value("flat: one chunk", smoke.CHUNK) is not None
-    assert [table.title for table in smoke.tables(found)] == ["Slices", "Chunks"]
+    assert {"flat: whole", "flat: cell"} <= set(found.cases())
+    assert found.programs() == [reading.REMOTE, reading.REMOTE_CACHED, reading.TENSORSTORE, "zarr-python 3"]
+    assert [table.title for table in reading.SMOKE.tables(found)] == ["Slices"]
 
 
 def test_boxes_to_write_cross_the_edges_of_chunks_and_stay_inside() -> None:
@@ -153,7 +150,7 @@ def test_boxes_to_write_cross_the_edges_of_chunks_and_stay_inside() -> None:
 
 
 def test_sparse_arrays_hold_the_tile_that_is_read(tmp_path: Path) -> None:
-    name = scaling.make_sparse(tmp_path, 10)
+    name = make_sparse(tmp_path, 10)
 
     tile = np.asarray(zarr.open_array(str(tmp_path / name), mode="r")[1300:1556, 1300:1556])
 
@@ -182,7 +179,7 @@ def test_the_bucket_lists_and_gives_ranges(tmp_path: Path) -> None:
 
 
 def test_wrk_is_understood() -> None:
-    found = wrk.parse(WRK, cpu=14.866)
+    found = nginx.parse_wrk(WRK, cpu=14.866)
 
     assert (found.rate, found.p99, found.failed) == (13514.54, 1.2, 3)
     assert found.median == pytest.approx(480e-6)
@@ -190,7 +187,7 @@ def test_wrk_is_understood() -> None:
 
 
 def test_quantiles_are_of_what_was_seen() -> None:
-    look = Look([0.3, 0.1, 0.2])
+    look = Latencies([0.3, 0.1, 0.2])
 
     assert [look.quantile(share) for share in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
 
@@ -216,9 +213,9 @@ def test_durations_have_the_unit_that_suits(seconds: float | None, text: str) ->
 
 
 def test_targets_of_the_engine_name_the_cases_that_miss_them() -> None:
-    walls = {("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 4.0, ("b", engine.OURS): 3.0, ("b", "zarrs"): 2.0}
+    walls = {("a", reading.OURS): 1.0, ("a", reading.TENSORSTORE): 4.0, ("b", reading.OURS): 3.0, ("b", "zarrs"): 2.0}
 
-    fast, never_slower = engine.targets(outcome(walls))
+    fast, never_slower = reading.engine_targets(outcome(walls))
 
     assert (fast.met, fast.found) == (True, "0.25×")
     assert (never_slower.met, never_slower.found) == (False, "b (1.50× zarrs)")
@@ -237,8 +234,7 @@ def test_a_run_comes_back_from_its_json(tmp_path: Path) -> None:
 def test_every_suite_reports_also_on_nothing(name: str) -> None:
     empty = Outcome(name, 0.0, [])
 
-    tables: Sequence[Table] = SUITES[name].tables(empty)
-    targets: Sequence[Target] = SUITES[name].targets(empty)
+    tables, targets = SUITES[name].tables(empty), list(SUITES[name].targets(empty))
 
     assert not any(target.met for target in targets)
     assert all(len(row) == len(table.head) for table in tables for row in table.rows)
@@ -270,7 +266,7 @@ def test_results_replace_those_of_their_suite_only(tmp_path: Path) -> None:
     page.write_text("before\n<!-- made: targets -->\n<!-- end -->\n")
     (folder / "targets.csv").write_text("suite,wanted,,found\nengine,old,met,1\nhttp,kept,met,2\n")
 
-    pages.write_docs(Run({}, {}, "", [outcome({("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 2.0})]), page)
+    pages.write_docs(Run({}, {}, "", [outcome({("a", reading.OURS): 1.0, ("a", reading.TENSORSTORE): 2.0})]), page)
 
     assert "old" not in page.read_text()
     assert "| http | kept | met | 2 |" in page.read_text()
@@ -281,7 +277,7 @@ def test_pictures_are_the_same_for_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="comes with the extra [bench]")
     from tests.benchmarks.plots import draw
 
-    run = Run({}, {}, "", [outcome({("a", engine.OURS): 1.0, ("a", engine.TENSORSTORE): 2.0})])
+    run = Run({}, {}, "", [outcome({("a", reading.OURS): 1.0, ("a", reading.TENSORSTORE): 2.0})])
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
 

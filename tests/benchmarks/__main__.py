@@ -14,9 +14,7 @@ from tests.benchmarks.data import ALL
 from tests.benchmarks.machine import machine_facts, versions
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import plain, target_table
-from tests.benchmarks.results import Measurement, Outcome, Run, load
-from tests.benchmarks.suite import Bench, Suite
-from tests.benchmarks.timing import Effort
+from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Run, Suite, load
 from tests.tools import ROOT
 
 
@@ -73,7 +71,7 @@ def show(suite: Suite, outcome: Outcome) -> None:
     """Print its tables and targets."""
     for table in suite.tables(outcome):
         print(f"\n{plain(table)}")
-    targets = suite.targets(outcome)
+    targets = list(suite.targets(outcome))
     if targets:
         print(f"\n{plain(target_table(targets))}")
     print(f"\n{suite.name} took {outcome.seconds:.0f} s\n", flush=True)

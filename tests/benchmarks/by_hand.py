@@ -73,9 +73,6 @@ class ByHand:
         self._room = Room(prod(self._chunks) * self.dtype.itemsize)
         self._plans: dict[str, Plan] = {}
 
-    def prepare(self) -> None:
-        """Nothing is kept but plans."""
-
     def read(self, selection: Selection) -> NDArray:
         plan = self.plan(selection)
         out = np.empty(plan.shape, self.dtype)
@@ -154,9 +151,6 @@ class OverSocket:
         self._requests: dict[str, tuple[bytes, tuple[int, ...]]] = {}
         self._socket.sendall(repr((name, None)).encode() + _END)
         self._dtype = np.dtype(self._answers.readline().decode().strip())
-
-    def prepare(self) -> None:
-        """Nothing is kept."""
 
     def close(self) -> None:
         self._answers.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -69,7 +69,7 @@ def cases_of(spec: ArraySpec) -> Iterator[Case]:
     yield Case(spec, "cell", middle)
 
 
-def all_cases(specs: tuple[ArraySpec, ...]) -> list[Case]:
+def all_cases(specs: Sequence[ArraySpec]) -> list[Case]:
     return [case for spec in specs for case in cases_of(spec)]
 
 

@@ -5,8 +5,10 @@ Needs zarr-python 3. Each array is a Zarr v2 folder below the work folder.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -127,7 +129,7 @@ def make(folder: Path, spec: ArraySpec) -> Path:
     return target
 
 
-def make_all(folder: Path, specs: tuple[ArraySpec, ...] = ALL) -> None:
+def make_all(folder: Path, specs: Sequence[ArraySpec] = ALL) -> None:
     """All arrays, in a folder that is a Zarr group."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".zgroup").write_text('{"zarr_format": 2}')
@@ -140,3 +142,58 @@ def warm(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             path.read_bytes()
+
+
+# --- arrays of which few chunks are different, or there -------------------------------------------------------------
+
+HUGE: Final = "huge"
+PLANES: Final = 10_240
+SIDE: Final = 1024
+PLANE_BYTES: Final = SIDE * SIDE * 2
+_DIFFERENT: Final = 8
+_CHUNK: Final = 256
+_FIRST: Final = 4  # the first chunk that is there, along both axes
+_THERE: Final = 4
+
+
+def write_zarray(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str) -> None:
+    """The metadata of an array of Blosc chunks."""
+    document = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": np.dtype(dtype).str, "order": "C"}
+    document |= {"compressor": dict(BLOSC), "filters": None, "fill_value": 0}
+    (folder / ".zarray").write_text(json.dumps(document), encoding="ascii")
+
+
+def make_huge(folder: Path) -> None:
+    """uint16 (10240, 1024, 1024) in chunks of one plane of 2 MiB, all of them names of a handful of files."""
+    target = folder / HUGE
+    if target.exists():
+        return
+    unfinished = folder / f"{HUGE}.unfinished"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    codec = numcodecs.get_codec(dict(BLOSC))
+    files = []
+    for i in range(_DIFFERENT):
+        plane = micrographs((1, SIDE, SIDE), i).astype(STACK.dtype)
+        files.append(unfinished / f"{i}.0.0")
+        files[-1].write_bytes(bytes(codec.encode(plane)))
+    for i in range(_DIFFERENT, PLANES):
+        os.link(files[i % _DIFFERENT], unfinished / f"{i}.0.0")
+    write_zarray(unfinished, (PLANES, SIDE, SIDE), (1, SIDE, SIDE), STACK.dtype)
+    unfinished.rename(target)
+
+
+def make_sparse(folder: Path, side: int) -> str:
+    """uint8 in chunks of 256², of which sixteen are there; returns the array's name."""
+    name = f"grid{side}"
+    target = folder / name
+    if target.exists():
+        return name
+    target.mkdir(parents=True)
+    codec = numcodecs.get_codec(dict(BLOSC))
+    for i in range(_FIRST, _FIRST + _THERE):
+        block = slide((_CHUNK, _THERE * _CHUNK), i * _CHUNK).astype("u1")
+        for j in range(_THERE):
+            chunk = block[:, j * _CHUNK : (j + 1) * _CHUNK].copy()
+            (target / f"{i}.{j + _FIRST}").write_bytes(bytes(codec.encode(chunk)))
+    write_zarray(target, (side * _CHUNK,) * 2, (_CHUNK,) * 2, "|u1")
+    return name

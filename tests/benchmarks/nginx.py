@@ -1,20 +1,22 @@
-"""nginx with one worker over a folder: the ceiling for whoever serves files."""
+"""nginx with one worker over a folder, the ceiling for whoever serves files; and wrk, which loads servers."""
 
 from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.benchmarks.processes import cpu_seconds
 from tests.server import stop
 
 _CONFIGURATION: Final = """
@@ -102,7 +104,6 @@ def started(inside: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 def _as_this_user() -> list[str]:
     """As root, nginx would answer as a user who may not be able to read the data."""
-
     return ["-g", f"user {getpass.getuser()};"] if os.getuid() == 0 else []
 
 
@@ -119,3 +120,55 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.02)
     raise RuntimeError("nginx did not start")
+
+
+# --- requests per second, as wrk counts them -------------------------------------------------------------------------
+
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_LATENCY: Final = r"(50%|99%)\s+([0-9.]+)(us|ms|s|m)\b"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What wrk has found: seconds for latencies, CPU seconds of the server for one request, answers that were none."""
+
+    rate: float
+    median: float
+    p99: float
+    cpu: float
+    failed: int
+
+
+def load(
+    url: str,
+    *,
+    seconds: float,
+    connections: int = 16,
+    headers: Mapping[str, str] | None = None,
+    pids: Sequence[int] = (),
+) -> Load:
+    """Ask for ``url`` as fast as it is answered, from one thread over some connections. Raises `nginx.Missing`."""
+    asked = [f"--header={name}: {value}" for name, value in (headers or {}).items()]
+    command = [program("wrk"), "--latency", "-t1", f"-c{connections}", f"-d{seconds}s", *asked, url]
+    before = sum(map(cpu_seconds, pids))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
+    spent = sum(map(cpu_seconds, pids)) - before
+    return parse_wrk(done.stdout, spent)
+
+
+def parse_wrk(text: str, cpu: float = 0.0) -> Load:
+    """wrk's report; ``cpu`` is what the server has spent on all of it."""
+    latencies = {name: float(number) * _UNITS[unit] for name, number, unit in re.findall(_LATENCY, text)}
+    count = int(_found(r"([0-9]+) requests in", text))
+    bad = re.search(r"Non-2xx or 3xx responses: ([0-9]+)", text)
+    errors = re.search(r"Socket errors: connect ([0-9]+), read ([0-9]+), write ([0-9]+), timeout ([0-9]+)", text)
+    failed = (int(bad[1]) if bad else 0) + (sum(map(int, errors.groups())) if errors else 0)
+    rate = float(_found(r"Requests/sec:\s+([0-9.]+)", text))
+    return Load(rate, latencies["50%"], latencies["99%"], cpu / max(1, count), failed)
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    if match is None:
+        raise ValueError(f"wrk did not say {pattern!r}:\n{text}")
+    return match[1]

@@ -11,7 +11,7 @@ from typing import Final
 from tests.benchmarks.plots import draw
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import markdown, target_table
-from tests.benchmarks.results import Outcome, Run, Table
+from tests.benchmarks.suite import Outcome, Run, Table
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "internals" / "performance.md"
 _SECTION: Final = re.compile(r"(<!-- made: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -51,7 +51,7 @@ def _merged_targets(path: Path, outcomes: Iterable[Outcome]) -> list[Sequence[st
     with path.open(newline="", encoding="utf-8") as file:
         rows: list[Sequence[str]] = [*csv.reader(file)][1:]
     for outcome in outcomes:
-        new = target_table(SUITES[outcome.suite].targets(outcome)).rows
+        new = target_table(list(SUITES[outcome.suite].targets(outcome))).rows
         rows = [row for row in rows if row[0] != outcome.suite] + [[outcome.suite, *row] for row in new]
     rows.sort(key=lambda row: list(SUITES).index(row[0]))
     _write_csv(path, [_TARGETS, *rows])

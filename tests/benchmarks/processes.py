@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -38,9 +38,9 @@ def forget_peak(pid: int | str = "self") -> None:
 
 
 @contextmanager
-def module(name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """``python -m name`` with pipes; ended with the block."""
-    process = start(sys.executable, ["-m", name, *arguments], environment)
+def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """``python`` with these arguments, and pipes; ended with the block."""
+    process = start(sys.executable, arguments)
     try:
         yield process
     finally:
@@ -56,7 +56,7 @@ def end(process: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def start(python: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start(python: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
     """A Python process that finds this repository's modules and talks in lines."""
     return subprocess.Popen(
         [python, *arguments],
@@ -66,7 +66,7 @@ def start(python: str, arguments: Sequence[str], environment: Mapping[str, str] 
         stderr=subprocess.DEVNULL,
         text=True,
         bufsize=1,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY / 'app'}{os.pathsep}{REPOSITORY}"},
     )
 
 

@@ -1,4 +1,4 @@
-"""The programs that are compared, each as a function from an array's name and a selection to values.
+"""The programs that are compared: readers and writers, each as a function from an array's name to an open array.
 
 Runs in worker processes, one of which has zarr-python 2 and nothing of ours: at import only the standard library.
 """
@@ -6,9 +6,12 @@ Runs in worker processes, one of which has zarr-python 2 and nothing of ours: at
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 Selection = tuple[Any, ...]
+Write = Callable[[Selection, Any], Any]
+"""Stores values in the cells of a selection; returns when they are stored."""
 
 BUCKET: Final = "bucket"
 _REGION: Final = "us-east-1"
@@ -71,19 +74,19 @@ def remote_array(root: str, name: str) -> ArrayReader:
     return Opened(RemoteArray(f"{root}/v1/metadata/data/{name}").__getitem__)
 
 
-def chunk_route(root: str, name: str) -> ArrayReader:
-    """Our ``/v1/chunk`` with urllib3 and nothing else; reads selections that are one chunk."""
+def url(root: str, name: str) -> ArrayReader:
+    """Bytes over one plain connection; ``root`` is a URL with ``{name}`` and ``{select}`` in it."""
     import numpy as np
     import urllib3
 
-    pool = urllib3.PoolManager()
-    document = pool.request("GET", f"{root}/v1/metadata/data/{name}").json()
-    dtype, sizes = np.dtype(document["dtype"]), document["chunks"]
+    pool = urllib3.PoolManager(1)
 
     def read(selection: Selection) -> Any:
-        coords = ".".join(str(item.start // size) for item, size in zip(selection, sizes, strict=True))
-        body = pool.request("GET", f"{root}/v1/chunk/data/{name}/{coords}").data
-        return np.frombuffer(body, dtype).reshape([item.stop - item.start for item in selection])
+        select = ",".join(f"{s.start}:{s.stop}" if isinstance(s, slice) else str(s) for s in selection)
+        answer = pool.request("GET", root.format(name=name, select=select))
+        if answer.status != 200:
+            raise ConnectionError(f"{answer.status}: {answer.data[:200]!r}")
+        return np.frombuffer(answer.data, "u1")
 
     return Opened(read)
 
@@ -92,9 +95,9 @@ def tensorstore(root: str, name: str) -> ArrayReader:
     import tensorstore as ts
 
     is_url = root.startswith("http")
-    kvstore = (
-        {"driver": "http", "base_url": f"{root}/{name}/"} if is_url else {"driver": "file", "path": _in(root, name)}
-    )
+    kvstore = {"driver": "file", "path": f"{root}/{name}"}
+    if is_url:
+        kvstore = {"driver": "http", "base_url": f"{root}/{name}/"}
     array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
     return Opened(lambda selection: array[selection].read().result())
 
@@ -176,21 +179,21 @@ def bucket_async(root: str, name: str) -> ArrayReader:
 def by_hand(root: str, name: str) -> ArrayReader:
     from tests.benchmarks.by_hand import ByHand
 
-    return ByHand(root, name)
+    return Opened(ByHand(root, name).read)
 
 
 def by_hand_socket(root: str, name: str) -> ArrayReader:
     """``root`` is the port of `tests.benchmarks.by_hand`."""
     from tests.benchmarks.by_hand import OverSocket
 
-    return OverSocket(root, name)
+    return Opened(OverSocket(root, name).read)
 
 
 PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "hyperslab": hyperslab,
     "hyperslab-fresh": hyperslab_fresh,
     "remote-array": remote_array,
-    "chunk-route": chunk_route,
+    "url": url,
     "tensorstore": tensorstore,
     "zarr-python": zarr_python,
     "zarr-obstore": zarr_obstore,
@@ -207,11 +210,7 @@ PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
 def _open_zarr(root: str, name: str) -> Any:
     import zarr
 
-    return zarr.open_array(_in(root, name), mode="r")
-
-
-def _in(root: str, name: str) -> str:
-    return f"{root}/{name}"
+    return zarr.open_array(f"{root}/{name}", mode="r")
 
 
 def _objects(endpoint: str, name: str) -> tuple[Any, list[str]]:
@@ -228,3 +227,49 @@ def _objects(endpoint: str, name: str) -> tuple[Any, list[str]]:
     document = json.loads(obstore.get(client, f"{name}/.zarray").bytes().to_bytes())
     counts = [-(-n // chunk) for n, chunk in zip(document["shape"], document["chunks"], strict=True)]
     return client, [f"{name}/{'.'.join(map(str, coords))}" for coords in product(*map(range, counts))]
+
+
+# --- writers ---------------------------------------------------------------------------------------------------------
+
+
+def write_hyperslab(root: str, name: str) -> Write:
+    """Our use case on a folder, without HTTP; a write waits for the rename, not for the disk."""
+    from hyperslab.arrays.nodes import MountedStore
+    from hyperslab.arrays.service import build
+    from hyperslab.storage import StoreConfig, open_store
+
+    store = open_store(StoreConfig(name="data", url=root, writable=True, durability="rename"))
+    writer = build([MountedStore("data", store, writable=True)], cache_bytes=0).writer
+    return lambda selection, values: writer.write(f"data/{name}", selection, values)
+
+
+def write_remote_array(root: str, name: str) -> Write:
+    """Our client; ``root`` is the URL of a server whose store is called ``data``."""
+    from hyperslab import RemoteArray
+
+    return RemoteArray(f"{root}/v1/metadata/data/{name}").__setitem__
+
+
+def write_zarr_python(root: str, name: str) -> Write:
+    """zarr-python, whichever is installed."""
+    import zarr
+
+    write: Write = zarr.open_array(f"{root}/{name}", mode="r+").__setitem__
+    return write
+
+
+def write_tensorstore(root: str, name: str, *, sync: bool) -> Write:
+    import tensorstore as ts
+
+    kvstore = {"driver": "file", "path": f"{root}/{name}/"}
+    array = ts.open({"driver": "zarr", "kvstore": kvstore, "context": {"file_io_sync": sync}}).result()
+    return lambda selection, values: array[selection].write(values).result()
+
+
+WRITERS: dict[str, Callable[[str, str], Write]] = {
+    "write-hyperslab": write_hyperslab,
+    "write-remote-array": write_remote_array,
+    "write-tensorstore": partial(write_tensorstore, sync=False),
+    "write-tensorstore-sync": partial(write_tensorstore, sync=True),
+    "write-zarr-python": write_zarr_python,
+}

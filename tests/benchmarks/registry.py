@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tests.benchmarks.suite import Suite
-from tests.benchmarks.suites import (
-    bounds,
-    engine,
-    http,
-    memory,
-    objects,
-    peers,
-    rps,
-    scaling,
-    smoke,
-    starvation,
-    tiles,
-    writes,
-)
+from tests.benchmarks.suites import loads, objects, reading, scaling, tiles, writes
 
-_IN_ORDER: Final = (engine, http, bounds, rps, memory, objects, writes, tiles, scaling, starvation, peers, smoke)
-SUITES: Final[dict[str, Suite]] = {module.SUITE.name: module.SUITE for module in _IN_ORDER}
+_IN_ORDER: Final = (
+    *(reading.ENGINE, reading.HTTP, reading.BOUNDS, loads.RPS, loads.MEMORY, objects.SUITE, writes.SUITE, tiles.SUITE),
+    *(scaling.SUITE, loads.STARVATION, reading.PEERS_SUITE, reading.SMOKE),
+)
+SUITES: Final[dict[str, Suite]] = {suite.name: suite for suite in _IN_ORDER}

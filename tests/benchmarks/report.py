@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tests.benchmarks.results import Outcome, Table, Target
+from tests.benchmarks.suite import Outcome, Table, Target
 
 NONE = "–"
 
@@ -46,19 +46,25 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
     return math.exp(statistics.fmean(map(math.log, there))) if there else None
 
 
-def comparison(outcome: Outcome, title: str, *, ours: str, against: Sequence[str], cases: Sequence[str]) -> Table:
+def comparison(
+    outcome: Outcome, title: str, *, ours: str, against: Sequence[str], cases: Sequence[str] | None = None
+) -> Table:
     """Times of all programs, and ``ours`` relative to some of them; means of the ratios in the last row."""
-    programs = outcome.programs()
-    head = ["case", *programs, *(f"÷ {name}" for name in against), *(f"CPU ÷ {name}" for name in against[:1])]
-    wall = {name: [ratio(outcome.value(c, ours), outcome.value(c, name)) for c in cases] for name in against}
-    cpu = [ratio(outcome.value(c, ours, "cpu"), outcome.value(c, against[0], "cpu")) for c in cases]
-    rows = []
-    for i, case in enumerate(cases):
-        cells = [duration(outcome.value(case, name)) for name in programs]
-        rows.append([case, *cells, *(times(wall[name][i]) for name in against), times(cpu[i])])
-    means = [times(geometric_mean(wall[name])) for name in against]
-    rows.append(["geometric mean", *([""] * len(programs)), *means, times(geometric_mean(cpu))])
-    return Table(title, head, rows)
+    cases = outcome.cases() if cases is None else cases
+    programs = [name for name in outcome.programs() if any(outcome.value(case, name) for case in cases)]
+    columns = {f"÷ {name}": outcome.ratios(ours, name) for name in against}
+    columns |= {f"CPU ÷ {name}": outcome.ratios(ours, name, "cpu") for name in against[:1]}
+    rows = [
+        [
+            case,
+            *(duration(outcome.value(case, name)) for name in programs),
+            *(times(c.get(case)) for c in columns.values()),
+        ]
+        for case in cases
+    ]
+    means = [times(geometric_mean(c.get(case) for case in cases)) for c in columns.values()]
+    rows.append(["geometric mean", *([""] * len(programs)), *means])
+    return Table(title, ["case", *programs, *columns], rows)
 
 
 def plain(table: Table) -> str:

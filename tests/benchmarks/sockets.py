@@ -1,86 +1,33 @@
-"""HTTP with as little of a client as possible, so that what is measured is the server."""
+"""HTTP with as little of a client as possible, so that what is measured is the server.
+
+``python -m tests.benchmarks.sockets SECONDS URL...``: read all bodies at the same time and throw them away. Prints
+one JSON line: bytes and seconds.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
+import selectors
 import socket
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+import urllib3
+
 _PIECE: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Status, ``nbytes`` of the body, the head as text, and seconds to the first byte and to the last."""
-
-    status: int
-    nbytes: int
-    head: str
-    first: float
-    last: float
-
-
-class Connection:
-    """A kept-alive connection that throws bodies away. Knows bodies with a Content-Length only."""
-
-    def __init__(self, url: str, *, timeout: float = 60.0) -> None:
-        parts = urlsplit(url)
-        self._host = parts.netloc
-        self._socket = socket.create_connection((parts.hostname, parts.port), timeout=timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = memoryview(bytearray(_PIECE))
-
-    def get(self, path: str, **headers: str) -> Reply:
-        """GET, and read all of the body. Raises `ConnectionError` where it ends early."""
-        began = time.perf_counter()
-        fields = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n{fields}\r\n".encode())
-        head, have = self._head()
-        first = time.perf_counter() - began
-        status, length = int(head[9:12]), _content_length(head)
-        for _ in self._rest(length - have):
-            pass
-        return Reply(status, length, head, first, time.perf_counter() - began)
-
-    def body(self, path: str) -> bytes:
-        """The body of a GET."""
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
-        head, have = self._head()
-        start = self._buffer[len(head) + 4 : len(head) + 4 + have]
-        parts = [bytes(start), *(bytes(self._buffer[:n]) for n in self._rest(_content_length(head) - have))]
-        return b"".join(parts)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _head(self) -> tuple[str, int]:
-        """The head without its empty line, and how many bytes of the body came with it."""
-        have = 0
-        while True:
-            count = self._socket.recv_into(self._buffer[have:])
-            if not count:
-                raise ConnectionError("the server closed the connection")
-            have += count
-            end = bytes(self._buffer[:have]).find(b"\r\n\r\n")
-            if end >= 0:
-                return str(self._buffer[:end], "latin-1"), have - end - 4
-
-    def _rest(self, left: int) -> Iterator[int]:
-        """Sizes of the pieces that are read into the buffer."""
-        while left > 0:
-            count = self._socket.recv_into(self._buffer[: min(left, _PIECE)])
-            if not count:
-                raise ConnectionError(f"the body ended {left} bytes early")
-            left -= count
-            yield count
+_PAUSE: Final = 0.02
 
 
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
+    """A kept-alive connection."""
     connection = Connection(url)
     try:
         yield connection
@@ -88,9 +35,78 @@ def connected(url: str) -> Iterator[Connection]:
         connection.close()
 
 
-def _content_length(head: str) -> int:
-    for line in head.split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.lower() == "content-length":
-            return int(value)
-    return 0
+class Connection:
+    """One kept-alive connection."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = urllib3.connection_from_url(url, maxsize=1, timeout=60, retries=False)
+
+    def body(self, path: str) -> bytes:
+        """The body of a GET; raises `RuntimeError` for another status than 200."""
+        answer = self._pool.request("GET", path)
+        if answer.status != 200:
+            raise RuntimeError(f"{path} gave {answer.status}")
+        return answer.data
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds that each answer took."""
+
+    seconds: Sequence[float]
+
+    def quantile(self, share: float) -> float:
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def view(url: str, paths: Sequence[str], *, viewers: int, seconds: float) -> Latencies:
+    """Let people look: each asks for one of the ``paths``, looks at it for a moment, and asks for the next."""
+    found: list[float] = []
+    until = time.monotonic() + seconds
+
+    def one(first: int) -> None:
+        with connected(url) as connection:
+            for path in itertools.islice(itertools.cycle(paths), first, None):
+                if time.monotonic() > until:
+                    return
+                began = time.perf_counter()
+                connection.body(path)
+                found.append(time.perf_counter() - began)
+                time.sleep(_PAUSE)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(viewers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Latencies(found)
+
+
+def drain(urls: Sequence[str], seconds: float) -> dict[str, float]:
+    """Read until all bodies have ended or time is up."""
+    buffer = memoryview(bytearray(_PIECE))
+    total, began = 0, time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        for url in urls:
+            parts = urlsplit(url)
+            connection = socket.create_connection((parts.hostname, parts.port), timeout=60)
+            head = f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
+            connection.sendall(head.encode())
+            selector.register(connection, selectors.EVENT_READ)
+        while selector.get_map() and time.monotonic() - began < seconds:
+            for key, _ in selector.select(1.0):
+                assert isinstance(key.fileobj, socket.socket)
+                count = key.fileobj.recv_into(buffer)
+                total += count
+                if not count:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+    return {"nbytes": total, "seconds": time.monotonic() - began}
+
+
+if __name__ == "__main__":
+    print(json.dumps(drain(sys.argv[2:], float(sys.argv[1]))), flush=True)

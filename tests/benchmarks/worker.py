@@ -12,8 +12,7 @@ import sys
 import time
 from typing import Any
 
-from tests.benchmarks.readers import PROGRAMS, ArrayReader
-from tests.benchmarks.writers import WRITERS, Write
+from tests.benchmarks.readers import PROGRAMS, WRITERS, ArrayReader, Write
 
 
 class Worker:
@@ -47,19 +46,15 @@ class Worker:
         if name not in self._writes:
             self._writes[name] = WRITERS[self._program](self._root, name)
         if path not in self._values:
-            self._values[path] = _load(path)
+            import numpy as np
+
+            self._values[path] = np.load(path)
         write, values = self._writes[name], self._values[path]
         boxes = [(box, values[box].copy()) for box in map(_selection, request["boxes"])]
         cpu_began, began = time.process_time(), time.perf_counter()
         for box, part in boxes:
             write(box, part)
         return {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu_began}
-
-
-def _load(path: str) -> Any:
-    import numpy as np
-
-    return np.load(path)
 
 
 def _selection(items: list[Any]) -> tuple[Any, ...]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.cases import Case, Selection
 from tests.benchmarks.data import ArraySpec, field, make
-from tests.benchmarks.processes import module
-from tests.benchmarks.programs import Program, ProgramFailed, Running, quiet_server, running
+from tests.benchmarks.processes import python
+from tests.benchmarks.programs import (
+    Program,
+    ProgramFailed,
+    Running,
+    Sample,
+    quiet_server,
+    running,
+    summary,
+    take_turns,
+)
 from tests.benchmarks.readers import BUCKET, bucket_options
 from tests.benchmarks.report import duration, ratio, times
-from tests.benchmarks.results import Measurement, Outcome, Table, Target
-from tests.benchmarks.suite import Bench, Suite
+from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, Table, Target
 
 ENGINE: Final = "Hyperslab"
 REMOTE: Final = "RemoteArray"
@@ -45,8 +53,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         endpoint = stack.enter_context(object_server(folder))
         workers, problems = stack.enter_context(running(_programs(endpoint, stack)))
         workers = _those_that_can(workers, problems)
-        for problem in problems:
-            bench.note(problem)
+        bench.note(*problems)
         for latency in _LATENCIES:
             _control(endpoint, f"latency/{latency}")
             bench.say(f"  {latency} ms")
@@ -59,7 +66,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 @contextmanager
 def object_server(folder: Path) -> Iterator[str]:
     """The bucket server in a process of its own; yields its endpoint."""
-    with module("tests.benchmarks.object_server", str(folder)) as process:
+    with python("-m", "tests.benchmarks.object_server", str(folder)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -90,20 +97,21 @@ def _those_that_can(workers: Sequence[Running], problems: list[str]) -> list[Run
 
 
 def _in_turns(case: Case, workers: Sequence[Running], endpoint: str, bench: Bench) -> Iterator[Measurement]:
-    rounds = 2 if bench.quick else bench.effort.rounds
-    walls: dict[str, list[float]] = {worker.program.title: [] for worker in workers}
     requests: dict[str, dict[str, int]] = {}
-    for _ in range(rounds):
-        for worker in workers:
-            title = worker.program.title
-            _control(endpoint, "counts")
-            walls[title].append(worker.sample(case, 1).wall)
-            requests[title] = {kind: count // _READS for kind, count in _control(endpoint, "counts").items()}
-    for title, taken in walls.items():
-        gets = requests[title].get("get", 0)
-        others = sum(requests[title].values()) - gets
-        values = {"wall": statistics.median(taken), "wall_min": min(taken), "gets": gets, "other_requests": others}
-        yield Measurement(case.name, title, values)
+
+    def counted(worker: Running) -> Sample:
+        _control(endpoint, "counts")
+        sample = worker.sample(case, 1)
+        requests[worker.program.title] = _control(endpoint, "counts")
+        return sample
+
+    works = {worker.program.title: partial(counted, worker) for worker in workers}
+    effort = Effort(2 if bench.quick else bench.effort.rounds, float("inf"))
+    for found in summary(case.name, take_turns(works, effort)):
+        counts = {kind: count // _READS for kind, count in requests[found.program].items()}
+        gets = counts.get("get", 0)
+        values = {**found.values, "gets": gets, "other_requests": sum(counts.values()) - gets}
+        yield Measurement(found.case, found.program, values)
 
 
 def _control(endpoint: str, what: str) -> dict[str, int]:
@@ -114,54 +122,50 @@ def _control(endpoint: str, what: str) -> dict[str, int]:
 
 def tables(outcome: Outcome) -> list[Table]:
     small = [case for case in outcome.cases() if "," in case]
-    return [_whole(outcome, [case for case in outcome.cases() if case not in small]), _parts(outcome, small)]
+    whole = [case for case in outcome.cases() if case not in small]
+    bare = {f"{name} ÷ bare": {case: _to_bare(outcome, case, name) for case in whole} for name in (ENGINE, REMOTE)}
+    ratios = {"÷ TensorStore": outcome.ratios(REMOTE, TENSORSTORE)}
+    return [
+        _table(outcome, "1,024 objects of 64 KiB", whole, outcome.programs(), bare, ENGINE),
+        _table(outcome, "few objects of 64 KiB", small, (REMOTE, TENSORSTORE), ratios, REMOTE),
+    ]
 
 
-def _whole(outcome: Outcome, cases: Sequence[str]) -> Table:
-    programs = outcome.programs()
-    shares = [f"{name} ÷ bare" for name in (ENGINE, REMOTE)]
+def _table(
+    outcome: Outcome,
+    title: str,
+    cases: Sequence[str],
+    programs: Sequence[str],
+    shares: Mapping[str, Mapping[str, float | None]],
+    counted: str,
+) -> Table:
     rows = []
     for case in cases:
         cells = [duration(outcome.value(case, name)) for name in programs]
-        cells += [times(ratio(outcome.value(case, name), _bare(outcome, case))) for name in (ENGINE, REMOTE)]
-        rows.append([case, *cells, *_requests(outcome, case, ENGINE)])
-    return Table("1,024 objects of 64 KiB", ["latency", *programs, *shares, "gets", "other requests"], rows)
-
-
-def _parts(outcome: Outcome, cases: Sequence[str]) -> Table:
-    programs = (REMOTE, TENSORSTORE)
-    rows = []
-    for case in cases:
-        cells = [duration(outcome.value(case, name)) for name in programs]
-        share = times(ratio(outcome.value(case, REMOTE), outcome.value(case, TENSORSTORE)))
-        rows.append([case, *cells, share, *_requests(outcome, case, REMOTE)])
-    return Table("few objects of 64 KiB", ["read", *programs, "÷ TensorStore", "gets", "other requests"], rows)
-
-
-def _requests(outcome: Outcome, case: str, name: str) -> list[str]:
-    return [f"{outcome.value(case, name, kind):.0f}" for kind in ("gets", "other_requests")]
+        cells += [times(share.get(case)) for share in shares.values()]
+        rows.append(
+            [case, *cells, *(f"{outcome.value(case, counted, n) or 0:.0f}" for n in ("gets", "other_requests"))]
+        )
+    return Table(title, ["read", *programs, *shares, "gets", "other requests"], rows)
 
 
 def targets(outcome: Outcome) -> Iterator[Target]:
-    for case in [case for case in outcome.cases() if "," not in case]:
-        share = ratio(outcome.value(case, ENGINE), _bare(outcome, case)) or 9
-        yield Target(f"{case} latency: within 1.3× of bare gets", f"{share:.2f}×", share <= _MOST)
-    for name in (ENGINE, REMOTE):
-        yield _all_requests(outcome, name)
-
-
-def _all_requests(outcome: Outcome, name: str) -> Target:
-    """The constant is that of each of the requests that the client sends."""
     cases = [case for case in outcome.cases() if "," not in case]
-    gets = {outcome.value(case, name, "gets") for case in cases}
-    most = max((outcome.value(case, name, "other_requests") or 0 for case in cases), default=0)
-    found = f"{', '.join(f'{n:.0f}' for n in gets if n is not None)} gets, {most:.0f} other requests"
-    return Target(f"{name}: as many requests as chunks, plus a constant", found, gets == {1024.0} and most <= 16)
+    for case in cases:
+        share = _to_bare(outcome, case, ENGINE) or 9
+        yield Target(f"{case} latency: within 1.3× of bare gets", f"{share:.2f}×", share <= _MOST)
+    for name in (ENGINE, REMOTE):  # the constant is that of each of the requests that the client sends
+        gets = {outcome.value(case, name, "gets") for case in cases}
+        most = max((outcome.value(case, name, "other_requests") or 0 for case in cases), default=0)
+        found = f"{', '.join(f'{n:.0f}' for n in gets if n is not None)} gets, {most:.0f} other requests"
+        met = gets == {1024.0} and most <= 16
+        yield Target(f"{name}: as many requests as chunks, plus a constant", found, met)
 
 
-def _bare(outcome: Outcome, case: str) -> float | None:
-    """The faster of the two ways to do nothing else."""
-    return min(filter(None, (outcome.value(case, name) for name in (THREADS, ASYNC))), default=None)
+def _to_bare(outcome: Outcome, case: str, name: str) -> float | None:
+    """Relative to the faster of the two ways to do nothing else."""
+    bare = outcome.fastest(case, (THREADS, ASYNC))
+    return ratio(outcome.value(case, name), bare and bare[0])
 
 
-SUITE: Final = Suite("objects", "Object stores", measure, tables, lambda outcome: list(targets(outcome)))
+SUITE: Final = Suite("objects", "Object stores", measure, tables, targets)

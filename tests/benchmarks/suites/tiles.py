@@ -27,10 +27,9 @@ from tests.arrays.support import service_on
 from tests.benchmarks.processes import end, start
 from tests.benchmarks.programs import quiet_server
 from tests.benchmarks.report import NONE, amount, ratio, times
-from tests.benchmarks.results import Measurement, Outcome, Table, Target
 from tests.benchmarks.sockets import connected
-from tests.benchmarks.suite import Bench, Suite
-from tests.benchmarks.suites.peers import INSTALL, peer
+from tests.benchmarks.suite import Bench, Measurement, Outcome, Suite, Table, Target
+from tests.benchmarks.suites.reading import INSTALL, peer
 from tests.tiles.support import Array, Query, write_image
 
 COLD: Final = "cold"

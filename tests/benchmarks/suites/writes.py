@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 import shutil
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,9 @@ import zarr
 
 from tests.benchmarks.cases import Selection
 from tests.benchmarks.data import BLOSC, ArraySpec, make, micrographs, slide
-from tests.benchmarks.programs import Program, ProgramFailed, Running, Sample, quiet_server, running
-from tests.benchmarks.report import comparison, geometric_mean, ratio
-from tests.benchmarks.results import Measurement, Outcome, Table, Target
-from tests.benchmarks.suite import Bench, Suite
+from tests.benchmarks.programs import Program, ProgramFailed, Running, quiet_server, running, summary, take_turns
+from tests.benchmarks.report import comparison, geometric_mean
+from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, Table, Target
 
 REMOTE: Final = "RemoteArray"
 OURS: Final = "Hyperslab in process"
@@ -81,8 +80,7 @@ def measure(bench: Bench, specs: Sequence[ArraySpec] = SPECS) -> Iterator[Measur
         normal, synced = _programs(folder, bench, stack)
         for programs, suffix in ((normal, ""), (synced, f", {SYNCED}")):
             workers, problems = stack.enter_context(running(programs))
-            for problem in problems:
-                bench.note(problem)
+            bench.note(*problems)
             for case in (case for spec in specs for case in cases_of(spec)):
                 bench.say(f"  {case.title}{suffix}")
                 yield from _in_turns(case, suffix, workers, values[case.spec.name], bench)
@@ -127,25 +125,18 @@ def _values(folder: Path, spec: ArraySpec) -> Path:
 def _in_turns(
     case: WriteCase, suffix: str, workers: Sequence[Running], values: Path, bench: Bench
 ) -> Iterator[Measurement]:
-    samples: dict[str, list[Sample]] = {worker.program.title: [] for worker in workers}
-    for turn in range(bench.effort.rounds + 1):
-        for worker in workers:
-            try:
-                sample = worker.write(case.spec.name, case.boxes, values)
-            except ProgramFailed as failure:
-                bench.note(f"{case.title}: {failure}")
-                continue
-            samples[worker.program.title] += [sample] if turn else []
+    works = {}
+    for worker in workers:
+        work = partial(worker.write, case.spec.name, case.boxes, values)
+        try:
+            work()  # not timed
+        except ProgramFailed as failure:
+            bench.note(f"{case.title}: {failure}")
+        else:
+            works[worker.program.title] = work
     nbytes = sum(_nbytes(box, case.spec) for box in case.boxes)
-    for title, taken in samples.items():
-        if taken:
-            summary = {
-                "wall": statistics.median(sample.wall for sample in taken),
-                "wall_min": min(sample.wall for sample in taken),
-                "cpu": statistics.median(sample.cpu for sample in taken),
-                "nbytes": nbytes,
-            }
-            yield Measurement(case.title + suffix, title, summary)
+    samples = take_turns(works, Effort(bench.effort.rounds, float("inf")))
+    yield from summary(case.title + suffix, samples, nbytes=nbytes)
 
 
 def _nbytes(box: Selection, spec: ArraySpec) -> int:
@@ -164,22 +155,18 @@ def _check(folder: Path, specs: Sequence[ArraySpec], values: dict[str, Path], pr
 def tables(outcome: Outcome) -> list[Table]:
     plain = [case for case in outcome.cases() if SYNCED not in case]
     synced = [case for case in outcome.cases() if SYNCED in case]
-    found = [comparison(outcome, "Writing", ours=REMOTE, against=[ZARR, TENSORSTORE], cases=plain)]
-    rest = [m for m in outcome.measurements if m.case in synced]
-    some = Outcome(outcome.suite, outcome.seconds, rest)
     return [
-        *found,
-        comparison(some, "Writing and waiting for the disk", ours=REMOTE, against=[TENSORSTORE], cases=synced),
+        comparison(outcome, "Writing", ours=REMOTE, against=[ZARR, TENSORSTORE], cases=plain),
+        comparison(outcome, "Writing and waiting for the disk", ours=REMOTE, against=[TENSORSTORE], cases=synced),
     ]
 
 
-def targets(outcome: Outcome) -> Sequence[Target]:
-    whole = [case for case in outcome.cases() if case.endswith("whole")]
-    speeds = {case: ratio(outcome.value(case, ZARR), outcome.value(case, REMOTE)) or 0.0 for case in whole}
+def targets(outcome: Outcome) -> Iterator[Target]:
+    speeds = {case: speed for case, speed in outcome.ratios(ZARR, REMOTE).items() if case.endswith("whole")}
     found = ", ".join(f"{case} {speed:.2f}×" for case, speed in speeds.items())
-    mean = geometric_mean(speeds.values()) or 0.0
     text = "whole arrays through HTTP at least as fast as zarr-python locally"
-    return [Target(text, f"{found}; mean {mean:.2f}×", bool(whole) and min(speeds.values()) >= 1)]
+    mean = geometric_mean(speeds.values()) or 0.0
+    yield Target(text, f"{found}; mean {mean:.2f}×", bool(speeds) and min(speeds.values()) >= 1)
 
 
 SUITE: Final = Suite("writes", "Writing", measure, tables, targets)
