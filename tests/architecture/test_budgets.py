@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "client": (3740, 17),
     "demo": (690, 8),
     "engine": (4772, 23),
-    "storage": (3370, 15),
+    "storage": (3330, 15),
     "tiles": (5190, 35),
     "viewer": (90, 2),
     "wire": (580, 5),

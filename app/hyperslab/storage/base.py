@@ -112,9 +112,6 @@ MOST_BYTES: Final = 64 << 20
 """The largest value that is read where nobody says how large it may be."""
 
 
-_LONGEST_PAUSE: Final = 2.0
-
-
 def check_size(key: str, size: int, most: int) -> None:
     """Raise `errors.StoredTooLarge` for a value of more than ``most`` bytes."""
     if size > most:
@@ -123,7 +120,7 @@ def check_size(key: str, size: int, most: int) -> None:
 
 def pause(attempt: int) -> None:
     """Wait before a request is tried again: longer from try to try, and each client another time."""
-    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
+    time.sleep(random.uniform(0, min(2.0, 0.05 * 2**attempt)))
 
 
 class VersionConflict(Exception):

@@ -40,11 +40,8 @@ TOMBSTONE: Final = b"removed by hyperslab\n"
 
 _TOKEN: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
-_MOST_OVERWRITES: Final = 20
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
 _TOMBSTONE_TAG: Final = f'"{hashlib.md5(TOMBSTONE, usedforsecurity=False).hexdigest()}"'
-_SIGNED_FOR: Final = timedelta(minutes=5)
-_MOST_KNOWN: Final = 100_000
 _DELETED: Final = (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
 
 
@@ -105,13 +102,14 @@ class ConditionalPuts:
         Not a plain put, because one that timed out may still be on its way. It would come in after its own repetition
         and after what other writers have put on top of that since; with a condition it comes to nothing.
         """
-        for attempt in range(_MOST_OVERWRITES):
+        tries = 20
+        for attempt in range(tries):
             current, _ = self._look(key, path)
             try:
                 return self.put(key, path, data, ABSENT if current is None else current)
             except (VersionConflict, InDoubt):
                 pause(attempt)
-        raise StoreError(self.store, key, f"other writers came first {_MOST_OVERWRITES} times")
+        raise StoreError(self.store, key, f"other writers came first {tries} times")
 
     def _settle(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
         """The condition was not met: by an earlier try of ours, or by another writer?"""
@@ -191,7 +189,7 @@ class ConditionalDeletes:
                 found = bytes(obstore.get(self._connection.patient, path).bytes()) == TOMBSTONE
             except FileNotFoundError:
                 return True  # it is gone since
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= 100_000:
                 self._known.clear()
             self._known[path, version] = found
         return found
@@ -201,7 +199,7 @@ class ConditionalDeletes:
 
     def _request(self, path: str, version: str) -> int | None:
         """The status of the answer; None if there is none."""
-        url = obstore.sign(cast("S3Store", self._connection.once), "DELETE", path, _SIGNED_FOR)
+        url = obstore.sign(cast("S3Store", self._connection.once), "DELETE", path, timedelta(minutes=5))
         try:
             return self._http.request("DELETE", url, headers={"If-Match": version}, redirect=False).status
         except urllib3.exceptions.HTTPError:

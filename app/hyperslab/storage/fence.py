@@ -19,7 +19,6 @@ DIRECTORY: Final = PATH | getattr(os, "O_DIRECTORY", 0)
 READ_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
-_MOST_LINKS: Final = 40
 _OPENAT2: Final = 437
 """The number of the Linux system call, the same on all architectures that Python runs on."""
 _BENEATH: Final = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
@@ -119,7 +118,7 @@ class Fence:
                     raise BadPath(path, "it leads out of the store")
                 if _is_link(name, current):
                     links += 1
-                    if links > _MOST_LINKS:
+                    if links > 40:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                     names += self._target("/".join((*walked, name)))
                     walked, name, above = [], ".", base

@@ -44,22 +44,15 @@ _REASONS: Final = {
     errno.ELOOP: "symbolic links lead in a circle (ELOOP)",
     errno.ENXIO: "a socket or a device stands where the value of this key should be (ENXIO)",
 }
-_OBSTACLES: Final = {
-    modes.S_IFIFO: "a pipe",
-    modes.S_IFSOCK: "a socket",
-    modes.S_IFCHR: "a device",
-    modes.S_IFBLK: "a device",
-}
 
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
-_MOST_KNOWN = 20_000
 _GRANULES: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
 """Nanoseconds between the times that file systems can keep."""
 _SECOND: Final = 1_000_000_000
 
 
 def version_of(stat: os.stat_result) -> str:
-    """The version of a file. Unique for each of our writes: see `Clock` and `FileWriter`."""
+    """The version of a file. Unique for each of our writes: see `FileWriter`."""
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
 
 
@@ -78,38 +71,24 @@ def failure(store: str, key: str, error: OSError) -> HyperslabError:
 
 
 def obstructed(store: str, key: str, stat: os.stat_result) -> StoreError:
-    """The error for what is no file and has the name of a key."""
-    found = _OBSTACLES.get(modes.S_IFMT(stat.st_mode), "no file, but something else")
+    """The error for a key whose name belongs to something that is neither a file nor a folder."""
+    mode = stat.st_mode
+    found = "a pipe" if modes.S_ISFIFO(mode) else "a socket" if modes.S_ISSOCK(mode) else "a device"
     return StoreError(store, key, f"{found} stands where the value of this key should be")
-
-
-class Clock:
-    """Nanoseconds since 1970, each larger than the one before.
-
-    The kernel stamps files from a clock that ticks every few milliseconds and gives the inode of a removed file to
-    the next one: of two writes of one size within a tick the second could look like the first. So we stamp files
-    ourselves, from this clock.
-    """
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._lock = Lock()
-
-    def next(self) -> int:
-        """The time, or one more than the last one given where the clock has not moved on (or was set back)."""
-        with self._lock:
-            self._last = max(self._last + 1, time.time_ns())
-            return self._last
 
 
 class FileWriter:
     """Writes files so that they are there as a whole or not at all, also after a power cut where ``durable``.
 
-    Folders are paths below the fence's root; what is done in one is done by its descriptor. A file system that keeps
-    coarser times than those of `Clock` gives them back changed. There files are stamped from a clock that all processes
-    share (with ``file_locks``): the file ``.hyperslab/clock`` says which time was given last, and the next is later by
-    one that the file system can tell from it. It runs ahead where files are written faster than that, and goes on from
-    there after a restart. ``coarse``: whether whole seconds have come back.
+    Folders are paths below the fence's root; what is done in one is done by its descriptor.
+
+    The kernel stamps files from a clock that ticks every few milliseconds and gives the inode of a removed file to the
+    next one: of two writes of one size within a tick the second could look like the first. So files are stamped here,
+    with nanoseconds of which each is larger than the one before. A file system that keeps coarser times gives them back
+    changed; there files are stamped from a clock that all processes share (with ``file_locks``): the file
+    ``.hyperslab/clock`` holds the last time, and the next is later by the least step that the file system keeps. It
+    runs ahead if files are written faster than that, and goes on from there after a restart. ``coarse``: whether whole
+    seconds have come back.
     """
 
     def __init__(self, fence: Fence, *, durable: bool, file_locks: bool) -> None:
@@ -117,8 +96,8 @@ class FileWriter:
         self._fence = fence
         self._durable = durable
         self._file_locks = file_locks
-        self._clock = Clock()
-        self._coarse_clock = Lock()
+        self._last = 0
+        self._clock = Lock()
         self._count = itertools.count()
         self._settled: dict[str, Identity] = {}
 
@@ -174,7 +153,8 @@ class FileWriter:
         rest = memoryview(data).cast("B")
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        now = self._clock.next()
+        with self._clock:  # which may not have moved on, or was set back
+            now = self._last = max(self._last + 1, time.time_ns())
         os.utime(descriptor, ns=(now, now))
         kept = os.fstat(descriptor).st_mtime_ns
         if kept != now:
@@ -187,7 +167,7 @@ class FileWriter:
 
     def _stamp_coarsely(self, descriptor: int, granule: int) -> None:
         """Stamp a file with a time that no other has, on a file system that keeps multiples of ``granule``."""
-        with self._coarse_clock, self.folder(HIDDEN) as folder:
+        with self._clock, self.folder(HIDDEN) as folder:
             clock = os.open("clock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
             try:
                 if self._file_locks:
@@ -221,7 +201,7 @@ class FileWriter:
             except BaseException:
                 os.close(folder)
                 raise
-            if len(self._settled) >= _MOST_KNOWN:
+            if len(self._settled) >= 20_000:
                 self._settled.clear()
             self._settled[path] = identity
         return folder

@@ -39,7 +39,6 @@ from hyperslab.storage.locks import KeyedLocks
 
 WIDTH: Final = 8
 
-_ARCHIVES: Final = frozenset({"zip", "tar", "libarchive"})
 _READ_ONLY: Final = frozenset({"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"})
 _TAGS: Final = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
 _TIMES: Final = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
@@ -294,7 +293,7 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
         raise BadDefinition("url", f"{public_url(config.url)!r} cannot be opened ({reason})") from error
     except Exception as error:
         protocol, _, path = config.url.partition("://")
-        if protocol in _ARCHIVES and "::" not in config.url and "fo" not in config.options:
+        if protocol in ("zip", "tar", "libarchive") and "::" not in config.url and "fo" not in config.options:
             raise BadDefinition("url", f"names no archive; what is in a file is {protocol}::{path}") from error
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error

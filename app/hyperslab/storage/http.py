@@ -46,14 +46,8 @@ OPTIONS: Final = frozenset({"authorization", "listable"})
 
 _MOST_IGNORED: Final = 4 * MOST_BYTES
 """Bytes that may come from a server that ignores ranges, and sends the whole value."""
-_SAFE: Final = "/!$&'()*+,;=:@~"
 _INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
 _FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
-_MOST_REDIRECTS: Final = 5
-_PORTS: Final = {"http": 80, "https": 443}
-_NO_HEAD: Final = (403, 405, 501)  # 403: a URL may be signed for GET alone
-_RETRIED: Final = (429, 500, 502, 503, 504)
 
 
 class HttpStore(Store):
@@ -170,7 +164,7 @@ class HttpStore(Store):
         return None if answer is None else answer.whole(key)
 
     def _target(self, key: str) -> str:
-        return f"{self._base}{quote(key, safe=_SAFE)}{self._query}"
+        return self._base + quote(key, safe="/!$&'()*+,;=:@~") + self._query
 
     def _ask(
         self, method: str, key: str, part: tuple[int, int] | None = None, most: int = MOST_BYTES
@@ -190,10 +184,10 @@ class HttpStore(Store):
                     reason = "no answer in time" if late else f"no answer ({type(error).__name__})"
                     raise (StoreTimeout if late else StoreError)(self.name, key, reason) from error
             else:
-                if last or answer.status not in _RETRIED:
+                if last or answer.status not in (429, 500, 502, 503, 504):
                     break
             pause(attempt)
-        if method == "HEAD" and answer.status in _NO_HEAD:
+        if method == "HEAD" and answer.status in (403, 405, 501):  # 403: a URL may be signed for GET alone
             return self._ask("GET", key, part, most)
         if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
             return None
@@ -204,10 +198,10 @@ class HttpStore(Store):
     def _follow(self, method: str, key: str, headers: dict[str, str], most: int) -> _Answer:
         """The answer behind redirects; raises `errors.StoreError` for one that leads to another origin."""
         url = self._target(key)
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(6):
             raw = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
             answer = _receive(raw, url, key, most)
-            location = answer.headers.get("Location") if answer.status in _REDIRECTS else None
+            location = answer.headers.get("Location") if answer.status in (301, 302, 303, 307, 308) else None
             if location is None:
                 return answer
             target = within_origin(url, location)
@@ -215,7 +209,7 @@ class HttpStore(Store):
                 leads = f"the server redirects to {_shown(url, location)}"
                 raise StoreError(self.name, key, f"{leads}; only redirects within its own origin are followed")
             url = target
-        raise StoreError(self.name, key, f"more than {_MOST_REDIRECTS} redirects")
+        raise StoreError(self.name, key, "more than 5 redirects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +320,7 @@ def within_origin(url: str, location: str) -> str | None:
 
 
 def _origin(url: Url) -> tuple[str | None, str | None, int | None]:
-    return url.scheme, url.host, url.port or _PORTS.get(url.scheme or "")
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme or "")
 
 
 def _shown(url: str, location: str) -> str:

@@ -21,7 +21,6 @@ from hyperslab.errors import BadPath
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
 
 _GATE: Final = ".gate"
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_LOCK_FILES: Final = 600
 """Lock files that one process leaves behind before it tidies up; all chunks need 512."""
 _MOST_REMOVED: Final = 1_000
@@ -165,7 +164,7 @@ class FileLocks:
                 with self._fence.opened(self._directory) as folder:
                     return os.open(name, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
             except OSError as error:
-                if attempt or error.errno not in (errno.ENOENT, *_NO_SPACE):
+                if attempt or error.errno not in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
                     raise
                 if error.errno == errno.ENOENT:
                     self._make_directory()
