@@ -37,21 +37,23 @@ _ITERATED = 16 << 20  # bytes that iteration fetches at once
 
 
 class RemoteArray(RemoteNode):
-    """An array of a Hyperslab server, indexed with numpy's rules; each indexing fetches.
+    """An array of a Hyperslab server, with numpy's indexing; each indexing sends requests.
 
-    ``url`` is any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. ``field`` opens
-    one field of a structured dtype (it may stand in the URL too); the dimensions of its subarray follow the array's.
-    The URL's other parameters, such as ``select``, do not matter here. Big reads and writes use up to
-    ``connections`` at once. ``token`` is a bearer token; without one, that of the environment variable
-    ``HYPERSLAB_TOKEN`` is sent, to whatever server the URL names (``token=""`` sends none). ``headers`` go with every
-    request. ``progress`` shows a bar for each transfer, or calls a function with the bytes done and in all.
+    `shape`, `attrs` and the like are those of the node document as it was last read: `refresh` reads it again. All
+    methods raise the exceptions of `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`)
+    if it cannot be reached.
 
-    ``decode="cf"`` (it may stand in the URL too) reads what the attributes say that the values mean, as xarray does:
-    unpacked floats, NaN for what is missing, dates. Dates of other than the standard calendar are ISO text. Such an
-    array cannot be written.
-
-    `shape`, `attrs` and the like are as of when they were read: `refresh` reads them anew. Raises the exceptions of
-    `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`) where it cannot be reached.
+    Args:
+        url: Any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. Its parameters
+            ``field`` and ``decode`` count, others do not.
+        field: A field of a structured dtype; the dimensions of its subarray follow the array's.
+        decode: ``"cf"`` reads what the attributes say that the values mean, as xarray does: unpacked floats, NaN for
+            missing values, dates (ISO text if the calendar is not the standard one). Such an array cannot be written.
+        connections: Maximum concurrent requests to the server.
+        token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
+        headers: Request headers that are added to each request.
+        progress: True for a progress bar for each transfer, or a function of the bytes done and the bytes in all.
+        transport: What sends requests, instead of an `HTTPTransport` with default settings.
     """
 
     def __init__(
@@ -88,62 +90,66 @@ class RemoteArray(RemoteNode):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The whole node document, as of when it was read."""
+        """The node document, as it was last read."""
         return self._document.members
 
     @property
     def field(self) -> str | None:
-        """The field that is opened, if any."""
+        """Name of the open field, or None."""
         return self._document.field
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Items along each axis; behind the array's own axes come those of a field's subarray."""
+        """Length of each axis; the dimensions of a field's subarray follow the array's."""
         return self._document.shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The shape of a whole chunk, in items, with as many axes as `shape`."""
+        """Shape of a whole chunk, with as many axes as `shape`."""
         return self._document.chunks
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values as they are read: of the opened field, and decoded where ``decode`` says so."""
+        """The dtype of values as they are read: of the open field, and decoded if ``decode`` is set."""
         return self._document.dtype
 
     @property
     def ndim(self) -> int:
-        """How many axes there are: the length of `shape`."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values, uncompressed."""
+        """Size of the values in bytes, uncompressed."""
         return self.size * self.dtype.itemsize
 
     @property
     def fill_value(self) -> Any:
-        """What was never written reads as: a scalar of the dtype, or an array for a field with a subarray; None where
-        the array does not say (then it is zero)."""
+        """The value of cells that were never written: a scalar, or an array for a field with a subarray; None if the
+        array does not define one (it is zero then)."""
         return self._document.fill_value
 
     @property
     def order(self) -> str:
-        """``C`` or ``F``: the layout inside a stored chunk, which changes nothing in what is read."""
+        """Layout inside a stored chunk, ``C`` or ``F``; it makes no difference to what is read."""
         return str(self.info.get("order", "C"))
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """A name for each axis of the array, None for one that has none; None where there are no names at all."""
+        """A name or None for each axis; None if there are no names."""
         return self._document.dimension_names
 
     def with_field(self, name: str) -> RemoteArray:
-        """The same array with one field of its structured dtype opened; raises `FieldUnknown`. Nothing is asked."""
+        """The same array with a field of its structured dtype open. No request is sent.
+
+        Raises:
+            FieldUnknown: There is no such field.
+        """
         document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag, decode=self._decode)
         return RemoteArray.from_parts(self._session, self._address, document, progress=self._progress)
 
@@ -154,12 +160,20 @@ class RemoteArray(RemoteNode):
         return self.get(key)
 
     def get(self, selection: Any = ..., *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
-        """``self[selection]``: an array of the shape that numpy gives it, or a scalar; into ``out``, which has to have
-        its shape and dtype, where that is given.
+        """Read ``self[selection]``.
 
-        ``progress`` is told bytes. Raises `IndexError` for a key that the array does not have, `ValueError` for an
-        ``out`` that does not fit, `ArrayChanged` where the array was resized or replaced meanwhile (the next try sees
-        it as it is now), `Unreachable`, and what the server raised.
+        Args:
+            selection: Anything that numpy's indexing takes; a field name, or field names, may stand first.
+            out: An array for the result, of exactly its shape and dtype.
+            progress: As of the class, for this transfer.
+
+        Returns:
+            An array of the shape that numpy gives the selection, then that of a field's subarray; or a scalar.
+
+        Raises:
+            IndexError: The array has no such selection.
+            ValueError: ``out`` has another shape or dtype, or is read-only.
+            ArrayChanged: The array was resized or replaced meanwhile; `refresh` has been called, so try again.
         """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
@@ -172,20 +186,20 @@ class RemoteArray(RemoteNode):
 
     @property
     def oindex(self) -> Indexer:
-        """Orthogonal indexing: each axis by itself, ``a.oindex[[1, 5], :, mask]``; integers drop their axis. Reads and
-        writes, and raises as `get` and `set`."""
+        """Orthogonal indexing: ``a.oindex[[1, 5], :, mask]``. Each axis is indexed by itself; integers drop their axis.
+        Reads and writes; raises as `get` and `set`."""
         return Indexer(lambda key: select_orthogonal(key, self.shape), self._read, self._write)
 
     @property
     def vindex(self) -> Indexer:
-        """Points: index arrays vary together, ``a.vindex[rows, columns]``; the result has their shape, then the axes
-        that slices leave. Reads and writes, and raises as `get` and `set`."""
+        """Point indexing: ``a.vindex[rows, columns]``. The result has the broadcast shape of the index arrays, then the
+        axes of slices. Reads and writes; raises as `get` and `set`."""
         return Indexer(lambda key: select(key, self.shape, points_first=True), self._read, self._write)
 
     @property
     def blocks(self) -> Indexer:
-        """Whole chunks by their place in the grid: ``a.blocks[0, 2:4]``; those at the end may be smaller. Reads and
-        writes, and raises as `get` and `set`."""
+        """Chunk indexing: ``a.blocks[0, 2:4]`` selects whole chunks by their place in the grid; those at the end may be
+        smaller. Reads and writes; raises as `get` and `set`."""
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
@@ -227,13 +241,21 @@ class RemoteArray(RemoteNode):
         self.set(key, value)
 
     def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
-        """``self[selection] = value``: broadcast as numpy does, cut on chunk edges, sent over several connections.
+        """Write ``self[selection] = value``, cut on chunk edges and sent over several connections.
 
-        ``progress`` is told bytes. Raises, before anything is sent, `IndexError` for a key that the array does not
-        have, `ValueError` for values whose shape does not fit, and `TypeError` or `OverflowError` for those that would
-        become others on the way; `ArrayChanged` where the array has another shape or dtype by now, `ReadOnly` and
-        `WriteForbidden`, `PartlyWritten` and its like where some chunks are stored, `Unreachable`, and what else the
-        server raised.
+        Args:
+            selection: As for `get`; at most one field.
+            value: Anything that numpy broadcasts to the shape of the selection.
+            progress: As of the class, for this transfer.
+
+        Raises:
+            IndexError: The array has no such selection.
+            ValueError: The value cannot be broadcast to the selection.
+            TypeError: The value is of another kind than the dtype, such as floats for integers.
+            OverflowError: A value does not fit the dtype.
+            ArrayChanged: The array has another shape or dtype now.
+            ReadOnly: The store is not writable; `WriteForbidden` if the token is not.
+            PartlyWritten: Some chunks are stored and some are not; ``written`` and ``failed`` list them.
         """
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
@@ -244,10 +266,17 @@ class RemoteArray(RemoteNode):
         self._write(select(key, self.shape), value, progress=progress)
 
     def change(self, selection: Any, function: Callable[[Any], Any]) -> Any:
-        """``self[selection] = function(self[selection])``, and nothing that others write meanwhile is lost.
+        """Write ``self[selection] = function(self[selection])`` without losing what others write meanwhile.
 
-        Where others come first, it starts again from the values as they are then: ``function`` may be called several
-        times. Returns what was written. The selection and what is raised are those of `set_tagged`.
+        Args:
+            selection: Integers, slices and lists.
+            function: Gets the values and returns the new ones. It is called again if another writer came first.
+
+        Returns:
+            The values that were written.
+
+        Raises:
+            IndexError: The selection has no tag, as of a mask. Otherwise as `set_tagged`.
         """
 
         def attempt() -> Any:
@@ -259,20 +288,35 @@ class RemoteArray(RemoteNode):
         return until_undisturbed(attempt)
 
     def get_tagged(self, selection: Any = ...) -> tuple[Any, str]:
-        """``self[selection]``, and the tag by which `set_tagged` tells whether it was written since.
+        """Read ``self[selection]`` with its tag, for `set_tagged`.
 
-        ``selection`` is made of integers, slices and lists; raises `IndexError` for others, and as `get`.
+        Args:
+            selection: Integers, slices and lists.
+
+        Returns:
+            The values, as of `get`, and the tag.
+
+        Raises:
+            IndexError: The selection has no tag, as of a mask. Otherwise as `get`.
         """
         array, box = self._box(selection)
         tag = read_tag(array._endpoint, box)  # before the values: at worst it is older than they are
         return array._read(box), tag
 
     def set_tagged(self, selection: Any, value: Any, tag: str) -> str:
-        """``self[selection] = value`` where it still has the ``tag``; returns the tag that it has then.
+        """Write ``self[selection] = value`` if the selection still has the tag.
 
-        ``selection`` is made of integers, slices and lists, and its values fit one request. Raises
-        `PreconditionFailed` where somebody has written to a chunk of it, and `ArrayChanged` as `set` does. Where the
-        answer is lost, nobody knows whether the values were written, and what the transport raises is passed on.
+        Args:
+            selection: Integers, slices and lists; the values must fit one request.
+            value: As for `set`.
+            tag: The tag of `get_tagged`, or of an earlier `set_tagged`.
+
+        Returns:
+            The new tag.
+
+        Raises:
+            PreconditionFailed: Somebody has written to one of its chunks since.
+            Unreachable: The answer was lost: it is not known whether the values were written. Otherwise as `set`.
         """
         array, box = self._box(selection)
         values = array._values(value, scalar=box.scalar)
@@ -282,12 +326,17 @@ class RemoteArray(RemoteNode):
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
     ) -> None:
-        """Give the array another shape; None keeps the length of an axis, an integer alone is for an array of one axis.
+        """Change the shape. New cells have the fill value; cells that are cut off are lost.
 
-        Lengths are items. All fields have the same shape. New cells read as fill, cells that are cut off are gone for
-        good. Raises `BadDefinition` where an axis would shrink though ``expand_only``, or grow though ``shrink_only``,
-        `TypeError` for lengths that are no integers, `ValueError` for another shape of a field's subarray, and what the
-        server raised, such as `ReadOnly`.
+        Args:
+            shape: A length for each axis, None to keep it; an integer for an array with one axis.
+            expand_only: No axis may become shorter.
+            shrink_only: No axis may become longer.
+
+        Raises:
+            BadDefinition: An axis would become shorter or longer although it may not.
+            TypeError: A length is no integer.
+            ValueError: The subarray of a field would have another shape.
         """
         lengths = read_lengths(shape)
         inner = self._document.item_shape
@@ -298,12 +347,18 @@ class RemoteArray(RemoteNode):
         self._patch({"shape": lengths}, expand_only=expand_only, shrink_only=shrink_only)
 
     def append(self, data: Any, axis: int = 0) -> int:
-        """Store ``data`` behind the end of ``axis`` and return where it begins, as an index: the server picks that.
+        """Append along an axis. The server picks the place; a repeated request stores nothing twice.
 
-        ``data`` has as many axes as the array, and its lengths along all of them but ``axis``.
-        Each request has a key, so that a repeated one stores nothing twice. Data beyond the server's limit for one
-        request goes in parts that follow each other: raises `AppendConflict` where another writer comes in between.
-        Raises `TypeError`, `OverflowError` or `ValueError` for data that do not fit, and what the server raised.
+        Args:
+            data: As many axes as the array, with its lengths along all of them but ``axis``.
+            axis: The axis along which the array grows.
+
+        Returns:
+            The index at which the data begins.
+
+        Raises:
+            AppendConflict: The data went in several requests, and another writer came in between.
+            ValueError: The data has another shape; `TypeError` or `OverflowError` if its values do not fit the dtype.
         """
         offset, shape = append_values(self._endpoint, self._values(data), axis)
         self._adopt({**self.info, "shape": shape}, None)

@@ -10,12 +10,15 @@ Patch = Mapping[str, Any]
 
 
 class Attributes(MutableMapping[str, Any]):
-    """What the node document holds, as of when it was read; each change is one request, and so is each `update`.
+    """Attributes of a node, a mapping of JSON values, as they were last read; each change is one request.
 
-    A change is a merge patch (RFC 7396): members that others set meanwhile are kept. Such a patch cannot store None:
-    where a value is None, or holds a mapping with one, `ValueError` is raised. Scalars and arrays of numpy become
-    numbers and lists; `TypeError` is raised for what has no form in JSON. Writing raises what the server raised,
-    such as `ReadOnly`, and `Unreachable`; reading asks nothing.
+    A change is a merge patch (RFC 7396), so members that others set meanwhile are kept. Scalars and arrays of numpy
+    become numbers and lists.
+
+    Raises:
+        ValueError: A value is None, or contains None in a mapping: a merge patch cannot store it.
+        TypeError: A value has no form in JSON.
+        ReadOnly: The store is not writable.
     """
 
     def __init__(
@@ -49,22 +52,24 @@ class Attributes(MutableMapping[str, Any]):
         return repr(dict(self._read()))
 
     def update(self, *args: Any, **members: Any) -> None:
-        """Set several members by one request; raises as all changes do."""
+        """Set several members by one request."""
         patch = self._patch(dict(*args, **members))
         if patch:
             self._write(patch)
 
     def change(self, function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        """`update` with what ``function`` makes of all members as they are now: no change of others is lost.
+        """Set what a function makes of all members as they are now, without losing what others set meanwhile.
 
-        Where others come first, it starts again from the members as they are then: ``function`` may be called several
-        times. Where the answer is lost, nobody knows whether the members were set, and what the transport raises is
-        passed on.
+        Args:
+            function: Gets all members and returns those to set. It is called again if another writer came first.
+
+        Raises:
+            Unreachable: The answer was lost: it is not known whether the members were set.
         """
         self._change(lambda: self._patch(function(deepcopy(self.asdict()))))
 
     def clear(self) -> None:
-        """Remove all members by one request; raises as all changes do."""
+        """Remove all members by one request."""
         if self._read():
             self._write(dict.fromkeys(self._read()))
 

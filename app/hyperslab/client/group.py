@@ -38,10 +38,11 @@ class NoSuchNode(KeyError):
 
 
 class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
-    """A group of a Hyperslab server: ``g["a/b"]``, ``for name in g``, ``g.tree()``.
+    """A group of a Hyperslab server, a mapping of names to nodes: ``g["a/b"]``, ``for name in g``, ``g.tree()``.
 
-    ``url`` is any URL of the group, or of the service for the group of all stores. The other parameters are those of
-    `RemoteArray`; what is opened through a group shares its connections.
+    Args:
+        url: Any URL of the group, or of the service for the group of all stores.
+        connections: As of `RemoteArray`, like all others; what is opened through a group shares its connections.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The node document, as of when it was read."""
+        """The node document, as it was last read."""
         return self._members
 
     # --- its children --------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         raise NoSuchNode(name, *similar) from missing
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The node at a path below this group; ``default`` where there is none. Raises what else the server raised."""
+        """The node at a path below this group, or ``default`` if there is none."""
         try:
             return self._open(name)
         except KeyError:
@@ -137,8 +138,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return isinstance(name, str) and self.get(name) is not None
 
     def children(self) -> Iterator[tuple[str, Kind]]:
-        """Names and kinds of the direct children, fetched page by page; raises what the server raised, and
-        `Unreachable`."""
+        """Names and kinds of the direct children, read page by page."""
         cursor: str | None = None
         while True:
             url = self._address.url("metadata", limit=str(_PAGE), cursor=cursor)
@@ -149,30 +149,43 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
                 return
 
     def arrays(self) -> Iterator[tuple[str, RemoteArray]]:
-        """The arrays among the direct children, with their names: one request for each; raises as `open_array`."""
+        """Names and arrays of the direct children: one request for each; raises as `open_array`."""
         return ((name, self.open_array(name)) for name, kind in self.children() if kind == "array")
 
     def groups(self) -> Iterator[tuple[str, RemoteGroup]]:
-        """The groups among the direct children, with their names: one request for each; raises as `open_group`."""
+        """Names and groups of the direct children: one request for each; raises as `open_group`."""
         return ((name, self.open_group(name)) for name, kind in self.children() if kind == "group")
 
     def open_array(self, name: str) -> RemoteArray:
-        """The array at a path below this group; raises `KeyError`, and `WrongKind` for a group."""
+        """The array at a path below this group.
+
+        Raises:
+            KeyError: There is no such node.
+            WrongKind: The node is a group.
+        """
         node = self[name]
         if isinstance(node, RemoteGroup):
             raise WrongKind(path=node.path, kind="group", wanted="array")
         return node
 
     def open_group(self, name: str) -> RemoteGroup:
-        """The group at a path below this one; raises `KeyError`, and `WrongKind` for an array."""
+        """The group at a path below this one.
+
+        Raises:
+            KeyError: There is no such node.
+            WrongKind: The node is an array.
+        """
         node = self[name]
         if isinstance(node, RemoteArray):
             raise WrongKind(path=node.path, kind="array", wanted="group")
         return node
 
     def tree(self, level: int | None = None) -> Tree:
-        """All nodes below, ``level`` deep (None: all), for people: it prints as a tree. One request for each node;
-        raises what the server raised, but for broken nodes, which are told in the tree."""
+        """All nodes below, for people: it prints as a tree, broken nodes included. One request for each node.
+
+        Args:
+            level: Maximum depth; None for all.
+        """
         return Tree(f"{self.name}/", tuple(_branches(self, level)))
 
     # --- changing it ---------------------------------------------------------------------------------------------
@@ -197,21 +210,33 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         dimension_names: Sequence[str | None] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> RemoteArray:
-        """A new array at a path below this group; ``data`` fills it, and gives shape and dtype where they are left out.
+        """Create an array at a path below this group. The server chooses what is left out.
 
-        ``dtype`` is anything that numpy takes, or Zarr's JSON. ``mode`` says what to do where something is there:
-        ``create`` refuses, ``open`` takes an array that has all that is asked for, ``replace`` deletes it first.
+        Args:
+            name: The path.
+            shape: Length of each axis; that of ``data`` if left out.
+            dtype: Anything that numpy takes, or Zarr's JSON; that of ``data`` if left out.
+            data: Values to fill the array with.
+            mode: If something is there already, ``create`` refuses, ``open`` takes an array that has everything that is
+                asked for, ``replace`` deletes it first.
+            chunks: Items along each axis (None or -1: the whole axis; 0: chosen), one number for all axes, True for
+                zarr-python's guess, or False for one chunk.
+            chunk_elements: Number of items in a chunk whose shape is chosen.
+            chunk_aspect_ratio: Proportions of a chunk whose shape is chosen.
+            chunk_layout: TensorStore's chunk layout.
+            compressor: A codec: its name (``"zstd"``), its configuration, or an object of numcodecs; None for none.
+            filters: A list of codecs.
+            fill_value: A value of the dtype, or Zarr's JSON of it; None for undefined.
+            order: Layout inside a chunk.
+            dimension_separator: What stands between the numbers of chunk keys.
+            dimension_names: A name or None for each axis.
+            attributes: Any JSON object.
 
-        What is left out the server chooses. ``chunks`` are items along each axis (None or -1: the whole axis; 0: the
-        server's choice), one number for all axes, True for zarr-python's guess or False for one chunk;
-        ``chunk_elements`` are the items in a chunk whose shape the server chooses. A codec (``compressor``, and each
-        of ``filters``) is its name, such as ``"zstd"``, its configuration, or an object of numcodecs; None is none. A
-        ``fill_value`` is a value of the dtype, or Zarr's JSON of it (text for ``S`` is the text itself, not base64);
-        None leaves it undefined. ``order`` is the layout inside a chunk.
-
-        Raises `NodeExists`, `BadPath` for what can be no name, `BadDefinition` with the member that is wrong, and,
-        before anything is created or replaced, `ValueError`, `TypeError` or `OverflowError` for data and a fill value
-        that do not fit.
+        Raises:
+            NodeExists: Something is there already.
+            BadPath: No node can have this path.
+            BadDefinition: A member is wrong; ``member`` names it.
+            ValueError: Data or fill value do not fit, also as `TypeError` or `OverflowError`; nothing was created.
         """
         members: dict[str, Any] = {
             "chunks": chunks,
@@ -239,7 +264,17 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def create_group(
         self, name: str, *, attributes: Mapping[str, Any] | None = None, mode: Mode = "create"
     ) -> RemoteGroup:
-        """A new group at a path below this one, see `create_array` for ``mode``; raises `NodeExists` and `BadPath`."""
+        """Create a group at a path below this one.
+
+        Args:
+            name: The path.
+            attributes: Any JSON object.
+            mode: As for `create_array`.
+
+        Raises:
+            NodeExists: Something is there already.
+            BadPath: No node can have this path.
+        """
         group = self._create(
             name, {"kind": "group", **({} if attributes is None else {"attributes": attributes})}, mode
         )
@@ -247,11 +282,19 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return group
 
     def delete(self, name: str, *, recursive: bool = False, foreign: bool = False) -> Mapping[str, Any]:
-        """Delete the node at a path below this group; one that has anything else below it only where ``recursive``.
+        """Delete the node at a path below this group.
 
-        Keys that are not of Zarr v2 stay, unless ``foreign`` is given too: returns how many have stayed as ``count``
-        and the first of them as ``keys``; an empty mapping where nothing has. Raises `NodeExists`, and `KeyError` where
-        there is none: a group is deleted through one above it, and ``""`` names none.
+        Args:
+            name: The path; a group is deleted through one above it.
+            recursive: Delete all Zarr v2 nodes below it too.
+            foreign: Delete keys that are not of Zarr v2 too.
+
+        Returns:
+            The number of keys that stayed as ``count`` and the first of them as ``keys``; an empty mapping if none did.
+
+        Raises:
+            NodeExists: There is anything else below it, and ``recursive`` is not set.
+            KeyError: There is no such node.
         """
         flags = {"recursive": recursive, "foreign": foreign}
         try:

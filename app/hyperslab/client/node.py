@@ -37,7 +37,7 @@ class RemoteNode(ABC):
 
     @property
     def url(self) -> str:
-        """Where its node document is."""
+        """URL of the node document."""
         return self._address.url("metadata")
 
     @property
@@ -53,11 +53,11 @@ class RemoteNode(ABC):
     @property
     @abstractmethod
     def info(self) -> Mapping[str, Any]:
-        """The whole node document, as of when it was read."""
+        """The node document, as it was last read."""
 
     @property
     def attrs(self) -> Attributes:
-        """The attributes: a mapping that writes what is set, and raises what the server raised, such as `ReadOnly`."""
+        """The attributes, a mapping; setting one writes it."""
         return Attributes(
             lambda: self.info.get("attributes") or {},
             lambda patch: self._patch({"attributes": patch}),
@@ -65,13 +65,17 @@ class RemoteNode(ABC):
         )
 
     def refresh(self) -> Self:
-        """Read the node document anew: others may have resized an array or set attributes. Returns itself; raises
-        `NodeNotFound`, `WrongKind` where an array became a group or the reverse, and `Unreachable`."""
+        """Read the node document again, since others may have resized the array or set attributes. Returns the node.
+
+        Raises:
+            NodeNotFound: The node was deleted.
+            WrongKind: An array became a group, or the reverse.
+        """
         self._adopt(*read_document(self._session, self._address, decode=self._decode))
         return self
 
     def close(self) -> None:
-        """Close idle connections; the node, and all that share them, can still be used."""
+        """Close idle connections. The node, and all that share them, can still be used."""
         self._session.close()
 
     def __enter__(self) -> Self:
