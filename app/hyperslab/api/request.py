@@ -31,7 +31,8 @@ class Request:
     """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
     ``path``: the whole path as `params.raw_path` gives it, where that was parsed before. Entered as a context, it gives
-    back what it holds at its end.
+    back what it holds at its end. ``is_last_try``: the response is not made anew where somebody writes what is being
+    read.
     """
 
     def __init__(self, scope: Scope, receive: Receive, prefix: str, path: bytes | None = None) -> None:
@@ -40,6 +41,7 @@ class Request:
         self.method: str = scope["method"]
         self._path = params.raw_path(scope) if path is None else path
         self.raw_tail = self._path[len(prefix) :]
+        self.is_last_try = False
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

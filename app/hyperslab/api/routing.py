@@ -105,6 +105,7 @@ async def _response(handler: Handler, request: Request) -> Response:
             return await (await handler(request)).respond(request)
         except ChangedWhileRead:
             await request.release()
+    request.is_last_try = True
     return await (await handler(request)).respond(request)
 
 

@@ -21,7 +21,7 @@ from hyperslab.api.response import Headers, Reply, Response
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadParameter, TileNotFound
+from hyperslab.errors import BadParameter, ChangedWhileRead, TileNotFound
 from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
@@ -86,7 +86,7 @@ async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, re
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
         kept = None if drawn.moved else drawn
-    body, sources = Whole(partial(_draw, rendering), rendering.memory), _sources(rendering)
+    body, sources = Whole(partial(_draw, rendering, request), rendering.memory), _sources(rendering)
     found = Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
     return found if kept is None else found.made(Made(kept.body, _described(kept), cost_headers(0, 0, None, {})))
 
@@ -99,12 +99,14 @@ def _sources(rendering: Rendering) -> Sources | None:
     return Sources(rendering.mount, tuple(found), list(found.values()), 0, until=rendering.until)
 
 
-def _draw(rendering: Rendering, cancel: Cancel) -> Made:
+def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Made:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
-    # of what was written meanwhile all at once is a good answer still, with a tag that no other one ever has
+    if encoded.moved and not request.is_last_try:
+        raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
+    # all of it at once is a good answer still, with a tag that no other one ever has
     etag = etag_of(token_bytes()) if encoded.moved else None
     return Made(encoded.body, _described(encoded), spent, etag)
 
