@@ -32,10 +32,6 @@ class Endpoint:
     prefix: str
     handler: Handler
 
-    @property
-    def name(self) -> str:
-        return self.prefix.rpartition("/")[2]
-
 
 class Endpoints:
     """Middleware in front of FastAPI's own routes, which have all other paths and all other methods. Responses that
@@ -57,11 +53,11 @@ class Endpoints:
         scope["path"] = _with_single_slashes(scope["path"])
         path = raw_path(scope)
         front, rest = split_front(path)
+        STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
         endpoint = self._by_prefix.get(front)
         if endpoint is not None:
-            scope[ROUTE] = endpoint.name
+            scope[ROUTE] = endpoint.prefix.rpartition("/")[2]
         if endpoint is None or scope["method"] not in READING:
-            STORE.set(_store_of(rest))
             await self._pass_on(scope, receive, send)
             return
         request = Request(scope, receive, endpoint.prefix, path)
@@ -69,7 +65,6 @@ class Endpoints:
         if replayed is not None:
             await replayed.send(request, send)
             return
-        STORE.set(_store_of(rest))
         async with request:
             await (await _response(endpoint.handler, request)).send(request, send)
 
@@ -107,10 +102,6 @@ async def _response(handler: Handler, request: Request) -> Response:
             await request.release()
     request.is_last_try = True
     return await (await handler(request)).respond(request)
-
-
-def _store_of(rest: bytes) -> str:
-    return rest[1:].partition(b"/")[0].decode("latin-1")
 
 
 def _with_single_slashes(path: str) -> str:
