@@ -123,39 +123,22 @@ def test_search_ends_and_stays_within_target_and_array(shape: list[int], element
     assert math.prod(chunks) <= max(1, 1 << 20 if elements is None else elements)
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        {"chunk": {"shape": [10, 0, 0]}, "read_chunk": {"shape": [11, 0, 0]}},
-        {"chunk": {"elements": 10}, "write_chunk": {"elements": 20}},
-        {"chunk": {"aspect_ratio": [1, 0, 0]}, "write_chunk": {"aspect_ratio": [2, 0, 0]}},
-        {"codec_chunk": {"shape": [10, 10, 10]}},
-        {"chunk": {"shape": [10, 20]}},
-        {"chunk": {"shape": [10, 20, -2]}},
-        {"chunk": {"shape": [10, 20, 1.5]}},
-        {"chunk": {"shape": [10, 20, math.inf]}},
-        {"chunk": {"shape": [10, 20, True]}},
-        {"chunk": {"shape": 10}},
-        {"chunk": {"elements": -1}},
-        {"chunk": {"elements": 1.5}},
-        {"chunk": {"elements": 2**62}},
-        {"chunk": {"aspect_ratio": [-1, 1, 1]}},
-        {"chunk": {"aspect_ratio": [1, 1]}},
-        {"chunk": {"aspect_ratio": [math.nan, 1, 1]}},
-        {"chunk": {"aspect_ratio": [1e-320, 1, 1]}},
-        {"chunk": {"nope": 1}},
-        {"chunk": None},
-        {"nope": 1},
-        {"inner_order": [1, 0, 2]},
-        {"inner_order": [0, 0, 1]},
-        {"inner_order": [0, 1]},
-        {"grid_origin": [0, 0, 1]},
-        {"grid_origin": [0, 0]},
-        {"rank": 2},
-        [],
-    ],
-    ids=str,
-)
+_IMPOSSIBLE: list[Any] = [
+    {"chunk": {"shape": [10, 0, 0]}, "read_chunk": {"shape": [11, 0, 0]}},
+    {"chunk": {"elements": 10}, "write_chunk": {"elements": 20}},
+    {"chunk": {"aspect_ratio": [1, 0, 0]}, "write_chunk": {"aspect_ratio": [2, 0, 0]}},
+    {"codec_chunk": {"shape": [10, 10, 10]}},
+    *({"chunk": {"shape": [10, 20, *rest]}} for rest in ([], [-2], [1.5], [math.inf], [True])),
+    {"chunk": {"shape": 10}},
+    *({"chunk": {"elements": elements}} for elements in (-1, 1.5, 2**62)),
+    *({"chunk": {"aspect_ratio": ratios}} for ratios in ([-1, 1, 1], [1, 1], [math.nan, 1, 1], [1e-320, 1, 1])),
+    *({"chunk": {"nope": 1}}, {"chunk": None}, {"nope": 1}, {"rank": 2}, []),
+    *({"inner_order": order} for order in ([1, 0, 2], [0, 0, 1], [0, 1])),
+    *({"grid_origin": origin} for origin in ([0, 0, 1], [0, 0], [[0], 0, 0])),
+]
+
+
+@pytest.mark.parametrize("layout", _IMPOSSIBLE, ids=str)
 def test_layout_that_cannot_be_is_refused_with_a_reason(layout: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_chunk_layout(layout, 3, ChunkLayout())

@@ -38,40 +38,17 @@ def test_numpy_dtype_has_the_meaning_that_tensorstore_gives_it(case: Case) -> No
     assert names.get(case["expect"]["ts_dtype"], dtype.name) in (dtype.kind, case["expect"]["ts_dtype"])
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "|S67108865",
-        "<U16777217",
-        "<i04",
-        "<M8[0s]",
-        "<M8[1000000000s]",
-        "<M8[s/7]",
-        "<M8[ns]x",
-        "<i4[ns]",
-        "<O",
-        "int4 ",
-        "float8_e4m3",
-        "float6_e2m3fn",
-        "<i4\n",
-        "<i٤",
-        [],
-        [["", "|V3"]],
-        [["", [["a", "<i4"]]]],
-        [["", "bfloat16"], ["a", "<i4"]],
-        [["a"]],
-        [["a", None]],
-        [["a", "<i4", None]],
-        [["a", "<i4", [True]]],
-        [["a", "<i4", [2.0]]],
-        [["a", "<i4", [1] * 65]],
-        [["a", "|V1", [2**62, 4]]],
-        [["a", "|V60000000"], ["b", "|V60000000"]],
-        [[f"f{i}", "|u1"] for i in range(MAX_FIELDS + 1)],
-        (("a", "<i4"),),
-    ],
-    ids=lambda value: str(value)[:30],
-)
+_TEXTS = ["|S67108865", "<U16777217", "<i04", "<M8[0s]", "<M8[1000000000s]", "<M8[s/7]", "<M8[ns]x", "<i4[ns]", "<O"]
+_TEXTS += ["int4 ", "float8_e4m3", "float6_e2m3fn", "<i4\n", "<i٤"]
+_STRUCTS: list[Any] = [
+    *([], [["", "|V3"]], [["", [["a", "<i4"]]]], [["", "bfloat16"], ["a", "<i4"]], [["a"]], [["a", None]]),
+    *([["a", "<i4", shape]] for shape in (None, [True], [2.0], [1] * 65)),
+    *([["a", "|V1", [2**62, 4]]], [["a", "|V60000000"], ["b", "|V60000000"]]),
+    *([[f"f{i}", "|u1"] for i in range(MAX_FIELDS + 1)], (("a", "<i4"),)),
+]
+
+
+@pytest.mark.parametrize("value", [*_TEXTS, *_STRUCTS], ids=lambda value: str(value)[:30])
 def test_spelling_with_no_or_two_meanings_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_dtype(value)

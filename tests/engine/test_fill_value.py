@@ -201,41 +201,26 @@ def test_spelling_found_in_the_wild_is_read(spelled: str, value: Any, stored: st
     assert item.tobytes().hex() == stored
 
 
-@pytest.mark.parametrize(
-    ("spelled", "value"),
-    [
-        ("|b1", 0.0),
-        ("<i4", True),
-        ("<i4", math.nan),
-        ("<i4", "5.0"),
-        ("<i4", "٣"),
-        ("<i8", 2.0**63),
-        ("<i8", -(2.0**63) - 2048),
-        ("<i8", 1e300),
-        ("<u8", 2.0**64),
-        ("<u8", -1.0),
-        ("<f4", True),
-        ("<f4", "0x3f800000"),
-        ("<f4", "0x7fc0"),
-        ("<f4", "0x7fc0000"),
-        ("<f4", "1_000"),
-        ("<f8", 10**400),
-        ("<c8", True),
-        ("<c8", "AAAA"),
-        ("<M8[s]", math.inf),
-        ("<M8[D]", "2000"),  # a year to zarr-python 2
-        (">m8[s]", "5"),
-        ("|S3", "YQ"),
-        ("|S3", "YQ==\n"),
-        ("|S3", 1),
-        ("<U3", 1),
-        ("<U3", False),
-        ("int4", 8),
-        ("int2", -3),
-        ("float4_e2m1fn", "NaN"),
-        ("float4_e2m1fn", "Infinity"),
-    ],
-)
+_MEANINGLESS: dict[str, list[Any]] = {
+    "|b1": [0.0],
+    "<i4": [True, math.nan, "5.0", "٣"],
+    "<i8": [2.0**63, -(2.0**63) - 2048, 1e300],
+    "<u8": [2.0**64, -1.0],
+    "<f4": [True, "0x3f800000", "0x7fc0", "0x7fc0000", "1_000"],
+    "<f8": [10**400],
+    "<c8": [True, "AAAA"],
+    "<M8[s]": [math.inf],
+    "<M8[D]": ["2000"],  # a year to zarr-python 2
+    ">m8[s]": ["5"],
+    "|S3": ["YQ", "YQ==\n", 1],
+    "<U3": [1, False],
+    "int4": [8],
+    "int2": [-3],
+    "float4_e2m1fn": ["NaN", "Infinity"],
+}
+
+
+@pytest.mark.parametrize(("spelled", "value"), [(d, v) for d in _MEANINGLESS for v in _MEANINGLESS[d]])
 def test_spelling_with_no_or_two_meanings_is_refused(spelled: str, value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_fill_value(value, parse_dtype(spelled))
@@ -419,20 +404,19 @@ def test_objects_may_nest_deeper_than_python_calls() -> None:
     assert not same_object(np.zeros(2), np.zeros(2))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [
-        *(("<f4", value) for value in (1e300, -1e300, 10**300, "1e300")),
-        ("<f2", 65520),
-        ("<f8", "1e999"),
-        ("<c8", [0, 1e300]),
-        ("<c8", 1e300),
-        ("bfloat16", 1e39),
-        ("float8_e4m3fn", 1000),
-        ("float8_e8m0fnu", -1),
-        ("float4_e2m1fn", 7),
-    ],
-)
+_TOO_LARGE: dict[str, list[Any]] = {
+    "<f4": [1e300, -1e300, 10**300, "1e300"],
+    "<f2": [65520],
+    "<f8": ["1e999"],
+    "<c8": [[0, 1e300], 1e300],
+    "bfloat16": [1e39],
+    "float8_e4m3fn": [1000],
+    "float8_e8m0fnu": [-1],
+    "float4_e2m1fn": [7],
+}
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(dtype, value) for dtype in _TOO_LARGE for value in _TOO_LARGE[dtype]])
 def test_a_new_number_that_does_not_fit_is_refused_and_a_stored_one_is_read(dtype: str, value: Any) -> None:
     with pytest.raises(ValueError, match="out of range"):
         parse_new_item(value, parse_dtype(dtype))
@@ -449,24 +433,20 @@ def test_new_text_that_would_be_cut_is_refused_and_stored_text_is_cut() -> None:
     assert stored[()] == "abc"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [
-        ("<f4", 3.4028235e38),
-        ("<f4", "Infinity"),
-        ("<f4", math.inf),
-        ("<f4", "NaN"),
-        ("<f4", 1e-300),
-        ("<f2", 65519),
-        ("<c8", ["-Infinity", 1]),
-        ("<c8", base64.b64encode(np.array(complex(0, math.inf), "<c8").tobytes()).decode()),
-        ("float8_e4m3fn", "NaN"),
-        ("float4_e2m1fn", 6),
-        ("<i4", 5),
-        ("<M8[s]", "NaT"),
-        ("<U3", "abc"),
-    ],
-)
+_INFINITE = base64.b64encode(np.array(complex(0, math.inf), "<c8").tobytes()).decode()
+_FITTING: dict[str, list[Any]] = {
+    "<f4": [3.4028235e38, "Infinity", math.inf, "NaN", 1e-300],
+    "<f2": [65519],
+    "<c8": [["-Infinity", 1], _INFINITE],
+    "float8_e4m3fn": ["NaN"],
+    "float4_e2m1fn": [6],
+    "<i4": [5],
+    "<M8[s]": ["NaT"],
+    "<U3": ["abc"],
+}
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(dtype, value) for dtype in _FITTING for value in _FITTING[dtype]])
 def test_any_other_new_value_is_taken_as_if_it_were_stored(dtype: str, value: Any) -> None:
     new, stored = parse_new_item(value, parse_dtype(dtype)), parse_fill_value(value, parse_dtype(dtype))
 

@@ -7,18 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
-from tests.conformance.vectors import Case, case_id, cases
-
-
-@pytest.mark.parametrize("case", cases("chunk_keys"), ids=case_id)
-def test_keys_are_those_of_the_references(case: Case) -> None:
-    grid = ChunkGrid(tuple(case["shape"]), tuple(case["chunks"]), case["dimension_separator"])
-    coords = tuple(i // chunk for i, chunk in zip(case["index"], case["chunks"], strict=True))
-
-    assert list(coords) == case["expect"]["grid"]
-    assert grid.key(coords) == case["expect"]["key"]
-    assert grid.parse_key(case["expect"]["key"]) == coords
-
 
 MISSPELT = ["", "0", "0.0.0", "00.0", "0.01", "+0.0", "-1.0", "0.-1", "0/0", "0. 0", "0.0 ", "٣.0", "0.1e0", ".", "0."]
 OUTSIDE = ["2.0", "0.3", "0." + "9" * 5000]

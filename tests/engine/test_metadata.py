@@ -66,35 +66,21 @@ def test_document_that_only_others_refuse_opens(case: Case) -> None:
 # --- members -------------------------------------------------------------------------------------------------------
 
 
+_WRONG: dict[str, list[Any]] = {
+    "zarr_format": [True],
+    "shape": [[20, math.inf], [20, 2**62 + 1], [20, 1e300], [1] * 65],
+    "chunks": [[10, 0], [10, False], [2**31, 2**31]],
+    "dtype": ["|O", [["a", "<i4", [1] * 63]]],
+    "order": [0],
+    "dimension_separator": ["//", "", ["."]],
+    "compressor": ["", {"id": None}, {"id": "zlib", "level": "1"}, {"id": "zlib", "nope": 1}],
+    "filters": [{}, False, [{"id": "delta"}], [{}]],
+    "fill_value": ["x", 2**31],
+}
+
+
 @pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        ("zarr_format", True),
-        ("shape", [20, math.inf]),
-        ("shape", [20, 2**62 + 1]),
-        ("shape", [20, 1e300]),
-        ("shape", [1] * 65),
-        ("chunks", [10, 0]),
-        ("chunks", [10, False]),
-        ("chunks", [2**31, 2**31]),
-        ("dtype", "|O"),
-        ("dtype", [["a", "<i4", [1] * 63]]),
-        ("order", 0),
-        ("dimension_separator", "//"),
-        ("dimension_separator", ""),
-        ("dimension_separator", ["."]),
-        ("compressor", ""),
-        ("compressor", {"id": None}),
-        ("compressor", {"id": "zlib", "level": "1"}),
-        ("compressor", {"id": "zlib", "nope": 1}),
-        ("filters", {}),
-        ("filters", False),
-        ("filters", [{"id": "delta"}]),
-        ("filters", [{}]),
-        ("fill_value", "x"),
-        ("fill_value", 2**31),
-    ],
-    ids=lambda value: str(value)[:24],
+    ("member", "value"), [(m, v) for m in _WRONG for v in _WRONG[m]], ids=lambda value: str(value)[:24]
 )
 def test_wrong_member_is_named(member: str, value: Any) -> None:
     chunked = {"chunks": [1] * 65} if member == "shape" and len(value) == 65 else {}

@@ -186,82 +186,59 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
 # --- refusals ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("member", "members"),
-    [
-        ("nope", {"nope": 1}),
-        ("attributes", {"attributes": {}}),
-        ("zarr_format", {"zarr_format": 3}),
-        ("shape", {"shape": None}),
-        ("shape", {"shape": 20}),
-        ("shape", {"shape": [-1]}),
-        ("shape", {"shape": [True]}),
-        ("dtype", {"dtype": "uint16"}),
-        ("dtype", {"dtype": "|V1048577"}),
-        ("chunks", {"chunks": [1, 2, 3]}),
-        ("chunks", {"chunks": "auto"}),
-        ("chunks", {"chunks": 0}),
-        ("chunks", {"chunks": [-2, 1]}),
-        ("chunks", {"chunks": [1.5, 1]}),
-        ("chunks", {"chunks": [2**40, 2**40]}),
-        ("chunk_elements", {"chunk_elements": -1}),
-        ("chunk_elements", {"chunk_elements": "many"}),
-        ("chunk_aspect_ratio", {"chunk_aspect_ratio": [1]}),
-        ("chunk_aspect_ratio", {"chunk_aspect_ratio": [math.nan, 1]}),
-        ("chunk_layout", {"chunk_layout": {"nope": 1}}),
-        ("chunk_layout", {"chunks": [10, 20], "chunk_layout": {"chunk": {"shape": [10, 21]}}}),
-        ("chunk_layout", {"chunks": [-1, 0], "chunk_layout": {"chunk": {"shape": [5, 0]}}}),
-        ("chunk_layout", {"chunk_elements": 10, "chunk_layout": {"chunk": {"elements": 11}}}),
-        ("chunk_layout", {"order": "C", "chunk_layout": {"inner_order": [1, 0]}}),
-        ("order", {"order": "K"}),
-        ("dimension_separator", {"dimension_separator": "-"}),
-        ("compressor", {"compressor": "zlib"}),
-        ("compressor", {"compressor": {}}),
-        ("compressor", {"compressor": {"id": "nope"}}),
-        ("compressor", {"compressor": {"id": "pickle"}}),
-        ("compressor", {"compressor": {"id": "zlib", "level": 10}}),
-        ("compressor", {"compressor": {"id": "zlib", "level": -1}}),
-        ("compressor", {"compressor": {"id": "gzip", "level": -1}}),
-        ("compressor", {"compressor": {"id": "bz2", "level": 0}}),
-        ("compressor", {"compressor": {"id": "zstd", "level": 23}}),
-        ("compressor", {"compressor": {"id": "zstd", "level": -131073}}),
-        ("compressor", {"compressor": {"id": "blosc", "clevel": 10}}),
-        ("compressor", {"compressor": {"id": "blosc", "shuffle": 3}}),
-        ("compressor", {"compressor": {"id": "blosc", "cname": "snappy"}}),
-        ("compressor", {"compressor": {"id": "blosc", "typesize": 4}}),
-        ("compressor", {"compressor": {"id": "zlib", "nope": 1}}),
-        ("compressor", {"shape": [2**30], "chunks": [2**30]}),
-        ("filters[0]", {"filters": [{"id": "delta"}]}),
-        ("filters[0]", {"filters": [{"id": "pickle"}]}),
-        ("filters", {"filters": {"id": "delta"}}),
-        ("filters", {"dtype": "|O"}),
-        ("filters", {"dtype": "<M8[s]", "filters": [{"id": "delta", "dtype": "<M8[s]"}]}),
-        ("filters", {"dtype": "<M8[s]", "filters": [{"id": "bitround", "keepbits": 4}]}),
-        ("filters", {"dtype": "<i4", "filters": [{"id": "vlen-utf8"}]}),
-        ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<M8[s]"}]}),
-        ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<m8[s]"}, {"id": "zlib"}]}),
-        (
-            "filters[1]",
-            {
-                "filters": [
-                    {"id": "astype", "decode_dtype": "<f4", "encode_dtype": kind} for kind in ("<f4", "|S2000000000")
-                ]
-            },
-        ),
-        *(
-            ("compressor", {"dtype": dtype, "compressor": {"id": "pcodec"}, "chunks": [2**26], "shape": [2**26]})
-            for dtype in ("|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]])
-        ),
-        ("compressor", {"compressor": {"id": "pcodec", "delta_spec": "try_consecutive"}}),
-        ("compressor", {"compressor": {"id": "pcodec", "delta_spec": "none", "delta_encoding_order": 1}}),
-        ("filters", {"dtype": "|u1", "chunks": [7, 1], "filters": [{"id": "delta", "dtype": "<i4"}]}),
-        ("fill_value", {"fill_value": "x"}),
-        ("fill_value", {"fill_value": 2**31}),
-        ("fill_value", {"dtype": "<f4", "fill_value": "0x7fc00001"}),
-        ("fill_value", {"dtype": "<c8", "fill_value": [0, "0x7fc00001"]}),
-        ("fill_value", {"dtype": "|V3", "fill_value": 0}),
+_STREAM_LEVELS = {"zlib": (10, -1), "gzip": (-1,), "bz2": (0,), "zstd": (23, -131073)}
+_SNAPPY_AND_LIKE = [{"clevel": 10}, {"shuffle": 3}, {"cname": "snappy"}, {"typesize": 4}]
+_LONG_STRINGS = [{"id": "astype", "decode_dtype": "<f4", "encode_dtype": dtype} for dtype in ("<f4", "|S2000000000")]
+_PCO_DTYPES: list[Any] = ["|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]]]
+_ALONE: dict[str, list[Any]] = {
+    "nope": [1],
+    "attributes": [{}],
+    "zarr_format": [3],
+    "shape": [None, 20, [-1], [True]],
+    "dtype": ["uint16", "|V1048577"],
+    "chunks": [[1, 2, 3], "auto", 0, [-2, 1], [1.5, 1], [2**40, 2**40]],
+    "chunk_elements": [-1, "many"],
+    "chunk_aspect_ratio": [[1], [math.nan, 1]],
+    "chunk_layout": [{"nope": 1}],
+    "order": ["K"],
+    "dimension_separator": ["-"],
+    "compressor": [
+        *("zlib", {}, {"id": "nope"}, {"id": "pickle"}, {"id": "zlib", "nope": 1}),
+        *({"id": name, "level": level} for name, levels in _STREAM_LEVELS.items() for level in levels),
+        *({"id": "blosc", **parameter} for parameter in _SNAPPY_AND_LIKE),
+        {"id": "pcodec", "delta_spec": "try_consecutive"},
+        {"id": "pcodec", "delta_spec": "none", "delta_encoding_order": 1},
     ],
-    ids=str,
+    "filters": [{"id": "delta"}],
+    "fill_value": ["x", 2**31],
+}
+_TOGETHER: list[tuple[str, dict[str, Any]]] = [
+    ("chunk_layout", {"chunks": [10, 20], "chunk_layout": {"chunk": {"shape": [10, 21]}}}),
+    ("chunk_layout", {"chunks": [-1, 0], "chunk_layout": {"chunk": {"shape": [5, 0]}}}),
+    ("chunk_layout", {"chunk_elements": 10, "chunk_layout": {"chunk": {"elements": 11}}}),
+    ("chunk_layout", {"order": "C", "chunk_layout": {"inner_order": [1, 0]}}),
+    ("compressor", {"shape": [2**30], "chunks": [2**30]}),
+    *(("filters[0]", {"filters": [{"id": name}]}) for name in ("delta", "pickle")),
+    ("filters", {"dtype": "|O"}),
+    ("filters", {"dtype": "<M8[s]", "filters": [{"id": "delta", "dtype": "<M8[s]"}]}),
+    ("filters", {"dtype": "<M8[s]", "filters": [{"id": "bitround", "keepbits": 4}]}),
+    ("filters", {"dtype": "<i4", "filters": [{"id": "vlen-utf8"}]}),
+    ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<M8[s]"}]}),
+    ("filters", {"dtype": "|O", "filters": [{"id": "vlen-array", "dtype": "<m8[s]"}, {"id": "zlib"}]}),
+    ("filters[1]", {"filters": _LONG_STRINGS}),
+    *(
+        ("compressor", {"dtype": dtype, "compressor": {"id": "pcodec"}, "chunks": [2**26], "shape": [2**26]})
+        for dtype in _PCO_DTYPES
+    ),
+    ("filters", {"dtype": "|u1", "chunks": [7, 1], "filters": [{"id": "delta", "dtype": "<i4"}]}),
+    ("fill_value", {"dtype": "<f4", "fill_value": "0x7fc00001"}),
+    ("fill_value", {"dtype": "<c8", "fill_value": [0, "0x7fc00001"]}),
+    ("fill_value", {"dtype": "|V3", "fill_value": 0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("member", "members"), [*((m, {m: value}) for m in _ALONE for value in _ALONE[m]), *_TOGETHER], ids=str
 )
 def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str, Any]) -> None:
     with pytest.raises(BadDefinition) as caught:
