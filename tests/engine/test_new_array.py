@@ -187,7 +187,7 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
 
 
 _STREAM_LEVELS = {"zlib": (10, -1), "gzip": (-1,), "bz2": (0,), "zstd": (23, -131073)}
-_SNAPPY_AND_LIKE = [{"clevel": 10}, {"shuffle": 3}, {"cname": "snappy"}, {"typesize": 4}]
+_SNAPPY_AND_LIKE: list[dict[str, Any]] = [{"clevel": 10}, {"shuffle": 3}, {"cname": "snappy"}, {"typesize": 4}]
 _LONG_STRINGS = [{"id": "astype", "decode_dtype": "<f4", "encode_dtype": dtype} for dtype in ("<f4", "|S2000000000")]
 _PCO_DTYPES: list[Any] = ["|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]]]
 _ALONE: dict[str, list[Any]] = {

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.engine.jsontext import SPELLED
 from hyperslab.errors import NotRepresentable
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -32,7 +33,6 @@ _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
 _SINCE: Final = re.compile(r"\s*(\S+)\s+since\s+(.+?)\s*", re.DOTALL | re.ASCII)
 _MOST_FLAGS: Final = 4096
 _PACKING: Final = ("scale_factor", "add_offset")
-_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,4 +375,4 @@ def _parsed(value: Any) -> int | float | None:
     """A number as JSON has it, NaN and infinity as words; None for what is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if isinstance(value, float) or -(2**63) <= value < 2**64 else None
-    return _WORDS.get(value) if isinstance(value, str) else None
+    return SPELLED.get(value) if isinstance(value, str) else None

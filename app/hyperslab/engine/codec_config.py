@@ -117,17 +117,15 @@ def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
 
 def _integer(low: int = -(2**63), high: int = 2**63 - 1, *, required: bool = False) -> Parameter:
     limits = "" if (low, high) == (-(2**63), 2**63 - 1) else f" from {low} to {high}"
-    return Parameter(
-        lambda value: _is_whole(value) and low <= value <= high, f"an integer{limits}", required, whole=True
-    )
+
+    def accepts(value: Any) -> bool:
+        return (type(value) is int or (type(value) is float and value.is_integer())) and low <= value <= high
+
+    return Parameter(accepts, f"an integer{limits}", required, whole=True)
 
 
 def _number(*, required: bool = False) -> Parameter:
-    return Parameter(lambda value: _is_integer(value) or type(value) is float, "a number", required)
-
-
-def _boolean() -> Parameter:
-    return Parameter(lambda value: type(value) is bool, "true or false")
+    return Parameter(lambda value: type(value) in (int, float), "a number", required)
 
 
 def _choice(*choices: str) -> Parameter:
@@ -135,10 +133,8 @@ def _choice(*choices: str) -> Parameter:
 
 
 def _or_null(parameter: Parameter) -> Parameter:
-    accepts = parameter.accepts
-    return replace(
-        parameter, accepts=lambda value: value is None or accepts(value), expected=f"{parameter.expected} or null"
-    )
+    accepts, expected = parameter.accepts, f"{parameter.expected} or null"
+    return replace(parameter, accepts=lambda value: value is None or accepts(value), expected=expected)
 
 
 def _dtype(kinds: str, *, required: bool = False) -> Parameter:
@@ -148,14 +144,6 @@ def _dtype(kinds: str, *, required: bool = False) -> Parameter:
 def _dtype_behind(kinds: str) -> Parameter:
     """``astype``, for which null is the default of numcodecs: as ``dtype``."""
     return replace(_or_null(_dtype(kinds)), null_is_absent=True)
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int
-
-
-def _is_whole(value: Any) -> bool:
-    return _is_integer(value) or (type(value) is float and value.is_integer())
 
 
 def _is_dtype(value: Any, kinds: str) -> bool:
@@ -187,8 +175,8 @@ def _are_lzma_filters(value: Any) -> bool:
     return (
         isinstance(value, list)
         and 0 < len(value) <= 4
-        and all(isinstance(item, dict) and _is_integer(item.get("id")) for item in value)
-        and all(_is_integer(setting) for item in value for setting in item.values())
+        and all(isinstance(item, dict) and type(item.get("id")) is int for item in value)
+        and all(type(setting) is int for item in value for setting in item.values())
         and all(0 <= item.get("dict_size", 0) <= LZMA_MEMORY for item in value)
     )
 
@@ -208,6 +196,7 @@ _TEXT_ENCODINGS: Final = frozenset(
     + [f"cp125{page}" for page in range(9)]
 )
 """Those that take time in proportion to the text, whatever it is. The others of Python do not, or are no encodings."""
+_BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
 _FLOAT = "f"
@@ -224,7 +213,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "zlib": _LEVEL,
     "gzip": _LEVEL,
     "bz2": _LEVEL,
-    "zstd": {**_LEVEL, "checksum": _boolean()},
+    "zstd": {**_LEVEL, "checksum": _BOOLEAN},
     "lz4": {"acceleration": _integer()},
     "lzma": {
         "format": _integer(0, 3),
@@ -270,16 +259,16 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "vlen-array": {"dtype": _dtype(_NUMERIC + "SU", required=True)},
     "json2": {
         "encoding": Parameter(_is_text_encoding, "a common text encoding, as utf-8 or latin-1"),
-        "skipkeys": _boolean(),
-        "ensure_ascii": _boolean(),
-        "check_circular": _boolean(),
-        "allow_nan": _boolean(),
-        "sort_keys": _boolean(),
+        "skipkeys": _BOOLEAN,
+        "ensure_ascii": _BOOLEAN,
+        "check_circular": _BOOLEAN,
+        "allow_nan": _BOOLEAN,
+        "sort_keys": _BOOLEAN,
         "indent": _or_null(_integer(0, 100)),
         "separators": _or_null(Parameter(lambda v: _are_strings(v) and len(v) == 2, "a list of two strings")),
-        "strict": _boolean(),
+        "strict": _BOOLEAN,
     },
-    "msgpack2": {"raw": _boolean(), "use_bin_type": _boolean(), "use_single_float": _boolean()},
+    "msgpack2": {"raw": _BOOLEAN, "use_bin_type": _BOOLEAN, "use_single_float": _BOOLEAN},
     "zfpy": {
         "mode": _integer(2, 4),
         "tolerance": _number(),

@@ -12,7 +12,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from isal import isal_zlib
@@ -75,26 +75,24 @@ def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
 
 def _decode_streams(make: Callable[[], Stream], data: Buffer, limit: int, *, single: bool = False) -> bytes:
     """Decode concatenated streams. The first is given all input at once; nearly always it is the only one."""
-    view, made, at, piece = memoryview(data), b"", 0, len(data)
-    others: list[bytes] = []
+    view, made, at, piece = memoryview(data), [], 0, len(data)
     while at < len(view) or not at:
         stream = make()
         while not stream.eof:
             part = view[at : at + piece]
             if not part:
                 raise ValueError("the stream ends before its end")
-            made = stream.decompress(part, limit + 1)
-            limit -= len(made)
+            made.append(stream.decompress(part, limit + 1))
+            limit -= len(made[-1])
             if limit < 0:
                 raise ValueError("the stream makes more bytes than expected")
             at += len(part) - len(stream.unused_data)
-            others.append(made)
         if single and at < len(view):
             raise ValueError(f"{len(view) - at} bytes follow the end of the stream")
         piece = _PIECE
         while at < len(view) and not view[at]:
             at += 1
-    return made if len(others) == 1 else b"".join(others)
+    return made[0] if len(made) == 1 else b"".join(made)
 
 
 def encode_zlib(data: memoryview, config: CodecConfig) -> bytes:
@@ -150,46 +148,35 @@ def _zstd_content(data: Buffer, limit: int) -> tuple[int, bool]:
     """
     total, exact, at = 0, True, 0
     while at < len(data):
-        if _little(data, at, 4) & ~0xF == _ZSTD_SKIPPABLE:
+        magic = _little(data, at, 4)
+        if magic & ~0xF == _ZSTD_SKIPPABLE:
             at += 8 + _little(data, at + 4, 4)
             continue
-        frame = _zstd_header(data, at)
-        if frame.content == limit and not at:
+        if magic != _ZSTD_MAGIC:
+            raise ValueError("this is not a zstd frame")
+        flags = _little(data, at + 4, 1)
+        single = bool(flags & 0x20)
+        start = at + 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+        width = (1 if single else 0, 2, 4, 8)[flags >> 6]
+        content = _little(data, start, width) + (256 if width == 2 else 0) if width else None
+        if content == limit and not at:
             return limit, True
-        at, bound = _zstd_blocks(data, frame)
-        total += bound if frame.content is None else frame.content
-        exact = exact and frame.content is not None
+        at, bound = _zstd_blocks(data, start + width)
+        at += 4 * bool(flags & 0x04)  # the checksum
+        total += bound if content is None else content
+        exact = exact and content is not None
     return total, exact
 
 
-class _ZstdFrame(NamedTuple):
-    """``content``: bytes decoded (None: not said); ``start``: of the first block."""
-
-    content: int | None
-    start: int
-    checksum: bool
-
-
-def _zstd_header(data: Buffer, at: int) -> _ZstdFrame:
-    if _little(data, at, 4) != _ZSTD_MAGIC:
-        raise ValueError("this is not a zstd frame")
-    flags = _little(data, at + 4, 1)
-    single = bool(flags & 0x20)
-    at += 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-    width = (1 if single else 0, 2, 4, 8)[flags >> 6]
-    content = _little(data, at, width) + (256 if width == 2 else 0) if width else None
-    return _ZstdFrame(content, at + width, bool(flags & 0x04))
-
-
-def _zstd_blocks(data: Buffer, frame: _ZstdFrame) -> tuple[int, int]:
-    """The end of the frame, and the most that its blocks can make."""
-    at, bound, last = frame.start, 0, False
+def _zstd_blocks(data: Buffer, at: int) -> tuple[int, int]:
+    """Where the blocks that begin at ``at`` end, and the most that they can make."""
+    bound, last = 0, False
     while not last:
         header = _little(data, at, 3)
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
         bound += _ZSTD_BLOCK if kind == 2 else size
         at += 3 + (1 if kind == 1 else size)
-    return at + 4 * frame.checksum, bound
+    return at, bound
 
 
 def _little(data: Buffer, at: int, width: int) -> int:
