@@ -1,4 +1,4 @@
-"""From any URL of a node to the address of the node."""
+"""Addresses of nodes, parsed from any of their URLs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Address:
     def parse(cls, url: str) -> Address:
         """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/view/…`` or the service's own root.
 
-        Raises `BadParameter` for what is not the URL of a node.
+        Raises `BadParameter` if it is not the URL of a node.
         """
         parts = _split(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -53,7 +53,7 @@ class Address:
     def child(self, name: str) -> Address:
         """The address of ``name`` (which may hold slashes) below this group.
 
-        Raises `BadPath` for what can be no name: nothing of it may ever stand for the group itself.
+        Raises `BadPath` for an invalid name: no name may ever stand for the group itself.
         """
         return Address(self.base, "/".join([*filter(None, [self.path]), *_segments(name)]))
 
@@ -64,9 +64,9 @@ class Address:
 
 
 def with_query(url: str, name: str, given: str | None) -> str | None:
-    """What is ``given``, or else the parameter ``name`` of the URL; None where neither says anything.
+    """The value of a parameter: ``given``, or else that of ``name`` in the URL; None without either.
 
-    Raises `BadParameter` where they say different things: neither is more likely to be meant.
+    Raises `BadParameter` if both are there and differ.
     """
     said = {*parse_qs(_split(url).query).get(name, ()), given} - {None, ""}
     if len(said) > 1:
@@ -82,7 +82,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _segments(name: str) -> list[str]:
-    """The parts of a name as the server reads them."""
+    """Segments of a name, split as the server splits them."""
     if not isinstance(name, str):
         raise BadPath(path=repr(name), reason="a name is text")
     shown = ascii(name)[1:-1][:256]
@@ -101,7 +101,7 @@ def _segments(name: str) -> list[str]:
 
 
 def _node_path(route: str, tail: str) -> str:
-    """The node's path in what follows the route: keys, chunk coordinates and tiles are cut off."""
+    """The node's path, without the key, the chunk coordinates or the tile that may follow it in a URL."""
     if route == "tile":
         tail = _TILE.sub("", tail)
     path = unquote(tail).strip("/")

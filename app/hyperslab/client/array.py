@@ -32,8 +32,8 @@ from hyperslab.client.writing import append_values, read_tag, write_selection, w
 from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
 
 _MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
-"""What is raised though selection and values fit the array as it is known here: it is another one by now."""
-_ITERATED = 16 << 20  # bytes that iteration fetches at once
+"""Errors that a valid request gets if the array has changed since its node document was read."""
+_ITERATION_BYTES = 16 << 20  # fetched at once by iteration
 
 
 class RemoteArray(RemoteNode):
@@ -80,7 +80,7 @@ class RemoteArray(RemoteNode):
     def from_parts(
         cls, session: Session, address: Address, document: ArrayDocument, *, progress: Progress = False
     ) -> RemoteArray:
-        """An array whose node document is in hand already."""
+        """An array from its parsed node document."""
         array = cls.__new__(cls)
         RemoteNode.__init__(array, session, address, progress=progress)
         array._know(document)
@@ -218,7 +218,7 @@ class RemoteArray(RemoteNode):
     def __iter__(self) -> Iterator[Any]:
         """Items along the first axis, fetched by rows of chunks; raises as `get`, and `TypeError` where there is no
         axis."""
-        rows = max(1, _ITERATED // max(1, self.nbytes // max(1, len(self))))
+        rows = max(1, _ITERATION_BYTES // max(1, self.nbytes // max(1, len(self))))
         if rows > self.chunks[0]:
             rows -= rows % self.chunks[0]
         for start in range(0, len(self), rows):
@@ -375,8 +375,8 @@ class RemoteArray(RemoteNode):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Read the node document anew after what says that the array is another one; raises `ArrayChanged` where values
-        have to have another form now."""
+        """Refresh the node document after an error that suggests a changed array; raises `ArrayChanged` if its shape or
+        dtype has changed."""
         try:
             yield
         except ArrayChanged:
@@ -395,7 +395,7 @@ class RemoteArray(RemoteNode):
         return self._document.decode
 
     def _values(self, value: Any, *, scalar: bool = False) -> AnyArray:
-        """``value`` as the array can hold it, for one cell where ``scalar``: then a list is an item, as in numpy."""
+        """``value`` cast for this array. If the selection is ``scalar``, a list is one object, as in numpy."""
         if self._decode is not None:
             raise TypeError("decoded values cannot be written: open the array without decode=")
         if not self.dtype.hasobject:
@@ -404,7 +404,7 @@ class RemoteArray(RemoteNode):
         return as_stored(values, object_codec(self.info))
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
-        """The array, of which a field may be opened, and a selection that has one tag."""
+        """The array, with a field opened if ``selection`` names one, and a selection that has one tag."""
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
             return self.with_field(fields)._box(key)
@@ -443,7 +443,7 @@ class RemoteArray(RemoteNode):
 
 
 def facts(array: RemoteArray) -> dict[str, Any]:
-    """What people want to know of an array, in order."""
+    """Summary of an array for people, in order."""
     return array_facts(
         array.info,
         field=array.field,

@@ -1,4 +1,4 @@
-"""One answer's body, read to its end through broken connections."""
+"""Response bodies, read to their end with resumption after broken connections."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Cancel, Respons
 from hyperslab.errors import RemoteProblem
 
 OnBytes = Callable[[int], None]
-"""Told how many bytes have come; a negative number takes some back."""
+"""Progress callback: called with the number of new bytes, negative if some have to be read again."""
 
 
 class BodyChanged(Exception):
-    """What was begun cannot be continued: the body is another one by now, or the server does not say."""
+    """The body cannot be resumed: it has changed, or has no strong ETag."""
 
 
 class Body:
-    """The body of one answer; a broken one is resumed with ``Range`` and ``If-Range`` (RFC 9110 §14).
+    """Body of one response, resumed with ``Range`` and ``If-Range`` after a broken connection (RFC 9110 §14).
 
-    ``check`` looks at an answer before its body is read from the beginning. ``begun`` are the bytes that are here
-    already and the ETag of the body that they are from: `position` and `etag`.
+    ``check`` validates a response before its body is read from the beginning. ``begun`` is the initial `position` and
+    `etag`: how many bytes an earlier attempt has read, and of which body.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Body:
         self.position, self.etag = begun
 
     def open(self) -> int:
-        """Ask for the body without reading it: how many bytes are still to come.
+        """Send the request and return the number of bytes that remain to be read.
 
-        Raises as `read`, and `RemoteProblem` where the answer does not say so.
+        Raises as `read`, and `RemoteProblem` for a response without a length.
         """
         response = self._response or self._open()
         length = response.headers.get("Content-Length")
@@ -60,7 +60,7 @@ class Body:
     def read(self, buffer: memoryview) -> int:
         """Read some bytes, at least one, and return how many.
 
-        Raises `BodyChanged` where the rest can no longer be had, `Cancelled`, and `Unreachable` once attempts run out.
+        Raises `BodyChanged` if the rest cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
         """
         self._cancel.check()
         retry = self._session.retry

@@ -1,4 +1,4 @@
-"""What a new array is asked to be."""
+"""Definitions of new arrays: the JSON that creates them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hyperslab.client.values import (
 
 
 class SupportsConfig(Protocol):
-    """What numcodecs' objects have."""
+    """Interface of numcodecs' codec objects."""
 
     def get_config(self) -> Mapping[str, Any]: ...
 
@@ -35,7 +35,7 @@ Codec = str | Mapping[str, Any] | SupportsConfig
 def define_array(
     values: AnyArray | None, shape: int | Sequence[int] | None, dtype: Any, members: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body that creates an array: shape and dtype are those of ``values`` where they are not given.
+    """Request body that creates an array; shape and dtype default to those of ``values``.
 
     A fill value becomes JSON after it has become an item of the array's dtype: text for ``S`` is text, as it is to
     numpy, and not base64. Raises `ValueError` where there is no shape or no dtype, or text has no length, and
@@ -59,14 +59,14 @@ def define_array(
 
 
 def read_data(data: Any, dtype: Any) -> AnyArray:
-    """What a new array is to hold, as values of its ``dtype`` where that is given; raises as `as_values`."""
+    """Initial values of a new array, cast to its ``dtype`` if that is not None; raises as `as_values`."""
     if dtype is None:
         return np.asarray(data)
     return as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
 
 
 def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
-    """Raises `TypeError`, `OverflowError` or `ValueError` where an array so defined could not take ``values``."""
+    """Raises `TypeError`, `OverflowError` or `ValueError` if an array of this definition cannot hold ``values``."""
     dtype = wire.dtype_from_json(definition["dtype"])
     broadcast(as_values(values, dtype), tuple(definition["shape"]))
     if dtype.hasobject:

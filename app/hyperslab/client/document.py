@@ -17,7 +17,7 @@ from hyperslab.errors import BadMetadata, FieldUnknown, WrongKind
 
 @dataclass(frozen=True)
 class ArrayDocument:
-    """The node document of an array (docs/reference/http.md) with one of its fields opened, or none.
+    """Node document of an array (docs/reference/http.md), with at most one field opened.
 
     ``shape``, ``chunks`` and ``grid_rank``: the array's own axes; a field's subarray follows in ``item_shape``.
     ``dtype`` is that of one item as it travels, without the subarray. ``etag`` is the document's validator.
@@ -78,12 +78,12 @@ class ArrayDocument:
 
     @cached_property
     def dtype_text(self) -> str:
-        """The `Array-Dtype` header of what is read from this array."""
+        """`Array-Dtype` header of responses with this array's values."""
         return wire.format_dtype(self.dtype)
 
     @cached_property
     def fill_value(self) -> Any:
-        """A scalar of `dtype` (an array for a field with a subarray), or None where the array names none."""
+        """A scalar of `dtype` (an array for a field with a subarray), or None if it is undefined."""
         value = self.members.get("fill_value")
         if value is None:
             return None
@@ -97,14 +97,14 @@ class ArrayDocument:
 
     @property
     def limits(self) -> Mapping[str, int | None]:
-        """What one request may come to, by the names that the server gives its limits."""
+        """Request limits by the server's names for them."""
         return self.members.get("limits") or {}
 
     @property
     def response_limit(self) -> int | None:
-        """The most bytes of values in one response, None where there is no limit; objects are limited as JSON is."""
+        """Maximum bytes of values in one response, None without a limit; the limit for JSON applies to objects."""
         return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
 
     def with_members(self, members: Mapping[str, Any], etag: str | None) -> ArrayDocument:
-        """The same array and field as a newer document describes them."""
+        """A newer document of the same array and field."""
         return ArrayDocument.parse(members, field=self.field, etag=etag, decode=self.decode)

@@ -30,7 +30,7 @@ Mode = Literal["create", "open", "replace"]
 
 
 class NoSuchNode(KeyError):
-    """The name that was asked for, and those like it."""
+    """A missing name, with similar ones."""
 
     def __str__(self) -> str:
         name, *similar = self.args
@@ -64,7 +64,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     def from_parts(
         cls, session: Session, address: Address, members: Mapping[str, Any], *, progress: Progress = False
     ) -> RemoteGroup:
-        """A group whose node document is in hand already; raises `WrongKind` for that of an array."""
+        """A group from its node document; raises `WrongKind` for that of an array."""
         group = cls.__new__(cls)
         RemoteNode.__init__(group, session, address, progress=progress)
         group._adopt(members, None)
@@ -369,7 +369,7 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
 def _label(group: RemoteGroup, name: str) -> str:
     try:
         array = group.open_array(name)
-    except ModuleNotFoundError:  # the values need a library, what they are can be told without
+    except ModuleNotFoundError:  # only the values need ml_dtypes
         _, members, _ = group._find(name)
         return f"{name} {tuple(members['shape'])} {dtype_text(members)}"
     return f"{array.name} {array.shape} {array.dtype}, {size_text(array.nbytes)}"

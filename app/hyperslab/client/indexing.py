@@ -24,10 +24,10 @@ from hyperslab.errors import IndexOutOfRange, TooManyIndices
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Axis = int | range | IntArray
-"""What is taken of one axis: one index (the axis is dropped), a range of them, or a 1-d array of them."""
+"""Selection along one axis: an index, which drops the axis, a range, or a 1-d array of indices."""
 
 _Item = tuple[int | None, Axis]
-"""An axis and what is taken of it. Without an axis: `_NEW_AXIS`, `_NO_AXES`, or an array for a 0-d boolean."""
+"""An axis and the selection along it. Without an axis: `_NEW_AXIS`, `_NO_AXES`, or an array for a 0-d boolean."""
 _NEW_AXIS = range(1)
 _NO_AXES = range(0)  # an ellipsis that stands for nothing still separates index arrays, as any slice does
 _LIST_TEXT = 4096  # characters of the bracketed lists of one request: with the rest, a URL stays below 6 KiB
@@ -39,7 +39,7 @@ _INVALID = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What is taken of each axis, and how the values that come over the wire become the result.
+    """Selection along each axis, and how values on the wire map to the result.
 
     Where ``pointwise``, the index arrays in ``axes`` have one length and vary together. ``raw`` is the shape on the
     wire: the axes in their order or, for points, the points first and then the ranges. ``split`` is the same with the
@@ -106,8 +106,9 @@ def split_fields(key: Any) -> tuple[str | list[str] | None, Any]:
 
 
 def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Selection:
-    """What ``array[key]`` is for a numpy array of this shape, or ``array.vindex[key]``, where ``points_first``: there
-    the result axes of index arrays come first in any case.
+    """Selection of ``array[key]`` on a numpy array of this shape.
+
+    For ``vindex``, ``points_first``: the result axes of index arrays come first in any case.
 
     Raises `IndexOutOfRange`, `TooManyIndices` and, for what numpy does not take either, `IndexError`.
     """
@@ -173,7 +174,7 @@ def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Sele
 
 
 def lengths(axes: Sequence[Axis]) -> tuple[int, ...]:
-    """The shape of what is taken of axes one by one."""
+    """Shape of an orthogonal selection."""
     return tuple(len(axis) for axis in axes if not isinstance(axis, int))
 
 
@@ -195,7 +196,7 @@ def coordinates(axes: Sequence[Axis]) -> IntArray:
 
 
 def _read_key(key: Any, shape: Sequence[int]) -> list[_Item]:
-    """What a key takes of each axis, in their order."""
+    """Selection along each axis, in order."""
     parts = [_read_part(part) for part in (key if isinstance(key, tuple) else (key,))]
     used = sum(_axes_used(part) for part in parts)
     ellipses = sum(part is Ellipsis for part in parts)
@@ -236,7 +237,7 @@ def _axes_used(part: _Part) -> int:
 
 
 def _read_axes(part: _Part, axis: int, sizes: Sequence[int]) -> list[_Item]:
-    """What one part of a key takes of the axes that it covers, the first of which is ``axis``."""
+    """Selection of one part of a key along the axes that it covers, from ``axis`` on."""
     if part is None:
         return [(None, _NEW_AXIS)]
     if isinstance(part, EllipsisType):
@@ -322,7 +323,7 @@ class Box:
 
     @classmethod
     def of(cls, axes: Sequence[Axis]) -> Box:
-        """The box that fills a whole result."""
+        """Box that fills a whole result."""
         return cls(tuple(axes), tuple(slice(0, length) for length in lengths(axes)))
 
     @property
@@ -373,7 +374,7 @@ class Box:
             start = stop
 
     def _part(self, axis: int, start: int, stop: int) -> Box:
-        """Positions ``start:stop`` of what is taken of ``axis``."""
+        """Positions ``start:stop`` of the selection along ``axis``."""
         taken = self.axes[axis]
         assert not isinstance(taken, int)
         out = len(lengths(self.axes[:axis]))

@@ -32,7 +32,7 @@ class RemoteNode(ABC):
 
     @property
     def _decode(self) -> str | None:
-        """``decode=`` of what is read."""
+        """Value of ``decode=`` in requests."""
         return None
 
     @property

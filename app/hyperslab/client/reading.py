@@ -40,7 +40,7 @@ _MOST_BOXES = 4  # more, and one request for all points is quicker
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an array's values are read and written: its address, through a session, and its node document."""
+    """An array as a target of requests: session, address and node document."""
 
     session: Session
     address: Address
@@ -81,7 +81,7 @@ class Endpoint:
         return box.cut(self.document.grid_chunks, self.document.item_nbytes, limit, inside_chunks=inside_chunks)
 
     def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
-        """Boxes that fit the limit that ``problem`` names, else of half the size; raises it for a single item."""
+        """Boxes within the limit in ``problem``, or of half the size; raises ``problem`` for a single item."""
         nbytes = prod(box.shape) * self.document.item_nbytes
         share = problem.limit / max(problem.requested, 1)  # of objects, this is what the ones that were read suggest
         wanted = int(nbytes * share * (_MARGIN if self.document.dtype.hasobject else 1))
@@ -91,7 +91,7 @@ class Endpoint:
         return parts
 
     def check_response(self, response: Response, shape: tuple[int, ...]) -> None:
-        """Raises `ArrayChanged` where the values have another shape (without the item's) or dtype than expected."""
+        """Raises `ArrayChanged` if the values have another shape (without the item's) or dtype than expected."""
         headers, document = response.headers, self.document
         expected = shape + document.item_shape
         found_dtype = headers.get(wire.ARRAY_DTYPE, document.dtype_text)
@@ -141,7 +141,7 @@ def read_selection(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads values of one array into memory; ``on_bytes`` is told of progress."""
+    """Reads values of one array into memory; ``on_bytes`` is the progress callback."""
 
     endpoint: Endpoint
     on_bytes: OnBytes

@@ -89,7 +89,7 @@ class RetryPolicy:
 
 
 class Whole(NamedTuple):
-    """An answer whose body was read."""
+    """A response with its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -97,7 +97,7 @@ class Whole(NamedTuple):
 
 
 class Session:
-    """One server, seen through one transport; usable from many threads, and picklable without its sockets."""
+    """Connection to one server over one transport, with retries; thread-safe, and picklable without its sockets."""
 
     def __init__(
         self, transport: Transport, *, headers: Mapping[str, str], connections: int, retry: RetryPolicy | None = None
@@ -110,14 +110,14 @@ class Session:
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
 
     def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
-        """The answer to ``request``: status below 300, or 304. The caller reads and closes it.
+        """The response to ``request``, with a status below 300 or 304. The caller reads and closes it.
 
         Raises the server's own exception for anything else, `Unreachable` when attempts run out, and `Cancelled`.
         """
         return self._attempt(request, lambda response: response, cancel)
 
     def read(self, request: Request, cancel: Cancel = NEVER) -> Whole:
-        """The answer to ``request`` with its body, in as many attempts as both take together; raises as `open`."""
+        """The response to ``request`` with its body, both in the same series of attempts; raises as `open`."""
         return self._attempt(request, _read_whole, cancel)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
@@ -153,18 +153,18 @@ class Session:
                 futures = [threads.submit(unless_cancelled, item) for item in items]
                 if _wait_for_failure(futures):
                     cancel.set()
-            except BaseException:  # Ctrl-C: nobody wants the rest any more
+            except BaseException:  # such as Ctrl-C
                 cancel.set()
                 raise
         for future in sorted(futures, key=lambda f: isinstance(f.exception(), Cancelled)):
             future.result()
 
     def close(self) -> None:
-        """Close idle connections; the session can still be used, and what is under way goes on."""
+        """Close idle connections; the session stays usable, and requests in progress continue."""
         self.transport.close()
 
     def _attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
-        """What ``take`` makes of the first good answer; a connection that breaks under it is one more attempt."""
+        """Result of ``take`` on the first good response; a connection that breaks in ``take`` is a failed attempt."""
         lost = False
         for attempt in range(1, self.retry.attempts + 1):
             last = attempt == self.retry.attempts or not request.repeatable
@@ -187,7 +187,7 @@ class Session:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def wait(self, request: Request, failure: str, attempt: int, pause: float, cancel: Cancel) -> None:
-        """Wait before a request is sent again, and tell the log why it is; raises `Cancelled`."""
+        """Log the failure and wait before the next attempt; raises `Cancelled`."""
         cancel.check()
         target, attempts = request.url.partition("?")[0], self.retry.attempts
         told = (request.method, target, failure, attempt, attempts, pause)
@@ -195,7 +195,7 @@ class Session:
         cancel.pause(pause)
 
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
-        """Seconds to wait after a refusal that may pass; raises the problem where it will not, or not soon."""
+        """Seconds to wait after a temporary refusal; raises the problem if it is permanent or would take too long."""
         problem = read_problem(response)
         if last or response.status not in _BUSY or isinstance(problem, _PERMANENT):
             raise problem
@@ -207,14 +207,14 @@ class Session:
 
 
 def unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
-    """What a transport's exception means to the caller."""
+    """The error for the caller from a transport's exception."""
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Unreachable(parts.hostname or parts.netloc, port, reason_of(error), attempts)
 
 
 def reason_of(error: Exception) -> str:
-    """Why there was no answer, in few words: urllib3 says it behind the names of its own objects."""
+    """Short reason of a connection error, without the names of urllib3's objects."""
     cause = error.__cause__ or error.__context__
     if isinstance(error, NewConnectionError | ConnectTimeoutError) and isinstance(cause, OSError):
         return cause.strerror or str(cause)

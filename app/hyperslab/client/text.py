@@ -1,4 +1,4 @@
-"""Text for people: descriptions of nodes, trees, and how far a transfer has come."""
+"""Text for people: descriptions of nodes, trees and progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tree:
 
 
 def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
-    """What people want to know of an array, in order: from its node document, but for what is ``known`` better."""
+    """Summary of an array for people, in order: from its node document, overridden by ``known``."""
     names = members.get("dimension_names")
     filters = members.get("filters") or ()
     told: Mapping[str, Any] = {
@@ -109,8 +109,8 @@ def codec_text(codec: Mapping[str, Any] | None) -> str:
 
 @contextmanager
 def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int], None]]:
-    """Watch one transfer of ``total`` bytes: gives what is told how many more are done, or have to be done again where
-    negative. Raises `ImportError` where a bar is asked for and tqdm is not there."""
+    """Progress of one transfer of ``total`` bytes: yields a callback for new bytes, negative if some have to be
+    transferred again. Raises `ImportError` if a bar is wanted and tqdm is not installed."""
     if progress is False or not total:
         yield lambda _: None
         return

@@ -1,7 +1,6 @@
-"""What the command line does with a running service: ``get``, ``put``, ``info`` and ``tree``.
+"""Commands on a running service: ``get``, ``put``, ``info`` and ``tree``.
 
-A download that was interrupted goes on where it stopped: beside the partial file lies which body it is the beginning
-of.
+Interrupted downloads are resumed: a JSON file next to the partial file holds the URL and the ETag of its body.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _BUFFER: Final = 1 << 20
 _RESTARTS: Final = 5
 _FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
 _OPEN_FILES: Final = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
-"""Folders whose links stand for files that somebody has open: ``/dev/stdout`` and its like."""
+"""Folders of links to open files, such as ``/dev/stdout``."""
 _PAGE_PARAMETERS: Final = frozenset(("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c"))
 """Names of parameters of the viewer page: an axis that is called like one of them stands in ``sel=name:position``."""
 
@@ -128,7 +127,7 @@ def upload(
 def describe(
     url: str, *, token: str | None = None, transport: Transport | None = None, place: str | None = None
 ) -> str:
-    """A node for people: what is known of an array, or what is below a group.
+    """Description of a node for people: the facts of an array, or the tree of a group.
 
     ``place`` is where it lies, if that is not the URL.
     """
@@ -171,7 +170,7 @@ def page_url(url: str) -> str:
 
 
 def _chosen(session: Session, url: str, select: str) -> tuple[Address, str | None]:
-    """The array that a URL means, and numpy text for the selection: as it is given, or what the page shows.
+    """Array and selection text of a URL: the explicit selection, or what the viewer page shows.
 
     The page shows a whole plane at its positions, or the range of a plot. A picture of several resolutions stands for
     its largest array. Any other URL, and what has no plane, is the node itself. Raises what the server raises.
@@ -209,7 +208,7 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
 
 
 def _is_pipe(output: Path) -> bool:
-    """Whether it takes bytes as they come and cannot be replaced: a pipe, a device, a file that somebody has open."""
+    """Whether the output is a stream that cannot be replaced: a pipe, a device, or an open file."""
     if output == _PIPE or (output.exists() and not output.is_file() and not output.is_dir()):
         return True
     return output.is_symlink() and bool(_OPEN_FILES.fullmatch(os.path.realpath(output.parent)))
@@ -218,8 +217,8 @@ def _is_pipe(output: Path) -> bool:
 def _write_to_pipe(session: Session, request: Request, output: Path, progress: Progress) -> None:
     def open_pipe(_: str | None) -> BinaryIO:
         if output != _PIPE:
-            return output.open("ab" if output.is_file() else "wb")  # behind what is there, where a link leads to a file
-        if sys.stdout is None:  # closed by who started this; its number may be that of our socket by now
+            return output.open("ab" if output.is_file() else "wb")  # append to an open file
+        if sys.stdout is None:  # closed by the parent; its number may be reused by a socket
             raise OSError(errno.EBADF, "stdout is closed")
         return open(sys.stdout.fileno(), "wb", closefd=False)
 
@@ -253,7 +252,7 @@ def _write_to_file(session: Session, request: Request, target: Path, progress: P
 
 
 def _begun(data: Path, origin: Path, url: str) -> tuple[int, str | None]:
-    """Bytes in hand and the ETag of their body; none where they are of another URL."""
+    """Size of the partial file and ETag of its body; (0, None) if it is of another URL."""
     try:
         known = json.loads(origin.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -293,7 +292,7 @@ def _copy(
 
 
 def _check(response: Response) -> None:
-    """Raises `RemoteProblem` for what is no values of an array: a sign-in page, say."""
+    """Raises `RemoteProblem` for a response without array values, such as a sign-in page."""
     if wire.ARRAY_SHAPE not in response.headers:
         found = response.headers.get("Content-Type", "an answer without a type")
         raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {found}")

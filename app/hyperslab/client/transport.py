@@ -37,7 +37,7 @@ _PIECE: Final = 1 << 20  # urllib3 reads through a temporary of this size; large
 
 
 class Response(Protocol):
-    """An answer whose body is read by the caller, who closes it."""
+    """HTTP response whose body the caller reads and closes."""
 
     @property
     def status(self) -> int: ...
@@ -99,17 +99,17 @@ class Cancel:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """What this thread sends and receives is for the work that this cancels."""
+        """Requests of this thread belong to the work that this cancels."""
         _CURRENT.cancel = self
         try:
             yield
         finally:
             _CURRENT.cancel = None
-            with self._lock:  # from here on the connection may be somebody else's
+            with self._lock:  # the connection goes back to the pool
                 self._sockets.pop(threading.get_ident(), None)
 
     def watch(self, used: socket.socket) -> None:
-        """The thread is about to wait for this socket."""
+        """Register the socket that this thread is about to wait for."""
         with self._lock:
             self._sockets[threading.get_ident()] = used
         if self._event.is_set():
@@ -122,11 +122,11 @@ class _Current(threading.local):
 
 _CURRENT: Final = _Current()
 NEVER: Final = Cancel()
-"""For what nobody cancels."""
+"""A `Cancel` that is never set."""
 
 
 def _cut(used: socket.socket) -> None:
-    """Wake whoever waits for it: to that thread it is a broken connection."""
+    """Wake the thread that waits for it, which sees a broken connection."""
     with suppress(OSError):  # it is closed already
         socket.socket.shutdown(used, socket.SHUT_RDWR)  # not that of TLS, which is not for two threads
 
@@ -202,14 +202,14 @@ class HTTPTransport:
 
 
 def _is_broken_off(error: SSLError | ProxyError) -> bool:
-    """Whether the other end has left, which a second attempt could mend; a bad certificate stays one."""
+    """Whether the peer closed the connection, so that a retry may help; unlike for a bad certificate."""
     if isinstance(error, ProxyError):
         return isinstance(error.original_error, BROKEN_CONNECTION)
     return getattr(error.args[0], "errno", None) in _TLS_ENDS
 
 
 class HTTPConnection(connection.HTTPConnection):
-    """Says what it is about to wait for; urllib3 shows the name of the class in its errors."""
+    """Registers its socket for cancellation; urllib3 shows the name of the class in its errors."""
 
     def send(self, data: Any) -> None:
         _watch(self.sock)

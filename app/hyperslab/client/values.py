@@ -52,7 +52,7 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
 
 
 def as_object(value: Any) -> AnyArray:
-    """One object (0-d), whatever it is; an array without axes stands for what is in it."""
+    """Any value as a 0-d object array; of an array without axes, its item."""
     single = np.empty(1, object)
     single[0] = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
     return single.reshape(())
@@ -70,7 +70,7 @@ def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
 
 
 def is_extension(dtype: DType) -> bool:
-    """Whether it is one of ml_dtypes' numbers, which to numpy are void."""
+    """Whether it is a dtype of ml_dtypes, which numpy takes for void."""
     return dtype.kind == "V" and dtype.type is not np.void
 
 
@@ -132,7 +132,7 @@ def _as_records(value: Any, dtype: DType) -> AnyArray:
 
 
 def _of_objects(dtype: DType) -> DType:
-    """The same fields, which hold anything: what numpy would cut or round stays as it was given."""
+    """The same structure with object fields, which hold values unchanged."""
     if dtype.subdtype is not None:
         return np.dtype((_of_objects(dtype.subdtype[0]), dtype.shape))
     return np.dtype([(name, _of_objects(dtype[name])) for name in dtype.names] if dtype.names else object)

@@ -129,7 +129,7 @@ def _tag(response: Response) -> str:
 
 
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
-    """For what cannot be split; raises `IndexError` where no URL can hold that many indices."""
+    """URL of a request that cannot be split; raises `IndexError` if its lists of indices are too long."""
     boxes = endpoint.cut(Box.of(_distinct(axes)), sys.maxsize)
     if len(boxes) != 1:
         raise IndexError("more indices than one request can name")
@@ -171,7 +171,7 @@ def _write_boxes(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, o
         else:
             on_bytes(part.size * document.dtype.itemsize)
 
-    on_bytes((values.size - kept.size) * document.dtype.itemsize)  # what is not sent is done
+    on_bytes((values.size - kept.size) * document.dtype.itemsize)  # repeated indices are not sent
     session.for_each(put, endpoint.cut(Box.of(_distinct(axes)), limit))
 
 
