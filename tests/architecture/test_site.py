@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -31,6 +32,13 @@ def test_every_page_can_be_found_in_the_menu(site: Path) -> None:
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html"}
 
     assert sorted(page for page in pages - menu if not page.startswith("adr/0")) == []
+
+
+def test_the_site_can_be_searched(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"] if "Idempotency-Key" in entry["text"]}
+
+    assert {"recipes/append.html", "reference/http.html"} <= found
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
