@@ -89,11 +89,13 @@ def _allow_open_files() -> None:
 
 @contextmanager
 def _metrics_folder(settings: Settings) -> Iterator[Path]:
-    """Where workers share their numbers, for as long as they run: in memory, where the system has a folder for that."""
-    if settings.metrics_folder is not None:
-        yield settings.metrics_folder
-        return
-    parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+    """A folder of their own in which workers share their metrics, for as long as they run: in memory, where the system
+    has a folder for that."""
+    parent = settings.metrics_folder
+    if parent is not None:
+        parent.mkdir(exist_ok=True)
+    elif os.access(MEMORY, os.W_OK | os.X_OK):
+        parent = Path(MEMORY)
     with TemporaryDirectory(prefix="hyperslab-", dir=parent, ignore_cleanup_errors=True) as made:
         yield Path(made)
 

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hyperslab.api import docs
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import Tokens
-from hyperslab.api.board import shared
 from hyperslab.api.context import Context
 from hyperslab.api.cors import Cors
 from hyperslab.api.guard import Guard
@@ -72,7 +71,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
     far = [mount.name for mount in mounts if mount.is_remote]
-    metrics, threads = Metrics(service), Threads(options.request_threads, far)
+    metrics, threads = Metrics(service, options.metrics_folder), Threads(options.request_threads, far)
     tokens = bool(options.read_tokens or options.write_tokens)
     responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
     metrics.watch("answer", responses.stats)
@@ -112,7 +111,7 @@ def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> A
 def _lifespan(context: Context) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        async with shared(context.metrics, context.options.metrics_folder):
+        async with context.metrics.sampled():
             yield {STATE: app.state.refusal}
         context.writes.close()
         context.threads.close()

@@ -1,18 +1,20 @@
-"""Numbers for the operator: counted on the event loop, and written in Prometheus's format when asked for."""
+"""Metrics for Prometheus: counted where requests end, sampled from the caches, added up over worker processes."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import accumulate
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+import prometheus_client.values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.arrays.service import Service
@@ -24,75 +26,189 @@ BEGAN: Final = "hyperslab.began"
 """In the scope of a request on which somebody has worked before: since when (`time.perf_counter`)."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_NOBODY_THERE = 499
-_METHODS = frozenset(("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"))
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
-_BOUNDS = [*map(str, _SECONDS), "+Inf"]
+_CLIENT_HAS_LEFT: Final = 499
+_METHODS: Final = frozenset(("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"))
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+_SAMPLE_SECONDS: Final = 1.0
+"""How old the samples of other workers may be."""
+_FILE_BYTES: Final = 256 << 10
+"""Twice what all series of a worker take, so that a file need not grow, which on a full disk would kill the process."""
+_COUNTED: Final = {
+    "hits": "Look-ups that found what they wanted",
+    "misses": "Look-ups that did not",
+    "evictions": "Entries that were dropped to make room",
+}
+_PRESENT: Final = {
+    "nbytes": ("bytes", "Memory that the entries take"),
+    "entries": ("entries", "Entries"),
+    "limit": ("limit_bytes", "Memory that the entries may take"),
+}
 
 Labels = tuple[str, str, int]
 """Route, method and status."""
-Total = Callable[[Iterable[Metric]], list[Metric]]
-"""Makes the numbers of a service of those of one of its processes."""
 
-
-@dataclass(slots=True)
-class _Answered:
-    """Answers with the same labels: how many, their seconds (all, and by bucket) and the bytes of their bodies."""
-
-    count: int = 0
-    seconds: float = 0.0
-    nbytes: int = 0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+_log = logging.getLogger(__name__)
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """What was answered, given up because the client had left, and cut because reading failed half way."""
+    """The metrics of a service; with ``folder``, of all processes that keep theirs there."""
 
-    def __init__(self, service: Service) -> None:
-        self._answered: dict[Labels, _Answered] = {}
-        self._abandoned: Counter[str] = Counter()
-        self._cut: Counter[str] = Counter()
-        self._caches: dict[str, Callable[[], CacheStats]] = {"chunk": service.cache.stats}
-        self._numbers = _Numbers(service, self._caches, self._answered, self._abandoned, self._cut)
-        self._total: Total | None = None
+    def __init__(self, service: Service, folder: Path | None = None) -> None:
+        self._files = None if folder is None else _open_files(folder)
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Requests.", "route", "method", "status")
+        text = "From the request to the last byte handed to the network."
+        self._seconds = Histogram(
+            "hyperslab_request_seconds", text, ("route",), buckets=_SECONDS, registry=self._registry
+        )
+        self._sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
+        self._abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
+        self._cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
+        self._series: dict[Labels, tuple[Counter, Histogram, Counter]] = {}
+        self._samples: list[Callable[[], None]] = []
+        self.watch("chunk", service.cache.stats)
+        held = self._gauge("in_flight_bytes", "Memory that answers hold at the moment.")
+        self._samples.append(lambda: held.set(service.in_flight.held))
 
     def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
         """Tell the numbers of another cache too."""
-        self._caches[name] = stats
+        counters = {m: self._counter(f"{name}_cache_{m}", f"{text} ({name} cache).") for m, text in _COUNTED.items()}
+        gauges = {m: self._gauge(f"{name}_cache_{k}", f"{text} ({name} cache).") for m, (k, text) in _PRESENT.items()}
+        before = dict.fromkeys(counters, 0)
+
+        def sample() -> None:
+            found = stats()
+            for member, counter in counters.items():
+                counter.inc(getattr(found, member) - before[member])
+                before[member] = getattr(found, member)
+            for member, gauge in gauges.items():
+                gauge.set(getattr(found, member))
+
+        self._samples.append(sample)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"hyperslab_{name}", text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"hyperslab_{name}", text, registry=self._registry, multiprocess_mode="livesum")
 
     def count(self, labels: Labels, *, seconds: float, nbytes: int) -> None:
         """Count one request that is over."""
-        answered = self._answered.get(labels)
-        if answered is None:
-            answered = self._answered[labels] = _Answered()
-        answered.count += 1
-        answered.seconds += seconds
-        answered.nbytes += nbytes
-        answered.buckets[bisect_left(_SECONDS, seconds)] += 1
+        series = self._series.get(labels)
+        if series is None:
+            route = labels[0]
+            series = self._requests.labels(*labels), self._seconds.labels(route), self._sent.labels(route)
+            self._series[labels] = series
+        requests, times, sent = series
+        requests.inc()
+        times.observe(seconds)
+        sent.inc(nbytes)
 
     def count_abandoned(self, route: str) -> None:
-        self._abandoned[route] += 1
+        self._abandoned.labels(route).inc()
 
     def count_cut(self, route: str) -> None:
-        self._cut[route] += 1
-
-    def share(self, total: Total) -> None:
-        """From now on, report what ``total`` makes of this process's numbers."""
-        self._total = total
-
-    def own(self) -> list[Metric]:
-        """The numbers of this process."""
-        return list(self._numbers.collect())
+        self._cut.labels(route).inc()
 
     def text(self) -> bytes:
-        """The text format that Prometheus reads. Raises `OSError` where the numbers of others cannot be read."""
+        """The text format that Prometheus reads."""
+        self._sample()
+        if self._files is None:
+            return generate_latest(self._registry)
         registry = CollectorRegistry()
-        registry.register(_Found(self.own() if self._total is None else self._total(self.own())))
+        MultiProcessCollector(registry, self._files.forget_dead())  # type: ignore[no-untyped-call]
         return generate_latest(registry)
+
+    @asynccontextmanager
+    async def sampled(self) -> AsyncIterator[None]:
+        """While it lasts, other processes see what the caches and the memory of this one are like."""
+        sampling = None if self._files is None else asyncio.create_task(self._keep_sampling())
+        try:
+            yield
+        finally:
+            if sampling is not None:
+                sampling.cancel()
+                self._sample()
+
+    async def _keep_sampling(self) -> None:
+        while True:
+            self._sample()
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    def _sample(self) -> None:
+        if self._files is not None:
+            self._files.renew()
+        for sample in self._samples:
+            sample()
+
+
+class _Files:
+    """The files in which the metrics of this process are, by prometheus_client's multiprocess mode.
+
+    The library maps them into memory, so that nothing is lost with a process. Others may empty the folder (systemd
+    does, when a user logs out whose service goes on): then new files are made, which begin at zero.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `OSError`."""
+        self._folder = folder
+        self._names = (f"{os.getpid()}-{i}" for i in count())
+        self._make()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        value_class = prometheus_client.values.MultiProcessValue(lambda: self._name)  # type: ignore[no-untyped-call]
+        prometheus_client.values.ValueClass = value_class
+
+    def renew(self) -> None:
+        """Make the files again if somebody has removed them."""
+        if all(path.exists() for path in self._paths(self._name)):
+            return
+        try:
+            self._make()
+        except OSError as error:
+            _log.warning("other workers cannot see the metrics of this one: %s", error)
+
+    def forget_dead(self) -> str:
+        """Remove the gauges of processes that have ended; returns the folder."""
+        for path in self._folder.glob("gauge_livesum_*.db"):
+            name = path.stem.rpartition("_")[2]
+            if not _is_alive(int(name.partition("-")[0])):
+                mark_process_dead(name, str(self._folder))  # type: ignore[no-untyped-call]
+        return str(self._folder)
+
+    def _make(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        name = next(name for name in self._names if not any(path.exists() for path in self._paths(name)))
+        for path in self._paths(name):
+            new = path.with_suffix(".new")
+            new.write_bytes(bytes(_FILE_BYTES))
+            new.replace(path)  # whole, as others may read it at once
+        self._name = name
+
+    def _paths(self, name: str) -> list[Path]:
+        return [self._folder / f"{kind}_{name}.db" for kind in ("counter", "histogram", "gauge_livesum")]
+
+
+def _open_files(folder: Path) -> _Files | None:
+    try:
+        return _Files(folder)
+    except OSError as error:
+        _log.warning("this worker tells its own numbers only, as it has no place to put them up: %s", error)
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 class Observed:
-    """Counts every request once it is answered, cut or abandoned."""
+    """Middleware that counts every request once it is answered, cut or abandoned."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -103,7 +219,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         began = scope.get(BEGAN) or perf_counter()
-        status, nbytes = _NOBODY_THERE, 0
+        status, nbytes = _CLIENT_HAS_LEFT, 0
 
         async def send_and_count(message: Message) -> None:
             nonlocal status, nbytes
@@ -119,90 +235,3 @@ class Observed:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             labels = (scope.get(ROUTE, "other"), method, status)
             self._metrics.count(labels, seconds=perf_counter() - began, nbytes=nbytes)
-
-
-class _Found(Collector):
-    """Numbers that are there already."""
-
-    def __init__(self, found: list[Metric]) -> None:
-        self._found = found
-
-    def collect(self) -> list[Metric]:
-        return self._found
-
-
-class _Numbers(Collector):
-    """All numbers as they are when Prometheus asks."""
-
-    def __init__(
-        self,
-        service: Service,
-        caches: Mapping[str, Callable[[], CacheStats]],
-        answered: Mapping[Labels, _Answered],
-        abandoned: Counter[str],
-        cut: Counter[str],
-    ) -> None:
-        self._service = service
-        self._caches = caches
-        self._answered = answered
-        self._abandoned = abandoned
-        self._cut = cut
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._requests()
-        yield self._durations()
-        yield _by_route("hyperslab_sent_bytes", "Bytes of bodies sent.", self._sent())
-        yield _by_route("hyperslab_abandoned", "Answers given up because the client had left.", self._abandoned)
-        yield _by_route("hyperslab_cut", "Answers cut short because reading failed half way.", self._cut)
-        for name, stats in self._caches.items():
-            yield from _cache_numbers(name, stats())
-        held = self._service.in_flight.held
-        yield GaugeMetricFamily("hyperslab_in_flight_bytes", "Memory that answers hold at the moment.", held)
-
-    def _requests(self) -> Metric:
-        family = CounterMetricFamily("hyperslab_requests", "Requests.", labels=("route", "method", "status"))
-        for (route, method, status), answered in self._answered.items():
-            family.add_metric((route, method, str(status)), answered.count)
-        return family
-
-    def _durations(self) -> Metric:
-        text = "From the request to the last byte handed to the network."
-        family = HistogramMetricFamily("hyperslab_request_seconds", text, labels=("route",))
-        for route, parts in self._routes().items():
-            counts = [sum(each) for each in zip(*[part.buckets for part in parts], strict=True)]
-            buckets = list(zip(_BOUNDS, accumulate(counts), strict=True))
-            family.add_metric((route,), buckets, sum(part.seconds for part in parts))
-        return family
-
-    def _sent(self) -> Mapping[str, int]:
-        return {route: sum(part.nbytes for part in parts) for route, parts in self._routes().items()}
-
-    def _routes(self) -> Mapping[str, list[_Answered]]:
-        routes: dict[str, list[_Answered]] = {}
-        for (route, _, _), answered in self._answered.items():
-            routes.setdefault(route, []).append(answered)
-        return routes
-
-
-def _by_route(name: str, text: str, values: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=("route",))
-    for route, value in values.items():
-        family.add_metric((route,), value)
-    return family
-
-
-def _cache_numbers(name: str, stats: CacheStats) -> Iterable[Metric]:
-    counted = {
-        "hits": ("Look-ups that found what they wanted", stats.hits),
-        "misses": ("Look-ups that did not", stats.misses),
-        "evictions": ("Entries that were dropped to make room", stats.evictions),
-    }
-    present = {
-        "bytes": ("Memory that the entries take", stats.nbytes),
-        "entries": ("Entries", stats.entries),
-        "limit_bytes": ("Memory that the entries may take", stats.limit),
-    }
-    for member, (text, value) in counted.items():
-        yield CounterMetricFamily(f"hyperslab_{name}_cache_{member}", f"{text} ({name} cache).", value)
-    for member, (text, value) in present.items():
-        yield GaugeMetricFamily(f"hyperslab_{name}_cache_{member}", f"{text} ({name} cache).", value)
