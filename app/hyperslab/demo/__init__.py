@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from hyperslab.demo import brain, climate, tables
-from hyperslab.demo.files import LZ4, ZSTD, Layout, consolidate, write_array, write_group
+from hyperslab.demo.files import LZ4, ZSTD, consolidate, write_array, write_group
 from hyperslab.demo.ome import write_microscope
 
 VERSION: Final = 1
@@ -59,28 +59,28 @@ def _write_brain(folder: Path) -> None:
         "_ARRAY_DIMENSIONS": ["z", "y", "x"],
         "voxel_size": {"z": 2.5, "y": 0.45, "x": 0.45, "unit": "millimeter"},
     }
-    write_array(folder, brain.volume(), Layout((16, 128, 128), LZ4, sparse=True), attributes)
+    write_array(folder, brain.volume(), attributes, chunks=(16, 128, 128), compressor=LZ4, sparse=True)
 
 
 def _write_climate(folder: Path) -> None:
     cube = climate.cube()
     group = write_group(folder, {"title": "A year of sea surface temperature", "Conventions": "CF-1.10"})
-    place = ["lat", "lon"]
-    days = {"units": "days since 2023-01-01", "calendar": "standard", "axis": "T", "_ARRAY_DIMENSIONS": ["time"]}
-    write_array(group / "time", cube.days, Layout(cube.days.shape, None, None), days)
-    latitude = {"units": "degrees_north", "standard_name": "latitude", "_ARRAY_DIMENSIONS": ["lat"]}
-    write_array(group / "lat", cube.latitude, Layout(cube.latitude.shape, None, None), latitude)
-    longitude = {"units": "degrees_east", "standard_name": "longitude", "_ARRAY_DIMENSIONS": ["lon"]}
-    write_array(group / "lon", cube.longitude, Layout(cube.longitude.shape, None, None), longitude)
-    mask = {"long_name": "whether the cell is land", "_ARRAY_DIMENSIONS": place}
-    write_array(group / "land", cube.land, Layout(cube.land.shape, ZSTD, None), mask)
+    for name, attributes in (
+        ("time", {"units": "days since 2023-01-01", "calendar": "standard", "axis": "T"}),
+        ("lat", {"units": "degrees_north", "standard_name": "latitude"}),
+        ("lon", {"units": "degrees_east", "standard_name": "longitude"}),
+    ):
+        values = cube[name]
+        write_array(group / name, values, {**attributes, **_dims(name)}, chunks=values.shape, fill_value=None)
+    mask = {"long_name": "whether the cell is land", **_dims("lat", "lon")}
+    write_array(group / "land", cube["land"], mask, chunks=cube["land"].shape, compressor=ZSTD, fill_value=None)
     temperature = {
         "units": "degC",
         "standard_name": "sea_surface_temperature",
         "long_name": "sea surface temperature",
-        "_ARRAY_DIMENSIONS": ["time", *place],
+        **_dims("time", "lat", "lon"),
     }
-    write_array(group / "sst", cube.temperature, Layout((73, 45, 90), ZSTD, "NaN"), temperature)
+    write_array(group / "sst", cube["sst"], temperature, chunks=(73, 45, 90), compressor=ZSTD, fill_value="NaN")
     consolidate(group)
 
 
@@ -88,18 +88,22 @@ def _write_tables(root: Path) -> None:
     columns = {
         "title": "Hits in a detector",
         "units": {"time": "s", "energy": "keV", "x": "mm", "y": "mm", "z": "mm"},
-        "_ARRAY_DIMENSIONS": ["event"],
+        **_dims("event"),
     }
-    write_array(root / "events", tables.events(), Layout((8192,), LZ4, None), columns)
+    write_array(root / "events", tables.events(), columns, chunks=(8192,), compressor=LZ4, fill_value=None)
     trace = {
         "title": "A heart's electrical signal",
         "units": "mV",
         "samples_per_second": tables.SAMPLES_PER_SECOND,
-        "_ARRAY_DIMENSIONS": ["sample"],
+        **_dims("sample"),
     }
-    write_array(root / "signal", tables.signal(), Layout((65536,), ZSTD), trace)
-    texts = Layout((8,), LZ4, "", filters=({"id": "vlen-utf8"},))
-    names = {"title": "Names of weather stations", "_ARRAY_DIMENSIONS": ["station"]}
-    write_array(root / "stations", tables.stations(), texts, names)
-    speed = {"title": "Speed of light", "units": "m/s", "_ARRAY_DIMENSIONS": []}
-    write_array(root / "speed_of_light", np.array(299_792_458.0), Layout(()), speed)
+    write_array(root / "signal", tables.signal(), trace, chunks=(65536,), compressor=ZSTD)
+    names, texts = {"title": "Names of weather stations", **_dims("station")}, [{"id": "vlen-utf8"}]
+    stations = tables.stations()
+    write_array(root / "stations", stations, names, chunks=(8,), compressor=LZ4, fill_value="", filters=texts)
+    speed = {"title": "Speed of light", "units": "m/s", **_dims()}
+    write_array(root / "speed_of_light", np.array(299_792_458.0), speed, chunks=())
+
+
+def _dims(*names: str) -> dict[str, list[str]]:
+    return {"_ARRAY_DIMENSIONS": list(names)}

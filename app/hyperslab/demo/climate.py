@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,9 @@ from hyperslab.demo.noise import Field
 DAYS, ROWS, COLUMNS = 365, 90, 180
 
 
-@dataclass(frozen=True, slots=True)
-class Cube:
-    """``temperature`` in degrees Celsius (time, lat, lon), NaN on land; ``land`` (lat, lon); centres of the cells."""
-
-    temperature: NDArray[np.float32]
-    land: NDArray[np.bool_]
-    days: NDArray[np.int32]
-    latitude: NDArray[np.float32]
-    longitude: NDArray[np.float32]
-
-
-def cube() -> Cube:
+def cube() -> dict[str, NDArray[Any]]:
+    """``sst`` in degrees Celsius (time, lat, lon), NaN on land; ``land`` (lat, lon); centres of the cells (``time`` in
+    days, ``lat``, ``lon``)."""
     rng = np.random.default_rng(3)
     latitude = (88 - 176 * np.arange(ROWS) / (ROWS - 1)).astype(np.float32)
     longitude = (np.arange(COLUMNS) * 360 / COLUMNS - 179).astype(np.float32)
@@ -32,7 +23,7 @@ def cube() -> Cube:
     days = np.arange(DAYS, dtype=np.int32)
     temperature = _temperature(rng, points, latitude, days)
     temperature[:, land] = np.nan
-    return Cube(temperature, land, days, latitude, longitude)
+    return {"sst": temperature, "land": land, "time": days, "lat": latitude, "lon": longitude}
 
 
 def _on_sphere(latitude: Field, longitude: Field) -> Field:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,38 +17,56 @@ from hyperslab.wire import dtype_to_json
 
 LZ4: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 ZSTD: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 0}
-THREADS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How an array is stored. With ``sparse``, chunks that hold nothing but the fill value are left out."""
-
-    chunks: tuple[int, ...]
-    compressor: Mapping[str, Any] | None = None
-    fill_value: Any = 0
-    separator: str = "."
-    filters: tuple[Mapping[str, Any], ...] | None = None
-    sparse: bool = False
-
-
-def write_group(folder: Path, attributes: Mapping[str, Any] | None = None) -> Path:
+def write_group(folder: Path, attributes: Mapping[str, Any]) -> Path:
     """Make a group and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / ".zgroup", {"zarr_format": 2})
-    if attributes:
-        _write_json(folder / ".zattrs", attributes)
+    _write_json(folder / ".zattrs", attributes)
     return folder
 
 
-def write_array(folder: Path, values: NDArray[Any], layout: Layout, attributes: Mapping[str, Any]) -> None:
-    """Make an array that holds ``values``; its ``.zarray`` comes last."""
+def write_array(
+    folder: Path,
+    values: NDArray[Any],
+    attributes: Mapping[str, Any],
+    *,
+    chunks: Sequence[int],
+    compressor: Mapping[str, Any] | None = None,
+    fill_value: Any = 0,
+    separator: str = ".",
+    filters: Sequence[Mapping[str, Any]] | None = None,
+    sparse: bool = False,
+) -> None:
+    """Make an array that holds ``values``; its ``.zarray`` comes last. With ``sparse``, chunks of nothing but the fill
+    value are left out."""
     folder.mkdir(parents=True)
-    metadata = ArrayMetadata.from_document(_document(values, layout), str(folder / ".zarray"))
-    grid = itertools.product(*(range(count) for count in metadata.grid.counts))
-    with ThreadPoolExecutor(THREADS) as threads:
-        for _ in threads.map(lambda coords: _write_chunk(folder, values, metadata, coords, sparse=layout.sparse), grid):
-            pass
+    document = {
+        "zarr_format": 2,
+        "shape": list(values.shape),
+        "chunks": list(chunks),
+        "dtype": dtype_to_json(values.dtype),
+        "order": "C",
+        "fill_value": fill_value,
+        "compressor": compressor,
+        "filters": filters,
+        "dimension_separator": separator,
+    }
+    metadata = ArrayMetadata.from_document(document, str(folder / ".zarray"))
+
+    def write_chunk(coords: tuple[int, ...]) -> None:
+        part = values[metadata.grid.bounds(coords)]
+        if sparse and not part.any():
+            return
+        chunk = np.full(metadata.chunks, metadata.fill, values.dtype)
+        chunk[tuple(slice(size) for size in part.shape)] = part
+        path = folder / metadata.grid.key(coords)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(metadata.codec.encode(chunk))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write_chunk, itertools.product(*map(range, metadata.grid.counts))))
     _write_json(folder / ".zattrs", attributes)
     (folder / ".zarray").write_bytes(metadata.to_bytes())
 
@@ -59,33 +76,6 @@ def consolidate(group: Path) -> None:
     documents = sorted(path for path in group.rglob(".z*") if path.name in {".zgroup", ".zattrs", ".zarray"})
     metadata = {path.relative_to(group).as_posix(): json.loads(path.read_bytes()) for path in documents}
     _write_json(group / ".zmetadata", {"zarr_consolidated_format": 1, "metadata": metadata})
-
-
-def _document(values: NDArray[Any], layout: Layout) -> dict[str, Any]:
-    return {
-        "zarr_format": 2,
-        "shape": list(values.shape),
-        "chunks": list(layout.chunks),
-        "dtype": dtype_to_json(values.dtype),
-        "order": "C",
-        "fill_value": layout.fill_value,
-        "compressor": layout.compressor,
-        "filters": layout.filters and list(layout.filters),
-        "dimension_separator": layout.separator,
-    }
-
-
-def _write_chunk(
-    folder: Path, values: NDArray[Any], metadata: ArrayMetadata, coords: tuple[int, ...], *, sparse: bool
-) -> None:
-    part = values[metadata.grid.bounds(coords)]
-    if sparse and not part.any():
-        return
-    chunk = np.full(metadata.chunks, metadata.fill, values.dtype)
-    chunk[tuple(slice(size) for size in part.shape)] = part
-    path = folder / metadata.grid.key(coords)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(metadata.codec.encode(chunk))
 
 
 def _write_json(path: Path, document: Mapping[str, Any]) -> None:

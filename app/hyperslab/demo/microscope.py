@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,21 +13,14 @@ SPACING = 92.0
 CAMERA_OFFSET = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """``intensity`` is uint16 (channel, z, y, x): nuclei, filaments, membranes; ``labels`` uint16 (z, y, x)."""
-
-    intensity: NDArray[np.uint16]
-    labels: NDArray[np.uint16]
-
-
-def stack() -> Stack:
+def stack() -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Intensities (channel, z, y, x) of nuclei, filaments and membranes, and labels (z, y, x) of the nuclei."""
     rng = np.random.default_rng(7)
     centres = _scatter(rng)
     nuclei, labels = _nuclei(rng, centres)
     nearest, second = _distances(rng, centres)
     channels = (nuclei, _filaments(rng, centres, nearest), _membranes(rng, nearest, second))
-    return Stack(np.stack([_photograph(rng, channel) for channel in channels]), labels)
+    return np.stack([_photograph(rng, channel) for channel in channels]), labels
 
 
 def _scatter(rng: np.random.Generator) -> Field:

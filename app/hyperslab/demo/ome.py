@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.demo import microscope
-from hyperslab.demo.files import ZSTD, Layout, write_array, write_group
+from hyperslab.demo.files import ZSTD, write_array, write_group
 from hyperslab.demo.noise import halve
 
 LEVELS: Final = 4
@@ -26,31 +26,21 @@ CHANNELS: Final = (
 
 
 def write_microscope(folder: Path) -> None:
-    stack = microscope.stack()
+    intensity, labels = microscope.stack()
     write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
-    for path, level in enumerate(_pyramid(stack.intensity, halve)):
-        write_array(folder / str(path), level, _layout(level), {"_ARRAY_DIMENSIONS": list("czyx")})
-    labels = write_group(folder / "labels", {"labels": ["nuclei"]})
-    nuclei = write_group(
-        labels / "nuclei", {"multiscales": [_multiscale("nuclei", "zyx")], "image-label": _image_label(stack.labels)}
-    )
-    for path, level in enumerate(_pyramid(stack.labels, _every_second)):
-        write_array(nuclei / str(path), level, _layout(level), {"_ARRAY_DIMENSIONS": list("zyx")})
+    _write_pyramid(folder, intensity, halve)
+    write_group(folder / "labels", {"labels": ["nuclei"]})
+    nuclei = folder / "labels" / "nuclei"
+    write_group(nuclei, {"multiscales": [_multiscale("nuclei", "zyx")], "image-label": _image_label(labels)})
+    _write_pyramid(nuclei, labels, lambda level: np.ascontiguousarray(level[..., ::2, ::2]))
 
 
-def _every_second(labels: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(labels[..., ::2, ::2])
-
-
-def _pyramid(image: NDArray[Any], shrink: Any) -> Iterator[NDArray[Any]]:
-    for _ in range(LEVELS):
-        yield image
-        image = shrink(image)
-
-
-def _layout(level: NDArray[Any]) -> Layout:
-    plane = [min(TILE, size) for size in level.shape[-2:]]
-    return Layout((1,) * (level.ndim - 2) + tuple(plane), ZSTD, separator="/")
+def _write_pyramid(group: Path, level: NDArray[Any], shrink: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    attributes = {"_ARRAY_DIMENSIONS": list("czyx"[-level.ndim :])}
+    for number in range(LEVELS):
+        chunks = (1,) * (level.ndim - 2) + tuple(min(TILE, size) for size in level.shape[-2:])
+        write_array(group / str(number), level, attributes, chunks=chunks, compressor=ZSTD, separator="/")
+        level = shrink(level)
 
 
 def _multiscale(name: str, axes: str) -> dict[str, Any]:
