@@ -35,7 +35,7 @@ def settings_page() -> str:
 
 Each setting can be given in a TOML file, in the environment or, for the most common ones, on the command line. The
 command line wins over the environment, the environment over the file, and the file over the default. A setting that
-does not exist stops the start with a message that names it. How to choose them: [Operate](../operate/deploy.md).
+does not exist stops the start with a message that names it. How to choose them: [Deploy](../operate/deploy.md).
 
 ```toml
 # hyperslab serve --config hyperslab.toml
@@ -163,10 +163,9 @@ def metrics_page() -> str:
 
 {NOTE}
 
-`GET /metrics` shows them in Prometheus's text format: the sum over all workers of one service, whichever of them
-answers. The numbers of the other workers may be a second old; where there is no space to write them, several workers
-tell what they told last. Counters include what workers that have ended had counted; gauges, and limits, are those of
-the running workers.
+`GET /metrics` returns them in Prometheus's text format: the sum over all workers of one service, whichever of them
+answers. Values of other workers may be a second old. Counters include those of workers that have ended; gauges and limits
+are those of running workers.
 
 | name | type | labels | |
 |---|---|---|---|
