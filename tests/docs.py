@@ -164,8 +164,8 @@ def metrics_page() -> str:
 {NOTE}
 
 `GET /metrics` returns them in Prometheus's text format: the sum over all workers of one service, whichever of them
-answers. Values of other workers may be a second old. Counters include those of workers that have ended; gauges and limits
-are those of running workers.
+answers. Values of other workers may be a second old. Counters include those of workers that have ended; gauges and
+limits are those of running workers.
 
 | name | type | labels | |
 |---|---|---|---|
