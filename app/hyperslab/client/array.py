@@ -100,7 +100,7 @@ class RemoteArray(RemoteNode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Length of each axis; the dimensions of a field's subarray follow the array's."""
+        """Items along each axis; the dimensions of a field's subarray follow the array's."""
         return self._document.shape
 
     @property

@@ -52,7 +52,7 @@ class Attributes(MutableMapping[str, Any]):
         return repr(dict(self._read()))
 
     def update(self, *args: Any, **members: Any) -> None:
-        """Set several members by one request."""
+        """Set several members by one request; raises as all changes do."""
         patch = self._patch(dict(*args, **members))
         if patch:
             self._write(patch)
@@ -69,7 +69,7 @@ class Attributes(MutableMapping[str, Any]):
         self._change(lambda: self._patch(function(deepcopy(self.asdict()))))
 
     def clear(self) -> None:
-        """Remove all members by one request."""
+        """Remove all members by one request; raises as all changes do."""
         if self._read():
             self._write(dict.fromkeys(self._read()))
 

@@ -91,7 +91,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         raise NoSuchNode(name, *similar) from missing
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The node at a path below this group, or ``default`` if there is none."""
+        """The node at a path below this group, or ``default`` if there is none; raises the server's other errors."""
         try:
             return self._open(name)
         except KeyError:
@@ -138,7 +138,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return isinstance(name, str) and self.get(name) is not None
 
     def children(self) -> Iterator[tuple[str, Kind]]:
-        """Names and kinds of the direct children, read page by page."""
+        """Names and kinds of the direct children, read page by page; raises the server's errors."""
         cursor: str | None = None
         while True:
             url = self._address.url("metadata", limit=str(_PAGE), cursor=cursor)
@@ -182,6 +182,8 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def tree(self, level: int | None = None) -> Tree:
         """All nodes below, for people: it prints as a tree, broken nodes included. One request for each node.
+
+        Raises the server's errors.
 
         Args:
             level: Maximum depth; None for all.
