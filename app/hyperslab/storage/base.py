@@ -1,4 +1,4 @@
-"""The store protocol: bytes by key, with versions.
+"""Base class of stores: bytes by key, with versions.
 
 ``None`` means absent; an exception (`StoreError`) means that the store could not answer. Nothing else is ever
 taken for absence, because to Zarr an absent chunk means fill values.
@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a key without reading it. ``size`` in bytes, ``modified`` in seconds since 1970."""
+    """Description of a key, as from a stat. ``size`` in bytes, ``modified`` in seconds since 1970."""
 
     key: str
     size: int
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes of a value from ``start`` on, and what is known of the whole value in that same version.
+    """Byte range of a value from ``start`` on, with the description of the whole value in that same version.
 
     ``data`` is contiguous and must not be written to.
     """
@@ -60,7 +60,7 @@ class Part:
     data: bytes | memoryview
 
     def between(self, start: int, stop: int) -> memoryview:
-        """The bytes ``[start, stop)`` as far as they are here; empty where the first of them is not."""
+        """The bytes ``[start, stop)`` as far as they are included; empty if the first of them is not."""
         first = start - self.start
         return memoryview(self.data)[first : stop - self.start] if first >= 0 else memoryview(b"")
 
@@ -74,7 +74,7 @@ class Listing:
 
 
 class WritersSafe(Enum):
-    """Between whom writers of one key are kept apart."""
+    """Scope within which a store serialises writers of one key."""
 
     THREADS = "threads of one process"
     PROCESSES = "processes on one machine"
@@ -83,7 +83,7 @@ class WritersSafe(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do; shown by ``/readyz`` and relied on by `arrays`.
+    """Features of a store; shown by ``/readyz`` and relied on by `arrays`.
 
     ``conditional_put``: the store itself compares versions on put. ``writers_safe``: see `WritersSafe`.
     ``conditional_delete``: what is deleted on condition is absent for every program. Not so on object stores that many
@@ -109,7 +109,7 @@ Keep: TypeAlias = Callable[[str], bool]
 
 
 MOST_BYTES: Final = 64 << 20
-"""The largest value that is read where nobody says how large it may be."""
+"""Default limit for the size of a value that is read."""
 
 
 def check_size(key: str, size: int, most: int) -> None:
@@ -119,7 +119,7 @@ def check_size(key: str, size: int, most: int) -> None:
 
 
 def pause(attempt: int) -> None:
-    """Wait before a request is tried again: longer from try to try, and each client another time."""
+    """Exponential back-off with jitter, before a request is tried again."""
     time.sleep(random.uniform(0, min(2.0, 0.05 * 2**attempt)))
 
 

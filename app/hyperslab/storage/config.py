@@ -1,4 +1,4 @@
-"""What the operator says of a store: its configuration, and how options and URLs are read."""
+"""Configuration of a store, and parsing of its URL and options."""
 
 from __future__ import annotations
 

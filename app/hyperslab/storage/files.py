@@ -1,4 +1,4 @@
-"""What `storage.local` asks of the operating system: writes that are whole or not there."""
+"""Atomic and durable writes to files, and the meaning of what the operating system reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import wait_for
 
 ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
-"""What reading a key that is not there may end with; every other error is a failure of the store."""
+"""Errors of reading that mean an absent key; every other error is a failure of the store."""
 
 TEMPORARY: Final = f"{HIDDEN}.tmp."
 """How the names of unfinished writes begin: hidden, so they are never listed and never taken for keys."""

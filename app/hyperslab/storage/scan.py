@@ -1,4 +1,4 @@
-"""Walking the directories of a local store: listing, removing, tidying up."""
+"""Directory scanner of local stores: lists, removes and tidies up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hyperslab.storage.files import TEMPORARY, discard, entry_of
 from hyperslab.storage.keys import is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
-"""Seconds after which an unfinished write belongs to nobody any more: no write takes that long."""
+"""Seconds after which an unfinished write is taken to be abandoned: no write takes that long."""
 
 
 class Scanner:
-    """Lists and removes what lies below a root; names that are not UTF-8 or hidden are not keys.
+    """Directory scanner: lists and removes what lies below a root. Names that are hidden or not UTF-8 are not keys.
 
-    With ``tidy`` it removes the temporary files of killed writers where it comes across them.
-    All methods let `OSError` pass, except that what vanishes while they look was never there.
+    With ``tidy`` it removes temporary files of killed writers that it comes across. All methods raise `OSError`, but
+    treat what vanishes in the meantime as absent.
     """
 
     def __init__(self, fence: Fence, *, tidy: bool) -> None:
@@ -32,8 +32,8 @@ class Scanner:
         self._tidy = tidy
 
     def list_dir(self, prefix: str) -> Listing:
-        """The direct children of a directory, without those that lead back to it or above it: whoever descends from
-        here on comes to an end."""
+        """The direct children of a directory, without links that lead back to it or above it, so that descending from
+        here on ends."""
         entries: list[Entry] = []
         prefixes: list[str] = []
         above = self._above(prefix)
@@ -58,11 +58,11 @@ class Scanner:
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
 
     def remove(self, prefix: str, keep: Keep | None = None) -> int:
-        """Remove a directory with all that is in it, hidden things too, but not what ``keep`` says yes to; return how
-        many keys went.
+        """Remove all that is in a directory, hidden files too, except what ``keep`` returns True for; return how many
+        keys were removed.
 
-        Files go before directories: a node's own documents first. Links are removed, not followed. Of the root
-        only the keys go: the service's own directory stays, with the locks that others may hold.
+        Files go before directories: a node's own documents first. Links are removed, not followed. Of the root only
+        the keys go: the service's own directory stays, with the locks that others may hold.
         """
         self._fence.stat(prefix)
         if self.is_link(prefix):
@@ -71,11 +71,7 @@ class Scanner:
                 os.unlink(name, dir_fd=folder)
             return count
         with self._fence.opened(prefix, READ_DIRECTORY) as folder:
-            count = self._remove_tree(folder, prefix, keep, is_root=not prefix)
-        if prefix:
-            with self._parent(prefix) as (folder, name), suppress(OSError):  # unless a writer put something into it
-                os.rmdir(name, dir_fd=folder)
-        return count
+            return self._remove_tree(folder, prefix, keep)
 
     def is_link(self, prefix: str) -> bool:
         """Whether the last name of a directory is a symbolic link."""
@@ -143,7 +139,8 @@ class Scanner:
             if time.time() - min(stat.st_mtime, stat.st_ctime) > ABANDONED_AFTER:  # ours may be ahead: see FileWriter
                 discard(item.name, folder)
 
-    def _remove_tree(self, folder: int, prefix: str, keep: Keep | None, *, is_root: bool) -> int:
+    def _remove_tree(self, folder: int, prefix: str, keep: Keep | None) -> int:
+        """Remove what is in an open directory."""
         count = 0
         deeper: list[str] = []
         with os.scandir(folder) as found:
@@ -154,19 +151,15 @@ class Scanner:
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
-            if not (is_root and is_hidden(name)):
+            if prefix or not is_hidden(name):
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    count += self._remove_below(folder, name, f"{prefix}{name}/", None if is_hidden(name) else keep)
-        return count
-
-    def _remove_below(self, folder: int, name: str, prefix: str, keep: Keep | None) -> int:
-        inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
-        try:
-            count = self._remove_tree(inner, prefix, keep, is_root=False)
-        finally:
-            os.close(inner)
-        with suppress(OSError):  # unless a writer has put something into it again
-            os.rmdir(name, dir_fd=folder)
+                    inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
+                    try:
+                        count += self._remove_tree(inner, f"{prefix}{name}/", None if is_hidden(name) else keep)
+                    finally:
+                        os.close(inner)
+                    with suppress(OSError):  # unless a writer has put something into it again
+                        os.rmdir(name, dir_fd=folder)
         return count
 
 
