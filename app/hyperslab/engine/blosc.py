@@ -29,16 +29,10 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 
 _HEADER = struct.Struct("<BBBBiii")
 _FLAGS_AT: Final = 2
-_STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
-_MOST_SPLIT: Final = 16
-_LEAST_SPLIT: Final = 128
-"""Blocks are split into one stream for each byte of an item up to so many, none of fewer bytes. [c-blosc blosc.c]"""
 _LZ4: Final = 1
 _SNAPPY: Final = 2
 _NO_CODEC: Final = 0x1F
-_LEAST_BLOCK: Final = 64
-"""Blocks of fewer bytes are in no frame of several that the library makes."""
 _LENGTH = struct.Struct("<i")
 
 
@@ -73,7 +67,7 @@ class BloscHeader(NamedTuple):
     @property
     def stored(self) -> bool:
         """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
-        return bool(self.flags & _STORED)
+        return bool(self.flags & 0x02)
 
     @property
     def fast(self) -> bool:
@@ -94,10 +88,11 @@ class BloscHeader(NamedTuple):
         return min(self.blocksize, self.nbytes - block * self.blocksize)
 
     def streams(self, block: int) -> int:
-        """In how many streams a block is stored, all of them of the same size when decoded."""
-        if self.flags & _NOT_SPLIT or self.typesize > _MOST_SPLIT or self.block_nbytes(block) < self.blocksize:
+        """In how many streams a block is stored, all of them of the same size when decoded: one for each byte of an
+        item up to 16, none of fewer than 128 bytes. [c-blosc blosc.c]"""
+        if self.flags & _NOT_SPLIT or self.typesize > 16 or self.block_nbytes(block) < self.blocksize:
             return 1
-        return self.typesize if self.blocksize // self.typesize >= _LEAST_SPLIT else 1
+        return self.typesize if self.blocksize // self.typesize >= 128 else 1
 
 
 class BloscFrame:
@@ -181,7 +176,7 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
     """A frame of the same blocks whose streams are compressed otherwise: ``recode`` is given the bytes of each, and how
     many they are decoded. A stream of just so many is not compressed."""
     view = memoryview(data)
-    if header.nblocks > 1 and header.blocksize < _LEAST_BLOCK:
+    if header.nblocks > 1 and header.blocksize < 64:  # the library makes none
         raise ValueError(f"blocks of {header.blocksize} bytes")
     table, streams, at = [], [], header.table_stop
     for block, offset in enumerate(struct.unpack_from(f"<{header.nblocks}i", view, HEADER_BYTES)):

@@ -31,8 +31,6 @@ _SHORT: Final = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "s
                  "us": "microsecond", "ns": "nanosecond"}  # fmt: skip
 _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
 _SINCE: Final = re.compile(r"\s*(\S+)\s+since\s+(.+?)\s*", re.DOTALL | re.ASCII)
-_MOST_FLAGS: Final = 4096
-_PACKING: Final = ("scale_factor", "add_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,9 @@ class Decoder:
     def document(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """What a client has to know of it, for JSON. ``unit`` is that of the decoded numbers; dates have none."""
         unit = attributes.get("units")
-        packed = any(attributes.get(name) is not None for name in _PACKING)  # though nobody could tell how
+        packed = any(
+            attributes.get(name) is not None for name in ("scale_factor", "add_offset")
+        )  # though nobody could tell how
         return {
             "dtype": self.dtype.str,
             "cf": self.is_cf,
@@ -345,7 +345,7 @@ class _Attributes:
         if not is_good or None in values or not whole:
             self._wrong(names[0], "a number for each of flag_meanings")
             return
-        for i, meaning in enumerate(meanings[:_MOST_FLAGS]):
+        for i, meaning in enumerate(meanings[:4096]):
             mask = masks[i] if masks else None
             value = values[i] if values else mask
             if value is not None:

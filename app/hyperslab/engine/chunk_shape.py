@@ -16,10 +16,6 @@ from hyperslab.errors import shown
 DEFAULT_ELEMENTS: Final = 1 << 20
 """Target of elements in a chunk unless the request says otherwise; the item size plays no part (CONFORMANCE 224)."""
 
-_LARGEST = 2**62
-_GUESS_BASE_BYTES = 256 << 10
-_GUESS_BYTES = (128 << 10, 64 << 20)
-
 
 def choose_chunks(
     shape: Sequence[int],
@@ -35,7 +31,7 @@ def choose_chunks(
     of a free one, 0 for 1; empty means all free and all 1. ``elements`` is the target, reached from below and exceeded
     only by fixed sizes; it counts the subarray dimensions ``inner``, which are always whole. An empty axis has chunk 1.
     """
-    target = min(DEFAULT_ELEMENTS if elements is None else elements, _LARGEST)
+    target = min(DEFAULT_ELEMENTS if elements is None else elements, MAX_SIZE)
     pairs = zip(chunk_shape or [0] * len(shape), shape, strict=True)
     sizes = [max(1, extent) if size == -1 else size for size, extent in pairs]
     ratios = [ratio or 1.0 for ratio in (aspect_ratio or [1.0] * len(shape))]
@@ -56,8 +52,8 @@ def guess_chunks(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """
     chunks = [max(1, size) for size in shape]
     nbytes = math.prod(chunks) * itemsize
-    low, high = _GUESS_BYTES
-    target = min(max(_GUESS_BASE_BYTES * 2 ** math.log10(nbytes / (1 << 20)), low), high)
+    low, high = 128 << 10, 64 << 20
+    target = min(max((256 << 10) * 2 ** math.log10(nbytes / (1 << 20)), low), high)
     for axis in cycle(range(len(chunks))):
         nbytes = math.prod(chunks) * itemsize
         if nbytes == itemsize or (nbytes < high and (nbytes < target or abs(nbytes - target) / target < 0.5)):
@@ -99,10 +95,6 @@ _USAGES: Final = ("chunk", "read_chunk", "write_chunk")
 """Where constraints come from; of two soft ones the first counts, as in TensorStore."""
 _SOFT: Final = "_soft_constraint"
 _CHUNK_MEMBERS = frozenset(name + soft for name in ("shape", "aspect_ratio", "elements") for soft in ("", _SOFT))
-_LAYOUT_MEMBERS = frozenset(name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)).union(
-    _USAGES, ("codec_chunk", "rank")
-)
-_RATIO_LIMITS = (1e-9, 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +114,8 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order
     that is neither C nor F.
     """
-    layout = _object(value, _LAYOUT_MEMBERS)
+    orders = [name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)]
+    layout = _object(value, [*_USAGES, "codec_chunk", "rank", *orders])
     if layout.get("rank", rank) != rank:
         raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
     origin = layout.get("grid_origin")
@@ -198,7 +191,7 @@ def _size(value: Any) -> int:
 
 
 def _ratio(value: Any) -> float:
-    low, high = _RATIO_LIMITS
+    low, high = 1e-9, 1e9
     if type(value) in (int, float) and (value == 0 or low <= value <= high):
         return float(value)
     raise ValueError(f"expected ratios from {low} to {high}, or 0 for 1, found {shown(value)}")

@@ -49,7 +49,7 @@ def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False)
     if parameters is None:
         unknown = "this codec is unknown; known are " + ", ".join(sorted(CODECS))
         raise CodecRefused(key, name, _REFUSED.get(name, unknown))
-    if name in _OPTIONAL and name not in codec_registry:
+    if name in ("zfpy", "pcodec") and name not in codec_registry:  # numcodecs registers them if they are installed
         raise CodecRefused(key, name, "needs a library that is not installed: pip install 'hyperslab[codecs]'")
     _check_parameters(name, config, parameters, key)
     if creating:
@@ -91,7 +91,9 @@ def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = N
     """The configuration with the members that it leaves out, by default as numcodecs takes them."""
     codec = config["id"]
     # these filters store the type that they are given unless told otherwise
-    astype = {"astype": config["dtype"]} if codec in _TYPED_FILTERS and "dtype" in config else {}
+    astype = (
+        {"astype": config["dtype"]} if codec in ("delta", "fixedscaleoffset", "quantize") and "dtype" in config else {}
+    )
     return {"id": codec, **(DEFAULTS if defaults is None else defaults).get(codec, {}), **astype, **config}
 
 
@@ -199,7 +201,6 @@ _TEXT_ENCODINGS: Final = frozenset(
 _BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
-_FLOAT = "f"
 _LOCATION: Final = {"location": _choice("start", "end")}
 
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
@@ -230,8 +231,8 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     },
     "quantize": {
         "digits": _integer(-400, 400, required=True),
-        "dtype": _dtype(_FLOAT, required=True),
-        "astype": _dtype_behind(_FLOAT),
+        "dtype": _dtype("f", required=True),
+        "astype": _dtype_behind("f"),
     },
     "bitround": {"keepbits": _integer(0, 64, required=True)},
     "packbits": {},
@@ -313,9 +314,6 @@ OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
 }
 """Parameters that every decoder reads from the data, so that one chunk may be stored in several ways."""
 
-_OPTIONAL: Final = frozenset({"zfpy", "pcodec"})
-"""Codecs whose library the extra ``codecs`` brings; numcodecs registers them only if it is installed."""
-
 _REFUSED: Final = {
     "pickle": "decoding it runs code from the data, so it is never allowed",
     "json": "numcodecs before 0.6 wrote it without a shape, and no library reads it any more",
@@ -344,5 +342,3 @@ TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     "zstd": {"level": 1},
 }
 """Members left out, as TensorStore takes them (CONFORMANCE 144)."""
-
-_TYPED_FILTERS = frozenset({"delta", "fixedscaleoffset", "quantize"})

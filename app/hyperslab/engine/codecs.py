@@ -41,7 +41,8 @@ def make_codec(
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
     links = make_links([*(filters or ()), *([compressor] if compressor else ())], stage)
     partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
-    fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and compressor.get("cname") not in _SLOW
+    slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
+    fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and not slow
     effort = 4.0 if filters or not (fast or compressor is None) else 1.0 if compressor else 0.25
     return ChunkCodec(chunks, dtype, order, stage, links, partial, effort)
 
@@ -218,7 +219,6 @@ def _base64_link(config: CodecConfig, stage: Stage) -> Link:
     return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
 
 
-_SLOW: Final = ("zlib", "zstd")
 _MAKERS: Final[Mapping[str, Maker]] = {
     "blosc": _blosc_link,
     "zlib": _stream(streams.decode_zlib, streams.encode_zlib),

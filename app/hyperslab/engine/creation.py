@@ -62,11 +62,6 @@ NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
 """The members of which null is a value; in a request it leaves every other one open."""
 
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
-_MAX_DEFAULT_CHUNK_BYTES = 16 << 20
-_DEFAULT_OBJECTS = 1 << 16
-_MOST_TRIED_BYTES = 1 << 12
-_MOST_REFUSED_BYTES = 16 << 20
-_NO_ZERO = ("float8_e8m0fnu", "float4_e2m1fn")
 
 
 def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +99,9 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     if not read.leaves_open("fill_value"):
         fill_value = read("fill_value", partial(_spelled_fill, metadata))
     else:  # zero, as in zarr-python 2, or null if not all libraries read a zero of the dtype
-        fill_value = None if dtype.json in _NO_ZERO else format_fill_value(metadata.fill, dtype)
+        fill_value = (
+            None if dtype.json in ("float8_e8m0fnu", "float4_e2m1fn") else format_fill_value(metadata.fill, dtype)
+        )
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
     return document | {"compressor": compressor, "fill_value": fill_value}
 
@@ -155,8 +152,8 @@ def _layout(read: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLay
 def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
     """Chunks of large items have fewer of them, unless the request says otherwise."""
     inner = _elements_of_item(dtype)
-    largest = _MAX_DEFAULT_CHUNK_BYTES * inner // dtype.itemsize
-    default = _DEFAULT_OBJECTS if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
+    largest = (16 << 20) * inner // dtype.itemsize
+    default = 1 << 16 if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
     return choose_chunks(
         shape,
         chunk_shape=layout.chunk_shape,
@@ -195,9 +192,7 @@ def _check_round_trip(metadata: ArrayMetadata) -> None:
     """Raise `BadDefinition` if the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
     whole chunk, or much of it, before anything is refused: some codecs want a multiple of some number of bytes.
     """
-    refusal = _refusal(metadata, _cut(metadata, _MOST_TRIED_BYTES)) and _refusal(
-        metadata, _cut(metadata, _MOST_REFUSED_BYTES)
-    )
+    refusal = _refusal(metadata, _cut(metadata, 1 << 12)) and _refusal(metadata, _cut(metadata, 16 << 20))
     if refusal is not None:
         raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
 

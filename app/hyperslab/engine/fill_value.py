@@ -28,11 +28,8 @@ DType = np.dtype[Any]
 Codecs = Sequence[Mapping[str, Any]]
 """Codec configurations in the order of encoding: the filters, then the compressor."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_BITS = re.compile(r"0x(?:[0-9a-fA-F]{2})+", re.ASCII)
 _FLOAT4: Final = "float4_e2m1fn"
-_LARGEST_FLOAT4: Final = 6.0
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -243,7 +240,7 @@ def _format_time(item: Item) -> int:
 
 def _integer(value: Any, low: int, high: int) -> int:
     """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
-    spelled = isinstance(value, str) and _INTEGER.fullmatch(value)
+    spelled = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value, re.ASCII)
     number = int(value) if spelled or (type(value) is float and value.is_integer()) else value
     if type(number) is not int:
         raise ValueError(f"expected an integer, found {shown(value)}")
@@ -261,7 +258,7 @@ def _parse_float(value: Any, dtype: DType) -> Item:
             return _parse_bytes(value, dtype)
         if not math.isfinite(_float(value)):
             raise ValueError(f"{dtype.name} has no {shown(value)}")
-    elif isinstance(value, str) and _BITS.fullmatch(value):
+    elif isinstance(value, str) and re.fullmatch(r"0x(?:[0-9a-fA-F]{2})+", value):
         return _nan_from_bits(value, dtype)
     return _rounded(_float(value), dtype)
 
@@ -292,7 +289,7 @@ def _spells_finite(value: Any) -> bool:
 def _is_finite(value: Any, item: Item) -> bool:
     """Whether a finite number has stayed finite; dtypes without an infinity turn what is too large into NaN, or into
     the largest number that they have."""
-    largest = _LARGEST_FLOAT4 if item.dtype.name == _FLOAT4 else math.inf
+    largest = 6.0 if item.dtype.name == _FLOAT4 else math.inf
     return math.isfinite(float(item)) and abs(_float(value)) <= largest
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numcodecs
 import numpy as np
@@ -20,9 +20,6 @@ from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
-
-_ZFP_BLOCK_BYTES: Final = 4096
-"""More than the largest block of a zfp stream."""
 
 
 def typed_link(config: CodecConfig, stage: Stage) -> Link:
@@ -99,7 +96,7 @@ def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
         blocks = math.prod([-(-size // 4) for size in sizes])
         if blocks * header["config"]["expert"]["minbits"] > 8 * len(data):
             raise ValueError(f"{len(data)} bytes are too few for {blocks} blocks")
-        return codec.decode(bytes(data) + bytes(len(data) + 16 * blocks + _ZFP_BLOCK_BYTES))
+        return codec.decode(bytes(data) + bytes(len(data) + 16 * blocks + 4096))  # more than the largest block
 
     shaped = stage.order == "C" and stage.shape is not None and 1 <= len(stage.shape) <= 4
     return Link("zfpy", decode, codec.encode, stage, stage.compressed(), shaped=shaped)

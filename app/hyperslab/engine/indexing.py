@@ -51,9 +51,6 @@ __all__ = [
     "values_of",
 ]
 
-_FEW_PARTS = 1 << 16
-"""Axes of fewer chunks than this are projected once; longer ones again and again, so that memory stays small."""
-
 
 class AxisPart(NamedTuple):
     """What one chunk contributes along one axis.
@@ -181,7 +178,7 @@ def _axis_parts(axis: Axis, chunk: int, size: int) -> Iterable[AxisPart]:
     if isinstance(axis, ListAxis):
         return tuple(_list_parts(axis.indices, chunk, size))
     parts = _SliceParts(axis, chunk, size)
-    return tuple(parts) if _chunks_on_axis(axis, chunk) < _FEW_PARTS else parts
+    return tuple(parts) if _chunks_on_axis(axis, chunk) < 1 << 16 else parts  # so that memory stays small
 
 
 def _list_parts(indices: Indices, chunk: int, size: int) -> Iterator[AxisPart]:

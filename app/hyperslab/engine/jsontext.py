@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -23,16 +24,6 @@ MAX_VALUES: Final = 8 << 20
 SPELLED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """How Zarr spells floats that strict JSON cannot hold."""
 
-_PIECE: Final = 1 << 20
-_STEPS: Final = np.zeros(256, np.int8)
-_STEPS[[ord("["), ord("{")]] = 1
-_STEPS[[ord("]"), ord("}")]] = -1
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LONG_INTEGER = re.compile(rb"[0-9]{19}")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_BLANKS = 64
-_AS_BLANKS = str.maketrans("01", " \t")
-
 
 def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
     """The value of a UTF-8 document of at most ``limit`` bytes.
@@ -42,15 +33,15 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     """
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
-    raw = bytes(data).removeprefix(_BYTE_ORDER_MARK)
+    raw = bytes(data).removeprefix(codecs.BOM_UTF8)
     _check_depth(raw)
-    if not _LONG_INTEGER.search(raw):  # orjson would round an integer beyond 64 bits
+    if not re.search(rb"[0-9]{19}", raw):  # orjson would round an integer beyond 64 bits
         with suppress(ValueError):  # perhaps only a bare NaN
             return orjson.loads(raw)
     try:
         text = raw.decode("utf-8")
         value = json.loads(text)
-        if _SURROGATE.search(text):
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # half a surrogate pair cannot be encoded
             _dump(value)
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise ValueError(f"not Unicode text: {error.reason}") from None
@@ -89,7 +80,7 @@ def dump_json(value: Any) -> bytes:
 def distinct(text: bytes) -> bytes:
     """The same JSON with blanks behind it that no other text has. On most object stores the version is a digest of the
     bytes, and a request that comes late must not meet the version again that it was made for."""
-    return text + format(secrets.randbits(_BLANKS), f"0{_BLANKS}b").translate(_AS_BLANKS).encode()
+    return text + f"{secrets.randbits(64):064b}".translate(str.maketrans("01", " \t")).encode()
 
 
 def spell_float(number: float) -> float | str:
@@ -124,10 +115,12 @@ def _check_depth(raw: bytes) -> None:
         return
     text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # each quote begins or ends a string
     quotes = depth = 0
-    for start in range(0, len(text), _PIECE):
-        piece = text[start : start + _PIECE]
+    for start in range(0, len(text), 1 << 20):
+        piece = text[start : start + (1 << 20)]
+        brackets = piece & 0xDF  # which makes square ones of braces
+        steps = (brackets == ord("[")).astype(np.int8) - (brackets == ord("]"))
         counts = quotes + np.cumsum(piece == ord('"'), dtype=np.int64)
-        depths = depth + np.cumsum(_STEPS[piece] * (counts % 2 == 0), dtype=np.int64)
+        depths = depth + np.cumsum(steps * (counts % 2 == 0), dtype=np.int64)
         if depths.max() > MAX_DEPTH:
             raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
         quotes, depth = int(counts[-1]), int(depths[-1])

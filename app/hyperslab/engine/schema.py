@@ -18,8 +18,6 @@ from hyperslab.engine.metadata import ArrayMetadata
 MAX_FILL_NUMBERS: Final = 1 << 16
 """A fill value of more numbers than this is left out."""
 
-_OBJECT_DTYPES = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
-
 
 def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[str, Any]:
     """Rank, dtype, domain, chunk layout, codec and fill value of an array, or of one field of it.
@@ -63,7 +61,8 @@ class _View:
 def _view(metadata: ArrayMetadata, name: str | None) -> _View:
     dtype, fill = metadata.dtype, metadata.fill_value
     if dtype.is_object and not name:
-        return _View(_OBJECT_DTYPES.get(object_codec(metadata.codecs), "json"), (), fill)
+        names = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
+        return _View(names.get(object_codec(metadata.codecs), "json"), (), fill)
     if not name and len(dtype.fields) != 1:
         return _base_view(dtype.numpy, (), fill)
     field = dtype.field(name) if name else dtype.fields[0]
@@ -106,7 +105,6 @@ def _spelled(fill: np.ndarray) -> Any:
 _ZARR3_DTYPE: Final = re.compile(
     r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*", re.ASCII
 )
-_ZARR3_OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
 
 
 def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
@@ -115,7 +113,7 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
     dtype, fill = document["dtype"], document["fill_value"]
     if dtype == "|O":
         ids = [config["id"] for config in document["filters"] or ()]
-        codec = next((name for name in ids if name in _ZARR3_OBJECT_CODECS), None)
+        codec = next((name for name in ids if name in ("vlen-utf8", "vlen-bytes")), None)
         return codec == "vlen-utf8" or (codec == "vlen-bytes" and isinstance(fill, str | None))
     fields = [["", dtype]] if isinstance(dtype, str) else dtype
     if not all(len(field) == 2 and isinstance(field[1], str) and _ZARR3_DTYPE.fullmatch(field[1]) for field in fields):

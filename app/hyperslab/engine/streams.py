@@ -25,10 +25,6 @@ from hyperslab.engine.codec_config import LZ4_MOST_BYTES, LZMA_MEMORY, CodecConf
 Out = NDArray[Any] | None
 
 _GZIP_WINDOW: Final = 31
-_LZMA_STATE: Final = 1 << 20
-"""Bytes that an LZMA decoder takes besides its dictionary, at the most."""
-_PIECE: Final = 16 << 10
-"""Input given at a time to streams after the first: each of them returns what it did not use, as a copy."""
 
 
 class Stream(Protocol):
@@ -68,7 +64,7 @@ def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
     def make() -> Stream:
         if format_ == lzma.FORMAT_RAW:
             return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
-        return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + _LZMA_STATE)
+        return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + (1 << 20))  # besides its dictionary
 
     return lambda data, _out, limit: _decode_streams(make, data, limit)
 
@@ -89,7 +85,7 @@ def _decode_streams(make: Callable[[], Stream], data: Buffer, limit: int, *, sin
             at += len(part) - len(stream.unused_data)
         if single and at < len(view):
             raise ValueError(f"{len(view) - at} bytes follow the end of the stream")
-        piece = _PIECE
+        piece = 16 << 10  # each stream returns what it did not use, as a copy
         while at < len(view) and not view[at]:
             at += 1
     return made[0] if len(made) == 1 else b"".join(made)
@@ -115,11 +111,6 @@ def encode_lzma(data: memoryview, config: CodecConfig) -> bytes:
 
 
 # --- zstd --------------------------------------------------------------------------------------------------------
-
-_ZSTD_MAGIC: Final = 0xFD2FB528
-_ZSTD_SKIPPABLE: Final = 0x184D2A50
-_ZSTD_BLOCK: Final = 128 << 10
-"""The most that one block makes."""
 
 
 def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
@@ -149,10 +140,10 @@ def _zstd_content(data: Buffer, limit: int) -> tuple[int, bool]:
     total, exact, at = 0, True, 0
     while at < len(data):
         magic = _little(data, at, 4)
-        if magic & ~0xF == _ZSTD_SKIPPABLE:
+        if magic & ~0xF == 0x184D2A50:  # skippable
             at += 8 + _little(data, at + 4, 4)
             continue
-        if magic != _ZSTD_MAGIC:
+        if magic != 0xFD2FB528:
             raise ValueError("this is not a zstd frame")
         flags = _little(data, at + 4, 1)
         single = bool(flags & 0x20)
@@ -174,7 +165,7 @@ def _zstd_blocks(data: Buffer, at: int) -> tuple[int, int]:
     while not last:
         header = _little(data, at, 3)
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        bound += _ZSTD_BLOCK if kind == 2 else size
+        bound += 128 << 10 if kind == 2 else size  # a compressed block makes 128 KiB at the most
         at += 3 + (1 if kind == 1 else size)
     return at, bound
 
