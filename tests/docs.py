@@ -15,7 +15,7 @@ from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 import hyperslab.asgi
-from hyperslab.api.once import answer
+from hyperslab.api.inprocess import answer
 from hyperslab.api.problems import remedies
 from hyperslab.cli import app
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors

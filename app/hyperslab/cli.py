@@ -255,7 +255,7 @@ def _reached(url: str) -> tuple[str, Transport | None]:
     """The URL of a node and how to reach it: what is no service's URL is a store, which this process opens itself."""
     if _is_of_service(url):
         return url, None
-    from hyperslab.api.once import InProcess
+    from hyperslab.api.inprocess import InProcess
     from hyperslab.asgi import create_app
     from hyperslab.settings import Settings, StoreSettings
 
@@ -316,7 +316,7 @@ def _unread(settings: Settings) -> list[str]:
 
 def _answer(settings: Settings, path: str) -> int:
     """Head to stderr, body to stdout, so that both can be looked at and the body be redirected."""
-    from hyperslab.api.once import CutShort, Head, answer
+    from hyperslab.api.inprocess import CutShort, Head, answer
     from hyperslab.asgi import create_app
 
     statuses: list[int] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hyperslab.api.once import answer
+from hyperslab.api.inprocess import answer
 from hyperslab.api.problems import SERVER_ERROR, remedies
 from hyperslab.asgi import create_app
 from hyperslab.errors import all_errors

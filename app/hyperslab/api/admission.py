@@ -1,4 +1,4 @@
-"""Who may use how much memory when: answers wait their turn for a share of the bytes in flight."""
+"""Admission by bytes: responses wait for a share of the memory for all that are under way."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 def _context(service: Service, options: ApiOptions) -> Context:
     mounts = service.catalog.mounts.values()
-    far = [mount.name for mount in mounts if mount.is_remote]
-    metrics, threads = Metrics(service, options.metrics_folder), Threads(options.request_threads, far)
+    remote = [mount.name for mount in mounts if mount.is_remote]
+    metrics, threads = Metrics(service, options.metrics_folder), Threads(options.request_threads, remote)
     tokens = bool(options.read_tokens or options.write_tokens)
     responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
     metrics.watch("answer", responses.stats)
@@ -79,7 +79,7 @@ def _context(service: Service, options: ApiOptions) -> Context:
         service,
         options,
         threads,
-        WriteThreads(options.request_threads, far, patience=options.queue_seconds),
+        WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
         KeyReader(service.catalog),

@@ -1,4 +1,4 @@
-"""What a request wants of an array: a selection, and the form and dtype of its values."""
+"""Query for values of an array: a selection, and the form and dtype in which its values are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every route can reach, and the rule for what may run on the event loop."""
+"""Context of the routes: use cases and shared state, and the rule for what may run on the event loop."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Context:
         return await (await answer(checking.result())).respond(request)
 
     async def call(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what asks a store for a few versions: see `runs_on_loop`."""
+        """Call what looks up a few versions: on the event loop or in a thread, see `runs_on_loop`."""
         return fn(*args, **kwargs) if runs_on_loop(mount) else await self.threads.run(fn, *args, **kwargs)
 
 

@@ -94,7 +94,8 @@ class Representation:
             return await self.made(await self.context.threads.run(body.make, cancel)).respond(request)
         size = len(body) if isinstance(body, bytes | memoryview) else body.size
         assert size is not None
-        ranges = parse_range(request.header(b"range"), size) if conditions.range_applies(now, time.time()) else None
+        text = request.header(b"range")
+        ranges = parse_range(text, size) if text and conditions.range_applies(now, time.time()) else None
         part, media_type, status, more = ByteRange(0, size), self.media_type, 200, Headers()
         layout = None if ranges is None or len(ranges) == 1 else Multipart(ranges, size, self.media_type)
         if layout is not None:

@@ -1,4 +1,4 @@
-"""The line between the event loop and plain blocking code."""
+"""Threads: the line between the event loop and plain blocking code."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ STORE: Final[ContextVar[str]] = ContextVar("hyperslab.store", default="")
 class Threads:
     """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them.
 
-    Each store that is ``far`` has ``width`` threads to itself: while it does not answer, requests for it wait until it
+    Each ``remote`` store has ``width`` threads to itself: while it does not answer, requests for it wait until it
     times out, and those for other stores must not wait with them.
     """
 
-    def __init__(self, width: int, far: Iterable[str] = ()) -> None:
+    def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
-        self._far = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in far}
+        self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function without blocking the loop, in a thread for the running request's `STORE`."""
-        loop, pool = asyncio.get_running_loop(), self._far.get(STORE.get(), self._pool)
+        loop, pool = asyncio.get_running_loop(), self._remote.get(STORE.get(), self._pool)
         if kwargs:
             return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
         return await loop.run_in_executor(pool, fn, *args)
 
     def close(self) -> None:
-        for pool in (self._pool, *self._far.values()):
+        for pool in (self._pool, *self._remote.values()):
             pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -129,7 +129,7 @@ class Catalog:
         """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""
         name, _, rest = normalise_path(path).partition("/")
         mount = self.mounts.get(name)
-        if mount is None:
+        if mount is None or self._nodes.any_version((mount.name, rest)) is None:
             return None
         keys = _document_keys(mount, rest)
         if mount.is_remote and not self.versions.knows_all(mount, keys):

@@ -13,6 +13,7 @@ import numpy as np
 from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
+from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.dtypes import Field
@@ -68,8 +69,14 @@ class ChunkReader:
     for lately.
     """
 
-    def __init__(
-        self, array: ArrayNode, field: Field | None, cache: ChunkCache, recent: VersionedCache[bool], caching: Caching
+    def __init__(  # noqa: PLR0917
+        self,
+        array: ArrayNode,
+        field: Field | None,
+        cache: ChunkCache,
+        recent: VersionedCache[bool],
+        versions: VersionBook,
+        caching: Caching,
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata
@@ -77,24 +84,27 @@ class ChunkReader:
         self._partial = metadata.codec.partial
         self._field = field
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
-        self._cache, self._recent = cache, recent
+        self._cache, self._recent, self._versions = cache, recent, versions
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = store = array.mount.store
         worth = _PARTS_WORTH_REMOTE if array.mount.is_remote else _PARTS_WORTH_LOCAL
         self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
-    def read(self, part: Projection, version: str | None, out: NDArray, cost: ReadCost) -> str | None:
+    def read(self, part: Projection, planned: str | None, out: NDArray, cost: ReadCost) -> str | None:
         """Read what ``part`` selects of its chunk into ``out``; returns the version that was read (None: absent).
 
-        ``version`` is what was looked up (None: absent), or `UNKNOWN`. Raises `ChunkCorrupt`, `StoreError`, and
-        `ChunkNotFound` where missing chunks are not to be filled.
+        ``planned`` is what was looked up (None: absent), or `UNKNOWN`: then a cached copy is revalidated. Raises
+        `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
-        key = self._array.chunk_key(part.coords)
+        array, version = self._array, planned
+        key = array.chunk_key(part.coords)
+        name = cache_key(array, key)
+        if version == UNKNOWN and self._cache.any_version(name) is not None:
+            version = self._versions.versions(array.mount, array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
             cost.add(cached=1)
             return None
-        name = cache_key(self._array, key)
         chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
         if chunk is not None:
             self._place(part, chunk, out)
@@ -105,7 +115,7 @@ class ChunkReader:
             found = self._read_through_cache(part, key, version, out, cost)
         else:
             found = self._read_around_cache(part, key, runs, out, cost)
-        if found != version != UNKNOWN and self._array.mount.recheck == "always":
+        if found != planned != UNKNOWN and array.mount.recheck == "always":
             cost.moved = True
         return found
 

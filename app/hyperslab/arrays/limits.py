@@ -1,4 +1,4 @@
-"""How much may be in memory at once for answers, and how a selection is cut so that its parts fit."""
+"""Limits: a budget of bytes for answers under way, and selections cut so that their parts fit."""
 
 from __future__ import annotations
 

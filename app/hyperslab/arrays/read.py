@@ -48,8 +48,7 @@ _MOST_CHUNKS = 1 << 24
 _OBJECT_BYTES = 72
 """A reference, and a short text behind it."""
 _MOST_CHECKED = 64
-"""So many versions of a remote store are looked up one by one, while other chunks are fetched; more are better listed
-first."""
+"""So many cached chunks are revalidated one by one, while others are fetched; more are better listed first."""
 _READ_AROUND = 4
 """Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
 _LARGEST_SHARE = 4
@@ -158,27 +157,16 @@ class Reader:
         and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype) if out is None else out
-        cost, array = cost or ReadCost(), plan.array
         if plan.found is None and plan.touched > MOST_KEPT:
             plan = self.look_up(plan, cancel)
+        array, cost = plan.array, cost or ReadCost()
         if plan.found is not None and plan.found.by_coords is None:
-            self._fill(plan, plan.projections, plan.touched, out, cost, cancel)
+            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel)
             return out, plan
-        keys = {part.coords: array.chunk_key(part.coords) for part in plan.projections()}
-        known = self._known(array, [*keys.values()]) if plan.found is None else {}
         found: dict[Coords, str | None] = {}
-
-        def version(coords: Coords) -> str | None:
-            key = keys[coords]
-            if key in known:
-                return known[key]
-            if plan.found is None and self.cache.any_version(cache_key(array, key)) is not None:
-                return self.versions.versions(array.mount, array.prefix, [key])[0]
-            return UNKNOWN if plan.found is None else plan.found.by_coords[coords]  # type: ignore[index]
-
-        with self.versions.learning(array.mount, keys.values()) as learn:
-            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel, version, found.__setitem__)
-            learn({key: found[coords] for coords, key in keys.items()})
+        with self.versions.learning(array.mount, map(array.chunk_key, plan.coords())) as learn:
+            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel, found)
+            learn({array.chunk_key(coords): version for coords, version in found.items()})
         return out, plan.with_versions(found)
 
     def look_up_cached(self, plan: P) -> P | None:
@@ -258,7 +246,7 @@ class Reader:
         ``cost.moved`` says whether a chunk had another version.
         """
         grid = plan.array.metadata.grid
-        self._fill(plan, lambda: project(part, grid), touched(part, grid), out, cost, cancel)
+        self._read_chunks(plan, lambda: project(part, grid), touched(part, grid), out, cost, cancel)
 
     def pool(self, mount: MountedStore) -> WorkerPool:
         """The worker threads of a store."""
@@ -278,36 +266,19 @@ class Reader:
             return [work(item) for item in items]
         return self.pool(mount).map(work, items, cancel)
 
-    def _known(self, array: ArrayNode, keys: Sequence[str]) -> dict[str, str | None]:
-        """Versions that need not, or had better, be known before data are fetched: remembered ones, and those of cached
-        chunks."""
-        known = self.versions.remembered(array.mount, keys)
+    def _known(self, plan: Plan) -> Callable[[Coords], str | None]:
+        """The versions of chunks as far as they are known (None: absent), else `UNKNOWN`."""
+        if plan.found is not None:
+            by_coords = plan.found.by_coords
+            return (lambda _: UNKNOWN) if by_coords is None else by_coords.__getitem__
+        array = plan.array
+        keys = {array.chunk_key(coords): coords for coords in plan.coords()}
+        known = self.versions.remembered(array.mount, [*keys])
         cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
-        if cached and (len(cached) > _MOST_CHECKED or not array.mount.is_remote):
+        if len(cached) > _MOST_CHECKED:
             known.update(zip(cached, self.versions.versions(array.mount, array.prefix, cached), strict=True))
-        return known
-
-    def _fill(  # noqa: PLR0917
-        self,
-        plan: Plan,
-        parts: Callable[[], Iterable[Projection]],
-        count: int,
-        out: NDArray,
-        cost: ReadCost,
-        cancel: Cancel | None,
-    ) -> None:
-        """Read ``count`` chunks of a plan whose versions are known into ``out``."""
-        found = plan.found
-        assert found is not None
-        if found.by_coords is not None:
-            self._read_chunks(plan, parts, count, out, cost, cancel, found.by_coords.__getitem__)
-            return
-
-        def compare(coords: Coords, version: str | None) -> None:
-            if plan.array.mount.recheck == "always" and not found.holds(coords, version):
-                cost.moved = True
-
-        self._read_chunks(plan, parts, count, out, cost, cancel, lambda _: UNKNOWN, compare)
+        versions = {keys[key]: version for key, version in known.items()}
+        return lambda coords: versions.get(coords, UNKNOWN)
 
     def _read_chunks(  # noqa: PLR0917
         self,
@@ -317,24 +288,27 @@ class Reader:
         out: NDArray,
         cost: ReadCost,
         cancel: Cancel | None,
-        version: Callable[[Coords], str | None],
-        note: Callable[[Coords, str | None], None] | None = None,
+        found: dict[Coords, str | None] | None = None,
     ) -> None:
-        """One task for each chunk: on the store's threads where a network is waited for or much is decoded, else one
-        by one. ``version`` tells what was looked up, ``note`` is told what was read."""
+        """One task for each of ``count`` chunks: on the store's threads where a network is waited for or much is
+        decoded, else one by one. ``found`` takes the versions that were read."""
         if cancel is not None:
             cancel.check()
         cost.add(touched=count)
         first = next(iter(parts()), None)
         if first is None:
             return
-        mount, metadata = plan.array.mount, plan.array.metadata
-        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self._caching(plan))
+        mount, metadata, known, planned = plan.array.mount, plan.array.metadata, self._known(plan), plan.found
+        caching = self._caching(plan)
+        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
+        compares = mount.recheck == "always" and planned is not None and planned.by_coords is None
 
         def read(part: Projection) -> None:
-            seen = reader.read(part, version(part.coords), out, cost)
-            if note is not None:
-                note(part.coords, seen)
+            version = reader.read(part, known(part.coords), out, cost)
+            if found is not None:
+                found[part.coords] = version
+            if compares and planned is not None and not planned.holds(part.coords, version):
+                cost.moved = True
 
         nbytes = reader.decoded(first)
         effort = nbytes * metadata.codec.effort

@@ -1,4 +1,4 @@
-"""All that the routes share, in one struct."""
+"""Service: the use cases over the mounted stores, wired together."""
 
 from __future__ import annotations
 

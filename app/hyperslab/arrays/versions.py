@@ -1,4 +1,4 @@
-"""What version each key has: asked of the store, or remembered for as long as the operator allows."""
+"""Versions of keys: looked up in the store, or remembered for as long as the operator allows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class VersionBook:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[_Name, tuple[str | None, float]] = OrderedDict()
-        self._asked: list[set[_Name]] = []  # by each look-up under way: what of it may be remembered
+        self._pending: list[set[_Name]] = []  # of each look-up under way: what of it may be remembered
         self._lock = Lock()
 
     def versions(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> list[str | None]:
@@ -49,7 +49,7 @@ class VersionBook:
         return mount.recheck != "always" and len(self.remembered(mount, keys)) == len(keys)
 
     def remembered(self, mount: MountedStore, keys: Sequence[str]) -> dict[str, str | None]:
-        """The versions of those keys for which the store need not be asked."""
+        """The versions of those keys that need not be looked up."""
         if mount.recheck == "always":
             return {}
         oldest = 0.0 if mount.recheck == "never" else time.monotonic() - mount.recheck
@@ -63,31 +63,31 @@ class VersionBook:
             return
         name = (mount.name, key)
         with self._lock:
-            for asked in self._asked:
-                asked.discard(name)
+            for pending in self._pending:
+                pending.discard(name)
             self._remember({name: version}, time.monotonic())
 
     @contextmanager
     def learning(self, mount: MountedStore, keys: Iterable[str]) -> Iterator[Learn]:
-        """While the block asks the store for keys; it tells the function that it is given which versions they have.
+        """Context in which keys are read or looked up; the function that it gives takes the versions that were found.
 
         What was noted or forgotten while the answer was on its way is newer than the answer, which then is good for
         this request and no other.
         """
-        asked = {(mount.name, key) for key in keys} if mount.recheck != "always" else set()
+        pending = {(mount.name, key) for key in keys} if mount.recheck != "always" else set()
         began = time.monotonic()
 
         def learn(found: Mapping[str, str | None]) -> None:
             with self._lock:
-                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in asked}, began)
+                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in pending}, began)
 
         with self._lock:
-            self._asked.append(asked)
+            self._pending.append(pending)
         try:
             yield learn
         finally:
             with self._lock:
-                self._asked = [other for other in self._asked if other is not asked]
+                self._pending = [other for other in self._pending if other is not pending]
 
     def forget(self, mount: MountedStore, prefix: str, *, documents: bool = False) -> None:
         """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
@@ -99,8 +99,8 @@ class VersionBook:
             return name[0] == mount.name and (name[1] in own if documents else name[1].startswith(prefix))
 
         with self._lock:
-            for asked in self._asked:
-                asked.difference_update([name for name in asked if is_meant(name)])
+            for pending in self._pending:
+                pending.difference_update([name for name in pending if is_meant(name)])
             for name in [name for name in self._seen if is_meant(name)]:
                 del self._seen[name]
 
