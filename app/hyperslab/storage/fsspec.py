@@ -54,7 +54,7 @@ class FsspecStore(Store):
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
     modification with the size (as fine as its clock: SFTP's ticks in seconds); else a digest of the content, and then
     each look costs a whole read. Puts are as atomic as the file system's own ``pipe_file``, but for readers in this
-    process, who wait: in memory they are, over SFTP or FTP other readers may see a part, and so may all after a crash.
+    process, who wait: over SFTP or FTP other readers may see a part, and so may all after a crash.
 
     Options go to the file system as they are (``true`` and ``false`` as booleans, ``port`` as a number);
     ``protocol.name`` is for the inner part of a chained URL, for example ``s3.anon``.
@@ -112,27 +112,29 @@ class FsspecStore(Store):
         return parts
 
     def stat(self, key: str) -> Entry | None:
-        info = self._info(key)
-        return None if info is None else self._entry(key, info)
+        info = self._find(key, self._fs.info, self._path(key))
+        if info is None:
+            self._require_root(key)
+        return None if info is None or info["type"] != "file" else self._entry(key, info)
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         with self._commits.hold(key):
             self._compare(key, if_version)
             self._do(key, self._write, self._path(key), bytes(data))
-            version = self._version(key)
-        if version is None:
+            entry = self.stat(key)
+        if entry is None:
             raise StoreError(self.name, key, "it was removed while it was written")
-        return version
+        return entry.version
 
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         self._require_writable()
         with self._commits.hold(key):
-            current = self._version(key)
-            check_version(key, current, if_version)
-            if current is not None:
+            entry = self.stat(key)
+            check_version(key, None if entry is None else entry.version, if_version)
+            if entry is not None:
                 self._do(key, self._fs.rm_file, self._path(key))
-        return current is not None
+        return entry is not None
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
@@ -187,33 +189,15 @@ class FsspecStore(Store):
                 before = after
             raise StoreError(self.name, key, "it changed again and again while it was read")
 
-    def _info(self, key: str) -> Info | None:
-        info = self._find(key, self._fs.info, self._path(key))
-        if info is None:
-            self._require_root(key)
-            return None
-        return info if info["type"] == "file" else None
-
     def _entry(self, key: str, info: Info) -> Entry:
-        moment = _moment(info)
-        return Entry(
-            key=key,
-            size=int(info["size"] or 0),
-            version=self._version_of(key, info),
-            modified=moment if isinstance(moment, float) else 0.0,
-        )
-
-    def _version(self, key: str) -> str | None:
-        info = self._info(key)
-        return None if info is None else self._version_of(key, info)
-
-    def _version_of(self, key: str, info: Info) -> str:
-        if (tag := next((info[name] for name in _TAGS if info.get(name)), None)) is not None:
-            return f"{tag}-{info['size']}"
-        if (moment := _moment(info)) is not None:
-            return f"{moment}-{info['size']}"
-        content = self._find(key, self._fs.cat_file, self._path(key))
-        return blake2b(content or b"", digest_size=16).hexdigest()
+        moment, size = _moment(info), int(info["size"] or 0)
+        tag = next((info[name] for name in _TAGS if info.get(name)), moment)
+        if tag is None:
+            content = self._find(key, self._fs.cat_file, self._path(key))
+            version = blake2b(content or b"", digest_size=16).hexdigest()
+        else:
+            version = f"{tag}-{info['size']}"
+        return Entry(key, size, version, modified=moment if isinstance(moment, float) else 0.0)
 
     def _write(self, path: str, data: bytes) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import islice
@@ -32,9 +32,9 @@ class _Queue:
 
     __slots__ = ("changed", "entries")
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self) -> None:
         self.entries: list[list[bool]] = []
-        self.changed = Condition(lock)
+        self.changed: Condition | None = None  # made by the first that waits
 
     def admits(self, entry: list[bool]) -> bool:
         """Whether an entry may hold the key: a shared one beside shared ones, any other at the head."""
@@ -67,17 +67,19 @@ class KeyedLocks:
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = _Queue(self._lock)
+                queue = self._queues[key] = _Queue()
             queue.entries.append(entry)
         try:
             with self._lock:
                 while not queue.admits(entry):
+                    queue.changed = queue.changed or Condition(self._lock)
                     queue.changed.wait()
             yield
         finally:
             with self._lock:
                 queue.entries = [other for other in queue.entries if other is not entry]
-                queue.changed.notify_all()
+                if queue.changed is not None:
+                    queue.changed.notify_all()
                 if not queue.entries:
                     del self._queues[key]
 
@@ -186,8 +188,11 @@ class FileLocks:
             os.close(descriptor)
 
     def _is_current(self, descriptor: int, name: str) -> bool:
-        """Whether an open file is the one with that name; raises `OSError`."""
-        return is_still_at(descriptor, f"{self._directory}/{name}", self._fence.stat)
+        """Whether an open file is the one with that name, and not one that was removed since; raises `OSError`."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._fence.stat(f"{self._directory}/{name}"))
+        except FileNotFoundError:
+            return False
 
     def _make_directory(self) -> None:
         """Two levels and no more: a root that is gone (a disk not mounted) must not come back empty."""
@@ -205,14 +210,6 @@ def wait_for(descriptor: int, shared: bool) -> None:
         portalocker.lock(descriptor, flags)
     except portalocker.LockException as error:  # blocking: never "somebody else has it", always a failure
         raise OSError(errno.ENOLCK, f"the file system gives no locks ({error})") from error
-
-
-def is_still_at(descriptor: int, path: str, stat: Callable[[str], os.stat_result] = os.stat) -> bool:
-    """Whether an open file is the one at ``path``, and not one that was removed since; raises `OSError`."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _digest(key: str, size: int) -> str:
