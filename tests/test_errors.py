@@ -14,14 +14,10 @@ ALL = sorted((cls for cls in errors.all_errors() if cls.__module__ == errors.__n
 
 
 def example(cls: type[errors.HyperslabError]) -> errors.HyperslabError:
-    """An instance with a value of some plausible kind in every field."""
-    values: dict[type, Any] = {str: "text", int: 3}
-    facts = {
-        f.name: values[int] if f.type == "int" else ["a", "b"] if str(f.type).startswith("list") else values[str]
-        for f in fields(cls)
-        if f.default is MISSING and f.default_factory is MISSING
-    }
-    return cls(**facts)
+    """An instance with a plausible value for every fact."""
+    samples: dict[str, Any] = {"int": 3, "float": 1.5, "Any": 1.5, "list[str]": ["a", "b"]}
+    needed = [f for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+    return cls(**{f.name: samples.get(str(f.type), "text") for f in needed})
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -32,15 +28,6 @@ def test_an_error_survives_pickling(cls: type[errors.HyperslabError]) -> None:
     assert type(copy) is cls
     assert copy.facts() == error.facts()
     assert str(copy) == str(error) != ""
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_a_code_and_facts_make_the_same_error_again(cls: type[errors.HyperslabError]) -> None:
-    error = example(cls)
-    copy = errors.from_facts(cls.code, error.facts())
-
-    assert type(copy) is cls
-    assert str(copy) == str(error)
 
 
 def test_codes_are_unique_and_speakable() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from hyperslab.api.refusal import REASON, STATE, Refusal, header_lines
+from hyperslab.api.problems import REASON, REFUSAL, Refusal, header_lines
 from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
@@ -23,6 +23,7 @@ _HEAD_SECONDS: Final = 60.0
 _PIECE: Final = 8 << 10
 """How much is parsed at a time where requests may begin: so many bytes of the smallest ones are some hundred requests,
 each of which takes a hundred times its length."""
+_LAST_LINE: Final = b"connection: close\r\n\r\n"
 _UNPRINTABLE: Final = re.compile(r"[^ -~]")
 _LONGEST_REASON: Final = 200
 _LONGEST_HEAD: Final = 64 << 10
@@ -36,26 +37,24 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._refusal: Refusal | None = self.app_state.get(STATE)
+        self._refusal: Refusal | None = self.app_state.get(REFUSAL)
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
         self._waiting = b""
         self._body_left = 0
         self._not_upgraded = b""
         self._answered = False
-        self._usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
-        self._is_deaf = False
+        self._ignores_input = False
         self._heard = 0.0
         self._unread = 0
-        self._idle_since = 0.0
         self._deadline: Any = None  # what the loop's `call_later` gives
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._let_go_after(self._head_seconds)
+        self._abort_after(self._head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._keep()
+        self._cancel_abort()
         self._waiting = b""
         if self._running is not None:
             self._running.disconnected = True
@@ -63,7 +62,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
+        if self._ignores_input:
             self._heard = self.loop.time()
             return
         if self._waiting:  # whoever waits for the client to leave has let this in
@@ -73,14 +72,21 @@ class Protocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """What was received, as far as nothing has to wait for an earlier answer."""
+        self._unset_keepalive_if_required()
         rest = memoryview(data)
-        while rest and not self._is_deaf:
+        while rest and not self._ignores_input:
             if self._has_to_wait:
                 self._wait_with(bytes(rest))
                 return
             rest = rest[self._parse_piece(rest[: max(_PIECE, self._body_left)]) :]
-        if self._deadline is None and not self._is_between and not self._is_answering:
-            self._let_go_after(self._head_seconds)
+        if self._is_answering or self._ignores_input:
+            return
+        if self._is_between:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif self._deadline is None:
+            self._abort_after(self._head_seconds)
 
     def _parse_piece(self, piece: memoryview) -> int:
         """How much of it was parsed: all, but for what follows a request that offers an upgrade.
@@ -97,7 +103,7 @@ class Protocol(HttpToolsProtocol):
             return int(offer.args[0])
         except httptools.HttpParserError:
             self.send_400_response("This is no HTTP request.")
-        if self._unread > _LONGEST_HEAD and not self._is_deaf:
+        if self._unread > _LONGEST_HEAD and not self._ignores_input:
             self._refuse(HeadTooLarge(_LONGEST_HEAD))
         return len(piece)
 
@@ -112,21 +118,21 @@ class Protocol(HttpToolsProtocol):
         self.flow.pause_reading()
 
     def on_message_begin(self) -> None:
-        if self._is_deaf:
+        if self._ignores_input:
             return
         self._is_between = False
         self._answered = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._is_deaf:
+        if self._ignores_input:
             return
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._not_upgraded = self._head_without_offer()
             return
         self._unread = 0
         if not self.flow.write_paused:
-            self._keep()
+            self._cancel_abort()
         fault = fault_of(self.parser.get_http_version(), self.url, self.headers)
         if fault is not None:
             self._refuse(fault)
@@ -135,13 +141,12 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-            transport = _ClosedGently(self.transport, self._close_gently)
+            transport = _GentleTransport(self.transport, self._close_gently)
             self._scope[REASON] = transport.say_why
             self.cycle.transport = cast("Any", transport)
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
-        self._idle_since = self.loop.time()
         self._unread = 0
         self._body_left -= len(body)
         if not self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
@@ -156,43 +161,25 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
+        super().on_response_complete()
         if self.transport.is_closing():  # as soon as the client has taken all
-            self._let_go_after(self._patience)
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._close_when_idle(self.timeout_keep_alive)
-        if self._waiting and not self._has_to_wait:
+            self._abort_after(self._patience)
+        elif self._waiting and not self._has_to_wait:
             data, self._waiting = self._waiting, b""
             self._parse(data)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Called once for many answers: a timer for each of them would cost as much as finding the answer."""
-        self.timeout_keep_alive_task = None
-        if self._is_deaf or self._is_answering or self._is_in_head:
-            return  # other deadlines hold, and the next answer starts this one again
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._close_when_idle(left)
-        else:
-            super().timeout_keep_alive_handler()
-            self._let_go_after(self._patience)
-
-    def _close_when_idle(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+        super().timeout_keep_alive_handler()
+        self._abort_after(self._patience)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._let_go_after(self._patience)
+        self._abort_after(self._patience)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._keep()
+            self._cancel_abort()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser does not understand."""
@@ -200,10 +187,10 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, error: HyperslabError) -> None:
         """Answer what is no request, and nothing that follows: not even what is wrong with that."""
-        if self._is_deaf:
+        if self._ignores_input:
             return
         answering = self._is_answering and not self._gives_up_body()
-        self._answered = self._is_deaf = True
+        self._answered = self._ignores_input = True
         if answering:  # the answer under way ends as it should, and is the last one
             self.cycle.keep_alive = False
             return
@@ -211,7 +198,9 @@ class Protocol(HttpToolsProtocol):
             super().send_400_response(str(error))
             return
         found = self._refusal(error, self.url or b"", self.scope["headers"] if self.scope else ())
-        head = b"".join((STATUS_LINE[found.status], self._usual_lines(), found.head, b"connection: close\r\n\r\n"))
+        head = b"".join(
+            (STATUS_LINE[found.status], header_lines(self.server_state.default_headers), found.head, _LAST_LINE)
+        )
         self.transport.writelines((head, found.body))
         self._close_when_quiet()
 
@@ -241,12 +230,12 @@ class Protocol(HttpToolsProtocol):
         else:
             self._close_when_quiet()
 
-    def _let_go_after(self, seconds: float) -> None:
-        """End the connection after so many seconds, whatever is still under way, unless `_keep` is called before."""
-        self._keep()
+    def _abort_after(self, seconds: float) -> None:
+        """End the connection after so many seconds, whatever is under way, unless `_cancel_abort` is called before."""
+        self._cancel_abort()
         self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
-    def _keep(self) -> None:
+    def _cancel_abort(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -265,9 +254,9 @@ class Protocol(HttpToolsProtocol):
         If a connection is closed while its client still sends, the client's system receives a reset, and may throw away
         an answer that was not read yet (RFC 9112 §9.6).
         """
-        self._is_deaf = True
+        self._ignores_input = True
         self._unset_keepalive_if_required()
-        self._let_go_after(_LONGEST_SECONDS + self._patience)
+        self._abort_after(_LONGEST_SECONDS + self._patience)
         self.flow.resume_reading()
         self.transport.write_eof()
         self._heard = self.loop.time()
@@ -292,24 +281,12 @@ class Protocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
-    def _is_in_head(self) -> bool:
-        """Whether a request has begun, and none that is answered still sends its body."""
-        return not self._is_between and not (self.cycle is not None and self.cycle.more_body)
-
-    @property
     def _has_to_wait(self) -> bool:
         """Whether what comes next is behind a request that was received and is not answered."""
         return self._is_answering and not self._running.more_body
 
-    def _usual_lines(self) -> bytes:
-        """The server's own headers, which it makes anew every second."""
-        headers = self.server_state.default_headers
-        if headers is not self._usual[0]:
-            self._usual = headers, header_lines(headers)
-        return self._usual[1]
 
-
-class _ClosedGently:
+class _GentleTransport:
     """A transport, but for how it is closed, and for the reason phrase of the answer."""
 
     def __init__(self, transport: Any, close: Callable[[], None]) -> None:

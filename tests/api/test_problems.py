@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import hyperslab.asgi
 from hyperslab import errors
 from hyperslab.api.problems import problem
 from hyperslab.errors import HyperslabError, MethodNotAllowed, all_errors, from_facts
+from tests.test_errors import example
 
 OURS = [cls for cls in all_errors() if cls is not HyperslabError]
 
@@ -21,21 +21,6 @@ OURS = [cls for cls in all_errors() if cls is not HyperslabError]
 def document(error: Exception) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(problem(error, path="/v1/x").body)
     return found
-
-
-def example(cls: type[HyperslabError]) -> HyperslabError:
-    """An instance with a plausible value for every fact."""
-    samples: dict[str, Any] = {
-        "str": "text",
-        "int": 3,
-        "float": 1.5,
-        "Any": 1.5,
-        "str | None": "text",
-        "list[str]": ["a", "b"],
-    }
-    return cls(
-        **{f.name: samples[str(f.type)] for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    )
 
 
 def test_every_error_has_a_status_of_its_own_kind() -> None:

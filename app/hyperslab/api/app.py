@@ -13,14 +13,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api import docs
 from hyperslab.api.admission import Admission
-from hyperslab.api.auth import Tokens
+from hyperslab.api.auth import PageCheck, Tokens
 from hyperslab.api.context import Context
 from hyperslab.api.cors import Cors
 from hyperslab.api.guard import Guard
 from hyperslab.api.metrics import Metrics, Observed
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.pages import PageCheck
-from hyperslab.api.refusal import STATE, Refusal
+from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, tile, view, write, zarr
 from hyperslab.api.routes import slice as slices
@@ -56,7 +55,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
-    endpoints = _endpoints(context)
+    endpoints = [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
@@ -69,16 +68,15 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
-    mounts = service.catalog.mounts.values()
-    remote = [mount.name for mount in mounts if mount.is_remote]
-    metrics, threads = Metrics(service, options.metrics_folder), Threads(options.request_threads, remote)
-    tokens = bool(options.read_tokens or options.write_tokens)
+    remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
+    metrics = Metrics(service, options.metrics_folder)
     responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
     metrics.watch("answer", responses.stats)
+    tokens = bool(options.read_tokens or options.write_tokens)
     return Context(
         service,
         options,
-        threads,
+        Threads(options.request_threads, remote),
         WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
@@ -88,23 +86,17 @@ def _context(service: Service, options: ApiOptions) -> Context:
     )
 
 
-def _endpoints(context: Context) -> list[Endpoint]:
-    return [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
-
-
 def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> Application:
     """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
-    options = context.options
-    served = Endpoints(app, endpoints, app.router.routes, context.responses)
+    options, metrics = context.options, context.metrics
     readers, writers = options.read_tokens, options.write_tokens
+    served = Endpoints(app, endpoints, app.router.routes, context.responses)
+    inner: Application = served
     if readers or writers:
-        checked: Application = Tokens(served, readers=readers, writers=writers, public=view.is_page)
-    else:
-        checked = served
-    guarded = Guard(checked, metrics=context.metrics)
-    observed = Observed(guarded, metrics=context.metrics)
+        inner = Tokens(served, readers=readers, writers=writers, public=view.is_page)
+    observed = Observed(Guard(inner, metrics=metrics), metrics=metrics)
     cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
-    app.state.refusal = Refusal(context.metrics, cors.headers, options.idle_seconds)
+    app.state.refusal = Refusal(metrics, cors.headers, options.idle_seconds)
     return cors
 
 
@@ -112,7 +104,7 @@ def _lifespan(context: Context) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {STATE: app.state.refusal}
+            yield {REFUSAL: app.state.refusal}
         context.writes.close()
         context.threads.close()
         context.service.close()

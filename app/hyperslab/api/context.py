@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
 from hyperslab.api.admission import Admission
+from hyperslab.api.auth import PageCheck
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.pages import PageCheck
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply, Response

@@ -8,8 +8,7 @@ import logging
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE, Metrics
-from hyperslab.api.problems import problem
-from hyperslab.api.refusal import REASON
+from hyperslab.api.problems import REASON, problem
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response
 from hyperslab.api.threads import HANG_UP

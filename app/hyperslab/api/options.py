@@ -14,8 +14,8 @@ class ApiOptions:
 
     ``request_threads`` is how many requests may block on stores at once, and how many more that write;
     ``queue_seconds`` how long one waits for its share of the memory, or a write for a thread, before it is told to come
-    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens: see `auth`; ``allowed_hosts``:
-    see `pages`; ``metrics_folder``: see `metrics`.
+    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens and
+    ``allowed_hosts``: see `auth`; ``metrics_folder``: see `metrics`.
     """
 
     cors_origins: tuple[str, ...] = ("*",)
