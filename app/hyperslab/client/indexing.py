@@ -117,7 +117,13 @@ def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Sel
     # Axes have labels: an array's axis its number, axis j of the broadcast index arrays -1 - j, a new axis None.
     block = [-1 - j for j in range(len(together))]
     sizes: dict[int | None, int] = {None: 1, **dict(zip(block, together, strict=True))}
-    varying = {axis: _labels(taken, block) for axis, taken in items if isinstance(taken, np.ndarray)}
+    varying = {
+        axis: [
+            label for label, length in zip(block[len(block) - taken.ndim :], taken.shape, strict=True) if length != 1
+        ]
+        for axis, taken in items
+        if isinstance(taken, np.ndarray)
+    }
     on_wire = [label for axis, labels in varying.items() if axis is not None for label in labels]
     pointwise = len(on_wire) > len(set(on_wire))
     axes: list[Axis] = []
@@ -278,11 +284,6 @@ def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
         raise IndexError(message) from error
 
 
-def _labels(array: IntArray, block: Sequence[int]) -> list[int]:
-    """Those of the axes of the broadcast shape along which this array varies."""
-    return [label for label, length in zip(block[len(block) - array.ndim :], array.shape, strict=True) if length != 1]
-
-
 def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bool) -> list[int | None]:
     """The axes of the result: those of the index arrays stand where the arrays do if these are side by side, else
     first."""
@@ -333,7 +334,14 @@ class Box:
     @property
     def text(self) -> str:
         """The value of ``select=``."""
-        return wire.format_selection([_to_wire(axis) for axis in self.axes])
+        items: list[wire.SelectionItem] = []
+        for axis in self.axes:
+            if isinstance(axis, range):  # a stop below zero would be counted from the end
+                stop = axis.stop if axis.stop >= 0 else None
+                items.append(slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0))
+            else:
+                items.append(axis if isinstance(axis, int) else axis.tolist())
+        return wire.format_selection(items)
 
     def region_of(self, result: AnyArray) -> AnyArray:
         """The view of ``result`` that this box fills; an array even where it has no axes."""
@@ -354,9 +362,10 @@ class Box:
     def _cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, axis: int) -> Iterator[Box]:
         """Cut along ``axis``, then each piece along the axes after it, as far as needed."""
         nbytes = prod(self.shape) * item_nbytes
-        lists = [len(taken) for taken in self.axes if isinstance(taken, np.ndarray)]
-        longest = _longest_list(self.axes)
-        if axis == len(self.axes) or (nbytes <= limit and max(lists, default=0) <= longest):
+        lists = [taken for taken in self.axes if isinstance(taken, np.ndarray) and taken.size]
+        digits = max((len(str(int(taken.max()))) for taken in lists), default=0)
+        longest = max(1, _LIST_TEXT // max(1, len(lists)) // (digits + 1))  # so that all lists fit one URL
+        if axis == len(self.axes) or (nbytes <= limit and max(map(len, lists), default=0) <= longest):
             yield self
             return
         taken = self.axes[axis]
@@ -391,20 +400,3 @@ def _aligned(taken: range, chunk: int, start: int, stop: int) -> int:
     entered, left = (edge, edge + chunk) if taken.step > 0 else (edge + chunk - 1, edge - 1)
     first, after = (-((taken.start - bound) // taken.step) for bound in (entered, left))
     return first if first > start else min(after, len(taken))
-
-
-def _longest_list(axes: Sequence[Axis]) -> int:
-    """How many indices each list may have, so that all lists of a request fit its URL."""
-    lists = [axis for axis in axes if isinstance(axis, np.ndarray) and axis.size]
-    digits = max((len(str(int(axis.max()))) for axis in lists), default=0)
-    return max(1, _LIST_TEXT // max(1, len(lists)) // (digits + 1))
-
-
-def _to_wire(axis: Axis) -> wire.SelectionItem:
-    if isinstance(axis, int):
-        return axis
-    if isinstance(axis, np.ndarray):
-        return [int(index) for index in axis]
-    # A stop below zero would be counted from the end: it stands for "to the beginning".
-    stop = axis.stop if axis.stop >= 0 else None
-    return slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0)

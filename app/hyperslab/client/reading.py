@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -63,15 +62,9 @@ class Endpoint:
         return replace(self, document=flat), selection.axes, ()
 
     def slice_url(self, box: Box) -> str:
-        return f"{self._slice_url}{box.text.replace('[', '%5B').replace(']', '%5D')}"
+        return self.address.url("slice", field=self.document.field, decode=self.document.decode, select=box.text)
 
-    @cached_property
-    def _slice_url(self) -> str:
-        """All but the selection, which is another one each time."""
-        url = self.address.url("slice", field=self.document.field, decode=self.document.decode)
-        return f"{url}{'&' if '?' in url else '?'}select="
-
-    @cached_property
+    @property
     def accept(self) -> str:
         """The media type of the values."""
         return wire.OBJECTS if self.document.dtype.hasobject else wire.RAW

@@ -167,8 +167,13 @@ class HTTPTransport:
         """Send one request; raises what urllib3 raises, and one of `BROKEN_CONNECTION` also where it was broken off
         on the way through TLS or a proxy.
         """
+        if self._pools is None or self._pid != os.getpid():  # a forked child must not share sockets
+            options, proxy = self._options, self._proxy
+            self._pools = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+            self._pools.pool_classes_by_scheme = {"http": HTTPConnectionPool, "https": HTTPSConnectionPool}
+            self._pid = os.getpid()
         try:
-            answer = self._open_pools().request(
+            answer = self._pools.request(
                 method,
                 url,
                 headers=headers,
@@ -190,15 +195,6 @@ class HTTPTransport:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pools": None}
-
-    def _open_pools(self) -> urllib3.PoolManager:
-        # Sockets must not be shared with a forked child: both would read each other's answers.
-        if self._pools is None or self._pid != os.getpid():
-            options, proxy = self._options, self._proxy
-            self._pools = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
-            self._pools.pool_classes_by_scheme = {"http": HTTPConnectionPool, "https": HTTPSConnectionPool}
-            self._pid = os.getpid()
-        return self._pools
 
 
 def _is_broken_off(error: SSLError | ProxyError) -> bool:

@@ -47,7 +47,13 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
     if values.dtype != dtype:
         if not _is_same_kind(values.dtype, dtype):
             raise TypeError(f"values of dtype {values.dtype} do not fit an array of dtype {dtype}: convert them first")
-        _check_length(values, dtype) if dtype.kind in "USV" and not is_extension(dtype) else _check_range(values, dtype)
+        if dtype.kind not in "USV" or is_extension(dtype):
+            _check_range(values, dtype)
+            return values
+        limit = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        lengths = np.strings.str_len(values) if values.dtype.kind in "US" else np.asarray(values.dtype.itemsize)
+        if (longest := int(lengths.max(initial=0))) > limit:
+            raise OverflowError(f"a value of length {longest} does not fit dtype {dtype}, which holds {limit}")
     return values
 
 
@@ -174,14 +180,6 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
             fits = int(found) == int(extreme) if _is_integer(dtype) else np.isfinite(found)
         if not fits:
             raise OverflowError(f"{extreme} does not fit dtype {dtype}")
-
-
-def _check_length(values: AnyArray, dtype: DType) -> None:
-    limit = dtype.itemsize // (4 if dtype.kind == "U" else 1)
-    lengths = np.strings.str_len(values) if values.dtype.kind in "US" else np.asarray(values.dtype.itemsize)
-    longest = int(lengths.max(initial=0))
-    if longest > limit:
-        raise OverflowError(f"a value of length {longest} does not fit dtype {dtype}, which holds {limit}")
 
 
 # --- fill values -----------------------------------------------------------------------------------------------------
