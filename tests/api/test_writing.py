@@ -671,14 +671,6 @@ def test_a_read_tells_that_it_was_written_since_its_tag_was_made(
     service.close()
 
 
-def test_groups_are_made_and_removed(client: httpx.Client) -> None:
-    assert client.put("/v1/metadata/data/g/h", json={"kind": "group", "attributes": {"x": 1}}).status_code == 201
-    assert client.get("/v1/metadata/data/g").json()["children"] == [{"name": "h", "kind": "group"}]
-    assert "recursive" in problem(client.delete("/v1/metadata/data/g"), 409, "node-exists")["detail"]
-    assert client.delete("/v1/metadata/data/g", params={"recursive": "true"}).status_code == 204
-    problem(client.get("/v1/metadata/data/g"), 404, "node-not-found")
-
-
 def test_a_time_that_its_unit_cannot_count_is_refused(client: httpx.Client) -> None:
     make(client, shape=[2], chunks=[2], dtype="<M8[as]")
 
@@ -763,6 +755,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PATCH", A, b'{"shape": [6.5, 8]}', JSON, 422, "bad-definition"),
         ("PATCH", A, b'{"chunks": [1, 1]}', JSON, 422, "bad-definition"),
         ("PATCH", A + "?expand_only=1", b'{"shape": [5, 8]}', JSON, 422, "bad-definition"),
+        ("PATCH", A + "?shrink_only=1", b'{"shape": [5, 9]}', JSON, 422, "bad-definition"),
         ("POST", "/v1/append/data/a", b"\0" * 33, {}, 400, "bad-body"),
         ("POST", "/v1/append/data/a?axis=2", b"\0" * 32, {}, 400, "bad-parameter"),
         ("POST", "/v1/append/data/a", npy(np.zeros((1, 8), "<i4")) + b"!", NPY, 400, "bad-body"),
@@ -921,20 +914,3 @@ def test_a_read_only_store_refuses_every_write(tmp_path: Path) -> None:
             problem(answer, 403, "read-only")
 
     assert snapshot(tmp_path) == before
-
-
-def test_zarr_python_writes_through_the_keys_and_is_seen_at_once(client: httpx.Client) -> None:
-    url = f"{str(client.base_url).rstrip('/')}/zarr/data/a"
-    array = zarr.create_array(url, shape=(6, 8), chunks=(4, 4), dtype="<i4", zarr_format=2)
-    values = np.arange(48, dtype="<i4").reshape(6, 8)
-    array[...] = values
-    np.testing.assert_array_equal(read(client), values)
-
-    array[1:3, 1:3] = -1
-    client.put(SLICE, params={"select": "5,5"}, content="77", headers=JSON)
-
-    values[1:3, 1:3], values[5, 5] = -1, 77
-    np.testing.assert_array_equal(read(client), values)
-    np.testing.assert_array_equal(np.asarray(array[...]), values)
-    array.resize((9, 8))
-    assert not read(client, "6:").any()

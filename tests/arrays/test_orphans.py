@@ -12,7 +12,7 @@ import pytest
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
-from hyperslab.errors import NodeExists
+from hyperslab.errors import NodeExists, StoreError
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
@@ -88,6 +88,58 @@ def test_what_are_no_chunks_of_it_stays(tmp_path: Path, service: Service) -> Non
     create(service, DEFINITION)
 
     assert set(snapshot(tmp_path / "a")) == {".zarray", *others}
+
+
+def test_files_of_others_that_are_spelt_like_chunks_stay(tmp_path: Path, service: Service) -> None:
+    """They are left of no array: a folder of numbered files is no place for one, unless somebody says so."""
+    (tmp_path / "a").mkdir()
+    for name in ("0.0", "1.1", "7.7", "notes.txt"):
+        (tmp_path / "a" / name).write_bytes(b"mine")
+    before = snapshot(tmp_path)
+
+    for make in (create, replace):
+        with pytest.raises(NodeExists) as caught:
+            make(service, DEFINITION)
+        assert caught.value.keys == ["a/0.0", "a/1.1", "a/7.7"]
+    assert {key: value for key, value in snapshot(tmp_path).items() if key != ".zgroup"} == before
+
+    service.creator.create_array(A, DEFINITION, mode="replace", foreign=True)
+    assert set(snapshot(tmp_path / "a")) == {".zarray", "notes.txt"}
+    assert (read_all(service, A) == 1).all()
+
+
+def test_files_that_come_after_a_deletion_has_ended_are_not_left_of_it(tmp_path: Path, service: Service) -> None:
+    leave_chunks(service, DEFINITION)
+    create(service, DEFINITION)
+    service.creator.delete(A)
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "0.0").write_bytes(b"mine")
+
+    with pytest.raises(NodeExists):
+        create(service, DEFINITION)
+
+    assert (tmp_path / "a" / "0.0").read_bytes() == b"mine"
+
+
+def test_what_a_deletion_that_was_cut_off_has_left_is_cleared(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.creator.create_array(A, DEFINITION)
+    service.writer.write(A, (), np.array(8, "<i4"))
+    store = service.catalog.mounts["data"].store
+
+    def cut_off(*_: object) -> int:
+        raise StoreError("data", "a/", "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "delete_prefix", cut_off)
+        with pytest.raises(StoreError):
+            service.creator.delete(A)
+    assert (tmp_path / "a" / "0.0").exists()
+
+    create(service, DEFINITION)
+
+    assert (read_all(service, A) == 1).all()
 
 
 def test_attributes_that_a_plain_client_puts_first_stay(service: Service) -> None:

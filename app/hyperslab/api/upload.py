@@ -27,7 +27,6 @@ _JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 _SLOWEST: Final = 16 << 10
 """Bytes a second: who is slower does no upload but holds a connection."""
-_STEP: Final = 1 << 20
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
 _JSON_GROWTH: Final = 24
@@ -35,7 +34,6 @@ _JSON_GROWTH: Final = 24
 reference."""
 _JSON_TEXT: Final = 8
 """Bytes of JSON for each byte of values that it spells, at the worst: ``false,``, or a float32 in 25 characters."""
-_LEAST_JSON: Final = 64 << 10
 
 
 @asynccontextmanager
@@ -91,7 +89,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
         stop = size + len(piece)
         if stop > limit:
             raise TooLarge("the body of a request", stop, limit)
-        await share.grow(-(-stop // _STEP) * _STEP)
+        await share.grow(-(-stop >> 20) << 20)  # whole MiB
         digest.update(piece)
         if stop > len(buffer):
             larger = np.empty(min(max(stop, 2 * len(buffer)), limit), np.uint8)
@@ -121,7 +119,7 @@ def most_json(context: Context) -> int:
 
 def _room_for_json(context: Context) -> int:
     """Bytes of JSON that fit into the memory for answers when they are parsed."""
-    return max(_LEAST_JSON, context.admission.limit // _JSON_GROWTH)
+    return max(64 << 10, context.admission.limit // _JSON_GROWTH)
 
 
 def most_values(context: Context, request: Request) -> int:

@@ -26,8 +26,6 @@ from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 
 _ANNOUNCED_AHEAD = 8
-_DIGESTED = 1 << 20
-"""Bytes that are made contiguous at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,7 @@ def _feed(digest: _Digest, values: NDArray) -> None:
         _feed(digest, values[name])
     if values.dtype.names is not None:
         return
-    size = max(1, _DIGESTED // values.itemsize)
+    size = max(1, (1 << 20) // values.itemsize)  # items that are made contiguous at a time
     pieces = np.nditer(
         values, flags=("buffered", "external_loop", "refs_ok", "zerosize_ok"), order="C", buffersize=size
     )

@@ -34,11 +34,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
-_NODE_CACHE_BYTES = 64 << 20
 _NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
-
-_CONSOLIDATED_BYTES = 2 * MAX_CONSOLIDATED_BYTES
-_TEXT_OVERHEAD = 150
 
 Node = ArrayNode | GroupNode
 
@@ -49,8 +45,10 @@ class Catalog:
     def __init__(self, mounts: Iterable[MountedStore], versions: VersionBook | None = None) -> None:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
         self.versions = versions or VersionBook()
-        self._nodes: VersionedCache[Node] = VersionedCache(_NODE_CACHE_BYTES)
-        self._consolidated: VersionedCache[Mapping[str, bytes] | BadMetadata] = VersionedCache(_CONSOLIDATED_BYTES)
+        self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
+        self._consolidated: VersionedCache[Mapping[str, bytes] | BadMetadata] = VersionedCache(
+            2 * MAX_CONSOLIDATED_BYTES
+        )
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store that a path lies in, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -312,7 +310,7 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
         documents = {name: dump_copy(document) for name, document in parse_consolidated(stored.data, key).items()}
     except BadMetadata as error:
         return error, stored.version, _NODE_OVERHEAD
-    nbytes = sum(len(name) + len(text) + _TEXT_OVERHEAD for name, text in documents.items())
+    nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot each
     return documents, stored.version, nbytes
 
 

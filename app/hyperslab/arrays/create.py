@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.delete import Kept, check_free, clear_leftovers, refuse_hidden, refuse_others, refuse_v3, remove
+from hyperslab.arrays.delete import (
+    Kept,
+    check_free,
+    clear_leftovers,
+    new_array,
+    refuse_hidden,
+    refuse_others,
+    refuse_v3,
+    remove,
+)
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.listing import V3
@@ -225,7 +234,8 @@ class Creator:
         """Remove what is to be replaced, and what would be chunks of a new array; returns what stays."""
         if not replace:
             if wanted.metadata is not None:
-                clear_leftovers(self._reader, mount, prefix, wanted.metadata, turn.check)
+                array = new_array(mount, prefix, wanted.metadata)
+                clear_leftovers(self._reader, array, turn.check, foreign=foreign)
             return Kept()
         kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
         if wanted.metadata is not None:

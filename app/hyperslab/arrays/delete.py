@@ -1,16 +1,18 @@
 """Deleting nodes: documents and chunks of Zarr v2 go, keys of anything else stay unless they are asked for too.
 
 Also what a deletion has left before a new array comes: one that is killed half way leaves chunks, and so does a plain
-client that removes only an array's document. They must not become the data of the new one. (To such a client keys are
-just keys: if it puts the document back, it has its chunks back.)
+client that removes only an array's document. They must not become the data of the new one, and are told from files of
+others that are spelt like chunks by a marker, which says that a deletion has begun and not ended. (To a plain client
+keys are just keys: if it puts the document back, it has its chunks back.)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 
 from hyperslab.arrays import documents
@@ -24,8 +26,8 @@ from hyperslab.arrays.resize import bury_doubt
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge
-from hyperslab.storage.keys import prefixes
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge, StoreFull
+from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
 _MOST_NAMED = 100
@@ -85,23 +87,43 @@ def refuse_hidden(
         raise NodeExists(mount.path(prefix), "group" if node is None else node.kind, "children", "none", key, [key])
 
 
+def mark_deletion(mount: MountedStore, prefix: str) -> None:
+    """Note that what lies below a prefix and is spelt like a chunk may be left of an array that is being deleted. On a
+    full disk that cannot be noted, and is no reason to delete nothing."""
+    with suppress(StoreFull):
+        mount.store.put(_marker(prefix), b"")
+
+
+@contextmanager
+def _marked(mount: MountedStore, prefix: str, *, is_array: bool) -> Iterator[None]:
+    """While an array is deleted; the marker stays if that fails."""
+    if is_array:
+        mark_deletion(mount, prefix)
+    yield
+    if is_array:
+        mount.store.delete(_marker(prefix))
+
+
 def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
     """Raise `NodeExists` if a node lies below a new array, however deep; one listing."""
-    for _ in _leftovers(_new_array(mount, prefix, metadata)):
+    for _ in _leftovers(new_array(mount, prefix, metadata)):
         pass
 
 
-def clear_leftovers(
-    reader: Reader, mount: MountedStore, prefix: str, metadata: ArrayMetadata, check: Callable[[], None]
-) -> None:
+def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None], *, foreign: bool) -> None:
     """Remove what would be chunks of a new array, whatever shape it grows to, and nothing else.
 
     The caller holds the node lock, and has found no node here; ``check`` is called before each removal, and what it
     raises ends the work. Costs one listing, which is empty nearly always. Raises `NodeExists`, before anything is
-    removed, if a node lies below: nothing can be below an array.
+    removed, if a node lies below, as nothing can be below an array; and unless ``foreign``, if what would be its chunks
+    is not left of an array.
     """
-    array = _new_array(mount, prefix, metadata)
+    mount, prefix = array.mount, array.prefix
     left = {coords: (version, removed) for coords, version, removed in _leftovers(array)}
+    others = sorted(array.chunk_key(coords) for coords, (_, removed) in left.items() if not removed)
+    marked = bool(others) and mount.store.stat(_marker(prefix)) is not None
+    if others and not (marked or foreign):
+        raise NodeExists(array.path, "group", "children", "none", others[0], others[:_SHOWN])
     folders = {array.chunk_key(coords).rpartition("/")[0] for coords in left}
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
         if mount.store.is_link(root):  # the chunks behind it belong to somebody else
@@ -118,6 +140,8 @@ def clear_leftovers(
 
     if left:
         reader.pool(mount).each(list(left), len(left), remove)
+    if marked:
+        mount.store.delete(_marker(prefix))
 
 
 def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool) -> Kept:
@@ -143,9 +167,11 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
             owns = _owner(mount, inner, node) if is_array else None
-            _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
+            with _marked(mount, inner, is_array=is_array):
+                _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
             bury_doubt(node, inner_turn.check)
-    _remove_own(mount, prefix, None if linked else own, turn, foreign=foreign or linked)
+    with _marked(mount, prefix, is_array=not linked and (found is None or found.kind == "array")):
+        _remove_own(mount, prefix, None if linked else own, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
     kept = Kept()
 
@@ -174,6 +200,10 @@ def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn,
     else:
         for name in (".zattrs", ".zmetadata"):
             documents.remove_document(mount, prefix + name, turn.check)
+
+
+def _marker(prefix: str) -> str:
+    return f"{HIDDEN}/deleted/{blake2b(prefix.encode(), digest_size=12).hexdigest()}"
 
 
 def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
@@ -247,7 +277,8 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords, str, bool]]:
             yield coords, entry.version, removed
 
 
-def _new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
+def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
+    """An array that is not stored yet."""
     return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, "", "", data_id(metadata), {})
 
 

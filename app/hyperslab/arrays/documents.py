@@ -37,8 +37,6 @@ from hyperslab.errors import (
 from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict, WritersSafe
 from hyperslab.storage.keys import normalise_path, prefixes
 
-_ROOM = 1 << 10
-
 KeyCheck = Callable[[Entry | None], None]
 """Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
 
@@ -49,7 +47,7 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
     `VersionConflict`."""
     shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
     limit = MAX_CONSOLIDATED_BYTES if key.endswith(".zmetadata") else MAX_ARRAY_BYTES
-    room = len(text) + _ROOM <= limit  # else nobody would read it back
+    room = len(text) + 1024 <= limit  # else nobody would read it back
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
     versions.note(mount, key, version)
     return version

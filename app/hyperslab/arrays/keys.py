@@ -26,8 +26,6 @@ ATTRIBUTES: Final = ".zattrs"
 CONSOLIDATED: Final = ".zmetadata"
 DOCUMENTS: Final = (ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED)
 
-_PAGE = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
@@ -186,7 +184,7 @@ class KeyReader:
         broken: tuple[str, ...] = ()
         deadline, count = time.monotonic() + self.gather_seconds, 0
         try:
-            for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=_PAGE)):
+            for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
                 if step.kind == "unsupported" or step.path.startswith(broken):
                     continue
                 try:

@@ -43,7 +43,6 @@ _LONGEST_PAUSE = 0.25
 _TERM = 20.0
 _RENEWALS = 4
 _LONGEST_WAIT = 60.0
-_CLAIMS = 3
 
 
 def attempts() -> Iterator[int]:
@@ -146,7 +145,7 @@ class Lease(Turn):
     def _claim(self, expected: str | Absent) -> bool:
         """`_try`, and where the answer is lost a look at who has the lease."""
         began = time.monotonic()
-        for attempt in range(_CLAIMS):
+        for last in (False, False, True):
             try:
                 return self._try(expected)
             except (StoreDenied, StoreFull):
@@ -158,7 +157,7 @@ class Lease(Turn):
                     return True
                 if (ABSENT if stored is None else stored.version) != expected:
                     return False
-                if attempt + 1 == _CLAIMS:
+                if last:
                     raise
         return False
 

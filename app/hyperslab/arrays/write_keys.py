@@ -8,7 +8,7 @@ from typing import Any
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.delete import check_free, refuse_v3
+from hyperslab.arrays.delete import check_free, mark_deletion, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
@@ -81,6 +81,8 @@ class KeyWriter:
                 check(before)
             shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
             exact = before.version if before is not None and (shared or check is not None) else None
+            if name == ".zarray" and before is not None:
+                mark_deletion(mount, prefix)
             try:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:
@@ -162,18 +164,18 @@ class KeyWriter:
         """Get ready for a first document. A path names an array or a group: one of one kind must not hide a node of the
         other. (Plain clients ask before they create, and delete what they replace.)"""
         refuse_v3(mount, prefix)
-        path, kind = mount.path(prefix), None
-        node: ArrayNode | BrokenNode | GroupNode | None = GroupNode(path, mount, prefix, {}, "", implicit=True)
+        path = mount.path(prefix)
+        node: ArrayNode | BrokenNode | GroupNode | None
         try:
             node = self._catalog.open_even_broken(path)
         except NodeNotFound:
             node = None
         except BrokenData:  # a document further up: then a listing has to say it
-            pass
-        if not isinstance(node, GroupNode) or not node.implicit:
-            kind = None if node is None else node.kind
-        elif mount.store.capabilities.listable and self._catalog.some_children(node, 1):
-            kind = "group"
+            node = GroupNode(path, mount, prefix, {}, "", implicit=True)
+        kind = None if node is None else node.kind
+        if isinstance(node, GroupNode) and node.implicit:
+            shown = mount.store.capabilities.listable and self._catalog.some_children(node, 1)
+            kind = "group" if shown else None
         if kind is not None and kind != wanted:
             raise NodeExists(path, kind)
         if kind is None and wanted == "array":

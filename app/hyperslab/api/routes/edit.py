@@ -22,12 +22,11 @@ from hyperslab.arrays.delete import Kept
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.engine.creation import MEMBERS
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
 
-_LARGEST_DOCUMENT = 16 << 20
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
-_PATCHABLE: Final = ("shape", "attributes")
 _ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
 
 
@@ -64,9 +63,9 @@ async def patch_node(context: Context, request: Request) -> Response:
     query = request.query
     query.only(("expand_only", "shrink_only"))
     patch = await _document(context, request, (JSON, MERGE_PATCH))
-    unknown = sorted(set(patch) - set(_PATCHABLE))
+    unknown = sorted(set(patch) - {"shape", "attributes"})
     if unknown or not patch:
-        raise BadDefinition(unknown[0] if unknown else "body", f"expected the members {' and '.join(_PATCHABLE)}")
+        raise BadDefinition(unknown[0] if unknown else "body", "expected the members shape and attributes")
     attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
     service, check = context.service, node_check(context, request)
     change: Callable[[], ArrayNode | GroupNode]
@@ -107,7 +106,7 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
     if kind not in (None, *kinds):
         raise UnsupportedMediaType(kind or "", list(kinds))
     context.service.catalog.locate(request.tail)[0].check_writable()
-    async with received_body(context, request, unsaid=JSON, most=_LARGEST_DOCUMENT) as body:
+    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
         document = await context.threads.run(parse_json_body, body)
     if not isinstance(document, dict):
         raise BadBody("the body", "a JSON object", shown(document))

@@ -32,7 +32,6 @@ from hyperslab.engine.indexing import split_selection, touched
 from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
-_LONGEST_KEY = 256
 _MOST_APPENDED: Final = 1 << 16
 """Chunks that an append may touch: how many it does shows when its body is there."""
 
@@ -92,8 +91,8 @@ async def append(context: Context, request: Request) -> Response:
         raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
     check_kind(request)
     key = request.header(IDEMPOTENCY_KEY.lower().encode())
-    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-        raise BadParameter(IDEMPOTENCY_KEY, key, f"1 to {_LONGEST_KEY} characters")
+    if key is not None and not 0 < len(key) <= 256:
+        raise BadParameter(IDEMPOTENCY_KEY, key, "1 to 256 characters")
     beside = context.service.writer.memory(array, _MOST_APPENDED)
     async with received_body(context, request, beside=beside) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
