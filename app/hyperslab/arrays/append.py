@@ -74,7 +74,10 @@ class Appender:
                 array = self._catalog.open_array(path, fresh=True)
                 self._reader.check_chunk(array)
                 check_dtype(array, made_for)
-                axis = _checked_axis(array, axis)
+                rank = len(array.metadata.shape)
+                if not -rank <= axis < rank:
+                    raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+                axis %= rank
                 repeated = None if key is None else key.find(array, axis, values)
                 if repeated is not None:
                     follow_again(self._reader, array)
@@ -247,10 +250,3 @@ def _feed(digest: _Digest, values: NDArray) -> None:
     )
     for piece in pieces:
         digest.update(pack_objects(piece) if values.dtype.hasobject else np.ascontiguousarray(piece).view(np.uint8))
-
-
-def _checked_axis(array: ArrayNode, axis: int) -> int:
-    rank = len(array.metadata.shape)
-    if not -rank <= axis < rank:
-        raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
-    return axis % rank

@@ -46,9 +46,7 @@ class Catalog:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
         self.versions = versions or VersionBook()
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
-        self._consolidated: VersionedCache[Mapping[str, bytes] | BadMetadata] = VersionedCache(
-            2 * MAX_CONSOLIDATED_BYTES
-        )
+        self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store that a path lies in, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -180,14 +178,11 @@ class Catalog:
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
         """The first ``count`` children, however long it takes to find them."""
-        found: list[ChildInfo] = []
-        cursor: str | None = None
-        while len(found) < count:
-            page = self.children(group, limit=count - len(found), cursor=cursor)
+        page = self.children(group, limit=count)
+        found = [*page.nodes]
+        while page.next_cursor is not None and len(found) < count:
+            page = self.children(group, limit=count - len(found), cursor=page.next_cursor)
             found += page.nodes
-            cursor = page.next_cursor
-            if cursor is None:
-                break
         return found
 
     def _kind_of_store(self, name: str) -> ChildKind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
@@ -94,16 +94,6 @@ def mark_deletion(mount: MountedStore, prefix: str) -> None:
         mount.store.put(_marker(prefix), b"")
 
 
-@contextmanager
-def _marked(mount: MountedStore, prefix: str, *, is_array: bool) -> Iterator[None]:
-    """While an array is deleted; the marker stays if that fails."""
-    if is_array:
-        mark_deletion(mount, prefix)
-    yield
-    if is_array:
-        mount.store.delete(_marker(prefix))
-
-
 def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
     """Raise `NodeExists` if a node lies below a new array, however deep; one listing."""
     for _ in _leftovers(new_array(mount, prefix, metadata)):
@@ -154,7 +144,7 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
     found = _open(catalog, mount, prefix)
-    own = _owner(mount, prefix, found)
+    own = None if linked or (found is not None and found.kind == "group") else _owner(mount, prefix, found)
     turn.check()
     documents.leave_out(catalog.versions, mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
@@ -167,11 +157,9 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
             owns = _owner(mount, inner, node) if is_array else None
-            with _marked(mount, inner, is_array=is_array):
-                _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
+            _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
             bury_doubt(node, inner_turn.check)
-    with _marked(mount, prefix, is_array=not linked and (found is None or found.kind == "array")):
-        _remove_own(mount, prefix, None if linked else own, turn, foreign=foreign or linked)
+    _remove_own(mount, prefix, own, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
     kept = Kept()
 
@@ -190,7 +178,9 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
 
 def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn, *, foreign: bool) -> None:
     """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
-    node's, and only the link goes. Where ``owns`` is None there are no chunks."""
+    node's, and only the link goes. Where ``owns`` is None there are no chunks; else a marker stays if this fails."""
+    if owns is not None:
+        mark_deletion(mount, prefix)
     for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
         documents.remove_document(mount, prefix + name, turn.check)
     if foreign:
@@ -200,6 +190,8 @@ def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn,
     else:
         for name in (".zattrs", ".zmetadata"):
             documents.remove_document(mount, prefix + name, turn.check)
+    if owns is not None:
+        mount.store.delete(_marker(prefix))
 
 
 def _marker(prefix: str) -> str:

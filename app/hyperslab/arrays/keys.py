@@ -17,7 +17,7 @@ from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
-from hyperslab.storage.base import Entry, Part, Stored, VersionConflict
+from hyperslab.storage.base import Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
@@ -142,13 +142,13 @@ class KeyReader:
             return None
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
-        elif name not in DOCUMENTS and _is_hidden(key) and not self._is_chunk(mount, key):
+        elif name not in DOCUMENTS and (key.startswith(".") or "/." in key) and not self._is_chunk(mount, key):
+            return None  # hidden files are the operator's and no part of the data
+        part = None if wanted is None else mount.store.get_part(key, *wanted)
+        entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
+        if entry is None:
             return None
-        if wanted is not None:
-            part = mount.store.get_part(key, *wanted)
-            return None if part is None else _stored_key(mount, part.entry, part)
-        entry = mount.store.stat(key)
-        return None if entry is None else _stored_key(mount, entry)
+        return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
 
     def _is_chunk(self, mount: MountedStore, key: str) -> bool:
         """Whether a key with a dot in front of a name belongs to an array that is called so."""
@@ -221,15 +221,6 @@ def _above(path: str) -> Iterator[str]:
     while first > 1 and looks_like_chunk(parts[first - 1]):
         first -= 1
     return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
-
-
-def _stored_key(mount: MountedStore, entry: Entry, part: Part | None = None) -> StoredKey:
-    return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
-
-
-def _is_hidden(key: str) -> bool:
-    """Whether a file listing would hide it: such files are the operator's and no part of the data."""
-    return key.startswith(".") or "/." in key
 
 
 def _document(node: Node, name: str) -> dict[str, Any] | None:

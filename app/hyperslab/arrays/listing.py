@@ -84,7 +84,9 @@ def children(
     while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Found] = {}
-        versions = iter(_versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in _documents(mount)]))
+        versions = iter(
+            _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup")])
+        )
         for name, array, group in zip(batch, versions, versions, strict=True):
             is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
@@ -104,7 +106,7 @@ def children(
 def search(mount: MountedStore, prefix: str, deadline: float, after: str | None = None, *, must: bool = True) -> Found:
     """What a folder is that has no document of Zarr v2: None if no node lies below (TensorStore writes no groups).
     ``must``: searches one folder more, however late it is, so that there is an end some time."""
-    documents = {*_documents(mount), ".zmetadata", V3}
+    documents = {mount.metadata_key, ".zgroup", ".zmetadata", V3}
     folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
     while must or time.monotonic() <= deadline:
         folder, listed = next(folders, (None, None))
@@ -135,11 +137,6 @@ def _folders(
         if name >= first:
             below = after[1:] if after and name == first else None
             yield from _folders(mount, prefix, below, f"{folder}/{name}" if folder else name)
-
-
-def _documents(mount: MountedStore) -> tuple[str, str]:
-    """The names of the documents that make an array and a group."""
-    return mount.metadata_key, ".zgroup"
 
 
 def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, ChildKind]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -197,7 +197,11 @@ class Writer:
             with alone(mount, prefix) if divided else nullcontext(Turn()) as turn:
                 if divided:
                     array, target = self._open(path, choose, made_for)
-                shaped = _broadcast(values, target.shape, array)
+                try:
+                    shaped = np.broadcast_to(values, target.shape)
+                except ValueError as error:
+                    now = f"the selection has shape {list(target.shape)} now, the values have {list(values.shape)}"
+                    raise WriteConflict(array.path, now) from error
                 expected = None
                 if check is not None:
                     expected = chunk_versions(self._reader, array, target.projections)
@@ -258,8 +262,12 @@ class Writer:
                 now = self._same_array(path, array)
                 if now is not None:
                     Clearer(self._reader, now, turn.check).clear_late(array.metadata.shape, written)
-                else:
-                    _take_back(array, written, turn.check)
+                    continue
+                for coords, version in written.items():
+                    turn.check()
+                    with suppress(VersionConflict):  # somebody has changed the chunk since
+                        if version is not None:
+                            array.mount.store.delete(array.chunk_key(coords), if_version=version)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None if it is gone, or another one is in its place."""
@@ -348,20 +356,3 @@ def _write_part(writer: ChunkWriter, projection: Projection, values: NDArray, fi
         writer.replace(projection.coords, change, fills=True)
     else:
         writer.update(projection.coords, change, covers=box is not None and box.covers_chunk)
-
-
-def _take_back(array: ArrayNode, written: Mapping[Coords, str | None], check: Callable[[], None]) -> None:
-    """Remove chunks that nobody has changed since; ``check`` as in `Clearer`."""
-    for coords, version in written.items():
-        if version is not None:
-            check()
-            with suppress(VersionConflict):
-                array.mount.store.delete(array.chunk_key(coords), if_version=version)
-
-
-def _broadcast(values: NDArray, shape: tuple[int, ...], array: ArrayNode) -> NDArray:
-    try:
-        return np.broadcast_to(values, shape)
-    except ValueError as error:
-        reason = f"the selection has shape {list(shape)} now, the values have {list(values.shape)}"
-        raise WriteConflict(array.path, reason) from error
