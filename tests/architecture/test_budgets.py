@@ -24,7 +24,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (650, 8),
     "engine": (4657, 23),
     "storage": (3305, 15),
-    "tiles": (5190, 35),
+    "tiles": (4777, 27),
     "viewer": (90, 2),
     "wire": (580, 5),
 }

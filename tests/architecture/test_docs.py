@@ -15,7 +15,7 @@ from hyperslab.api.problems import SERVER_ERROR, remedies
 from hyperslab.asgi import create_app
 from hyperslab.errors import all_errors
 from hyperslab.settings import Settings, StoreSettings
-from hyperslab.tiles.asked import PARAMETERS
+from hyperslab.tiles.query import PARAMETERS
 from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, CONTENT_DIGEST, IDEMPOTENCY_KEY, SERVER_TIMING
 from tests.architecture.sources import PACKAGE, ROOT, modules
 from tests.docs import NEVER_SENT, stale

@@ -16,7 +16,7 @@ import zarr
 from PIL import Image
 
 from hyperslab.arrays.cost import ReadCost
-from hyperslab.tiles.asked import parse_asked
+from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.resample import work_dtype
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
 from tests.arrays.support import service_on
@@ -84,7 +84,7 @@ def draw(rendering: Rendering) -> Encoded:
 
 
 def tile(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query = (), fmt: str = "png") -> bytes:
-    return draw(tiles.tile(path, parse_asked(query), place, fmt)).body
+    return draw(tiles.tile(path, parse_query(query), place, fmt)).body
 
 
 def pixels(data: bytes) -> Array:

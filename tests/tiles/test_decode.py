@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document, info_document
+from hyperslab.tiles.query import parse_query
 from tests.tiles.support import Array, numbers, pixels, tile, tiles_on, write_array
 
 _PACKED = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32767, "units": "K"}
@@ -39,10 +39,10 @@ def test_packed_values_are_drawn_as_those_that_they_mean(tmp_path: Path, query: 
 
 def test_windows_histograms_and_numbers_are_decoded(tmp_path: Path, packed: Array) -> None:
     with tiles_on(tmp_path) as tiles:
-        asked = parse_asked([("decode", "cf")])
+        asked = parse_query([("decode", "cf")])
         info = info_document(tiles, "data/t", asked, "", "")
         counted = histogram_document(tiles, "data/t", asked)
-        plain = info_document(tiles, "data/t", parse_asked([]), "", "")
+        plain = info_document(tiles, "data/t", parse_query([]), "", "")
         values = numbers(tiles, "data/t", (0, 0, 0), [("decode", "cf"), ("tile_size", "64")])
 
     assert info["decoded"]["unit"] == "K"
@@ -57,7 +57,7 @@ def test_malformed_attributes_break_no_picture_and_are_told(tmp_path: Path) -> N
     write_array(tmp_path / "a", np.eye(8, dtype="<i2"), attributes={"scale_factor": "no"}, fill_value=None)
     with tiles_on(tmp_path) as tiles:
         for decode in ("cf", "none"):
-            info = info_document(tiles, "data/a", parse_asked([("decode", decode)]), "", "")
+            info = info_document(tiles, "data/a", parse_query([("decode", decode)]), "", "")
             assert "scale_factor" in info["problems"][0]
             tile(tiles, "data/a", (0, 0, 0), [("decode", decode)])
 
@@ -71,4 +71,4 @@ def test_a_mean_of_flags_is_none_of_them_and_dates_are_drawn_as_numbers(tmp_path
     with tiles_on(tmp_path) as tiles:
         asked = [("decode", "cf"), ("tile_size", "64")]
         assert set(np.unique(numbers(tiles, "data/f", (0, 0, 0), asked))) <= {0, 4}
-        assert info_document(tiles, "data/d", parse_asked(asked), "", "")["rescale_auto"] == [0, 63]
+        assert info_document(tiles, "data/d", parse_query(asked), "", "")["rescale_auto"] == [0, 63]

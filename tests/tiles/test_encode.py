@@ -13,7 +13,7 @@ from PIL import Image
 
 from hyperslab.tiles.colour import GREY, blended, tint
 from hyperslab.tiles.encode import encode_numbers, encode_picture
-from hyperslab.tiles.raster import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
+from hyperslab.tiles.render import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
 from tests.tiles.support import Array, pixels, same_picture
 
 

@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document, info_document
+from hyperslab.tiles.query import parse_query
 from tests.tiles.far import far_tiles
 from tests.tiles.support import numbers, tile, tiles_on, write_array, write_attributes, write_image
 
-PLAIN = parse_asked([])
+PLAIN = parse_query([])
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are looked at again for every tile."""
-    monkeypatch.setattr("hyperslab.tiles.views._SECONDS", 0)
-    monkeypatch.setattr("hyperslab.tiles.statistics._FAR_TAG_SECONDS", 0)
+    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 0)
 
 
 def ramp(*shape: int) -> np.ndarray:
@@ -103,8 +102,8 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
 
 
 def test_windows_of_far_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._TAG_SECONDS", 0)
-    monkeypatch.setattr("hyperslab.tiles.statistics._FAR_TAG_SECONDS", 1e6)
+    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 0)
+    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e6)
     write_array(tmp_path / "a", ramp(64, 64))
 
     with far_tiles(tmp_path) as (tiles, store):
@@ -121,7 +120,7 @@ def test_levels_are_opened_at_the_same_time(tmp_path: Path) -> None:
 
     with far_tiles(tmp_path) as (tiles, store):
         store.meet(3, lambda keys: keys[0].endswith(".zarray") and keys[0].count("/") == 2)
-        picture = tiles.pictures.open("data/a")
+        picture = tiles.images.open("data/a")
 
     assert len(picture.levels) == 3
 
@@ -140,9 +139,9 @@ def test_a_plate_is_checked_by_one_look_up(tmp_path: Path) -> None:
     write_plate(tmp_path / "a", range(9))
 
     with far_tiles(tmp_path) as (tiles, store):
-        before = tiles.pictures.open("data/a")
+        before = tiles.images.open("data/a")
         store.forget()
-        after = tiles.pictures.open("data/a")
+        after = tiles.images.open("data/a")
 
     assert after is before
     assert len(store.looked_up) == 1
@@ -153,9 +152,9 @@ def test_a_plate_is_like_its_first_image_as_soon_as_that_is_there(tmp_path: Path
     write_plate(tmp_path / "a", [3, 4])
 
     with far_tiles(tmp_path) as (tiles, _):
-        before = tiles.pictures.open("data/a").levels[0].array.path
+        before = tiles.images.open("data/a").levels[0].array.path
         write_well(tmp_path / "a", 0)
-        after = tiles.pictures.open("data/a").levels[0].array.path
+        after = tiles.images.open("data/a").levels[0].array.path
 
     assert (before, after) == ("data/a/A/3/0/0", "data/a/A/0/0/0")
 
@@ -165,7 +164,7 @@ def test_the_images_of_a_plate_that_may_be_there_are_looked_for_at_the_same_time
 
     with far_tiles(tmp_path) as (tiles, store):
         store.meet(7, lambda keys: keys[0] in {f"a/A/{i}/.zarray" for i in range(1, 8)})
-        picture = tiles.pictures.open("data/a")
+        picture = tiles.images.open("data/a")
 
     assert picture.levels[0].array.path == "data/a/A/3/0/0"
 
@@ -175,11 +174,11 @@ def test_a_tile_that_has_to_ask_a_far_store_is_not_made_at_once(tmp_path: Path) 
     write_array(tmp_path / "a", ramp(512, 512), (256, 256))
 
     with far_tiles(tmp_path, recheck="never") as (tiles, store):
-        tiles.tile("data/a", parse_asked([("rescale", "0,9")]), (1, 0, 0), "png")
+        tiles.tile("data/a", parse_query([("rescale", "0,9")]), (1, 0, 0), "png")
         store.forget()
-        other = tiles.tile_at_once("data/a", parse_asked([("rescale", "0,9")]), (1, 1, 1), "png")
+        other = tiles.tile_at_once("data/a", parse_query([("rescale", "0,9")]), (1, 1, 1), "png")
         looked_up = list(store.looked_up)
-        same = tiles.tile_at_once("data/a", parse_asked([("rescale", "0,9")]), (1, 0, 0), "png")
+        same = tiles.tile_at_once("data/a", parse_query([("rescale", "0,9")]), (1, 0, 0), "png")
 
     assert (other, looked_up) == (None, [])
     assert same is not None

@@ -12,8 +12,8 @@ import pytest
 
 from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, TooLarge, WrongKind
 from hyperslab.tiles import iiif
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document, info_document
+from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
 from tests.tiles.support import (
     Array,
@@ -30,7 +30,7 @@ from tests.tiles.support import (
 
 
 def info(tiles: Tiles, path: str, query: Query = ()) -> dict[str, Any]:
-    return info_document(tiles, path, parse_asked(query), "http://host/v1/tile/" + path, "")
+    return info_document(tiles, path, parse_query(query), "http://host/v1/tile/" + path, "")
 
 
 def ramp(*shape: int, dtype: str = "<u2") -> Array:
@@ -155,8 +155,8 @@ def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> No
     write_array(tmp_path / "a", np.zeros((2048, 2048), np.uint8), (512, 512))
 
     with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
-        frame = tiles.frame("data/a", parse_asked([]))
-        found = tiles.source.minzoom(frame)
+        frame = tiles.frame("data/a", parse_query([]))
+        found = tiles.reader.minzoom(frame)
         tile(tiles, "data/a", (found, 0, 0))
 
     assert found == 1
@@ -188,8 +188,8 @@ def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path) -> None:
     write_image(tmp_path / "a", levels, "cyx")
 
     with tiles_on(tmp_path) as tiles:
-        first = histogram_document(tiles, "data/a", parse_asked([("bins", "4")]))
-        second = histogram_document(tiles, "data/a", parse_asked([("c", "1"), ("bins", "8")]))
+        first = histogram_document(tiles, "data/a", parse_query([("bins", "4")]))
+        second = histogram_document(tiles, "data/a", parse_query([("c", "1"), ("bins", "8")]))
 
     assert (first["min"], first["max"], sum(first["counts"]), first["exact"]) == (9, 9, 1024, True)
     counts, edges = np.histogram(levels[1][1], bins=8, range=(0, 255))
@@ -211,7 +211,7 @@ def test_a_damaged_chunk_is_left_out_of_the_window_and_named(tmp_path: Path) -> 
 
     with tiles_on(tmp_path) as tiles:
         found = info(tiles, "data/a")
-        counted = histogram_document(tiles, "data/a", parse_asked([]))
+        counted = histogram_document(tiles, "data/a", parse_query([]))
 
     assert found["rescale_auto"] == [2, 2045]
     assert [problem for problem in found["problems"] if "1.0" in problem and "leaves out" in problem]
@@ -223,7 +223,7 @@ def test_a_finer_level_tells_the_window_where_the_coarsest_is_damaged(tmp_path: 
 
     with tiles_on(tmp_path) as tiles:
         found = info(tiles, "data/a")
-        counted = histogram_document(tiles, "data/a", parse_asked([]))
+        counted = histogram_document(tiles, "data/a", parse_query([]))
 
     assert found["rescale_auto"][1] > 4000
     assert counted["level"] == "data/a/0"
@@ -267,11 +267,11 @@ def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
         across, down = min(256 * factor, 3000), min(256 * factor, 4000)
         size = f"{-(-across // factor)},{-(-down // factor)}"
         asked = iiif.parse_request(f"0,0,{across},{down}", size, "0", "default.png")
-        tiles.region("data/a", parse_asked([]), "png", lambda frame: asked.region(frame.grid))
+        tiles.region("data/a", parse_query([]), "png", lambda frame: asked.region(frame.grid))
 
     with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
-        frame = tiles.frame("data/a", parse_asked([]))
-        found = iiif.info_document(frame.grid, "x", partial(tiles.source.allows, frame))
+        frame = tiles.frame("data/a", parse_query([]))
+        found = iiif.info_document(frame.grid, "x", partial(tiles.reader.allows, frame))
         for factor in (1, 2, 4):
             fetch(tiles, factor)
         for factor in (8, 16):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hyperslab.errors import BadParameter
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import info_document
+from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
 from tests.tiles.support import Array, numbers, tiles_on, write_array, write_attributes, write_image
 
@@ -21,14 +21,14 @@ UP, DOWN = np.linspace(-45, 45, 31), np.linspace(45, -45, 31)
 
 def mosaic(tiles: Tiles, path: str, zoom: int, **query: str) -> Array:
     """All tiles of a zoom as one array of numbers."""
-    rows, columns = tiles.frame(path, parse_asked(query.items())).grid.counts(zoom)
+    rows, columns = tiles.frame(path, parse_query(query.items())).grid.counts(zoom)
     return np.block(
         [[numbers(tiles, path, (zoom, x, y), [*query.items()]) for x in range(columns)] for y in range(rows)]
     )
 
 
 def natural(tiles: Tiles, path: str, **query: str) -> dict[str, Any]:
-    return info_document(tiles, path, parse_asked(query.items()), "", "")
+    return info_document(tiles, path, parse_query(query.items()), "", "")
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_what_cannot_be_turned_or_stretched_is_refused(tmp_path: Path, name: str
     write_array(tmp_path / "a", np.zeros((3, 4, 5)), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
     with tiles_on(tmp_path) as tiles, pytest.raises(BadParameter, match=name):
-        tiles.frame("data/a", parse_asked([(name, value)]))
+        tiles.frame("data/a", parse_query([(name, value)]))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hyperslab.tiles.colour import GREY
-from hyperslab.tiles.raster import to_planes
-from hyperslab.tiles.render import Scale, composite, dense, mapped, painted, to_steps
+from hyperslab.tiles.render import Scale, composite, dense, mapped, painted, to_planes, to_steps
 
 WINDOWS = [Scale(0, 255), Scale(0, 1), Scale(10, 90), Scale(-50, 200), Scale(0, 65535), Scale(20.5, 20.75)]
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.tiles.sampling import sample_boxes
+from hyperslab.tiles.statistics import sample_boxes
 from hyperslab.wire import SelectionItem
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.info import histogram_document
+from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.statistics import Sample, histogram
 from tests.tiles.support import tiles_on, write_array
 
@@ -46,7 +46,7 @@ def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path) -> None:
     write_array(tmp_path / "a", values, chunks=values.shape)
 
     with tiles_on(tmp_path) as tiles:
-        found = histogram_document(tiles, "data/a", parse_asked([]))
+        found = histogram_document(tiles, "data/a", parse_query([]))
 
     assert (found["min"], found["max"], found["exact"]) == (0, 200, False)
     assert found["percentiles"]["99.9"] == 200

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import ml_dtypes
@@ -16,13 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
-from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.colour import choose, label_colours, named_lut
-from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.legend import legend_png
-from hyperslab.tiles.style import Style, Stylist
+from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.statistics import Statistics
 from tests.tiles.support import (
     Array,
     draw,
@@ -289,7 +286,7 @@ def test_numbers_are_of_the_dtype_of_the_array_at_every_zoom(tmp_path: Path, dty
     size = ("tile_size", "64")
 
     with tiles_on(tmp_path) as tiles:
-        shown = [draw(tiles.tile("data/a", parse_asked([size]), (z, 0, 0), "raw")) for z in (0, 1)]
+        shown = [draw(tiles.tile("data/a", parse_query([size]), (z, 0, 0), "raw")) for z in (0, 1)]
         arrays = [numbers(tiles, "data/a", (z, 0, 0), [size]) for z in (0, 1)]
 
     little = np.dtype(dtype).newbyteorder("<")
@@ -333,7 +330,8 @@ def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch
 
     with tiles_on(tmp_path) as tiles:
         whole = tile(tiles, "data/a", (0, 0, 0), query)
-    monkeypatch.setattr("hyperslab.tiles.cells.STRIP_BYTES", 50_000)
+    for module in ("read", "limits"):
+        monkeypatch.setattr(f"hyperslab.tiles.{module}.STRIP_BYTES", 50_000)
     with tiles_on(tmp_path) as tiles:
         in_strips = tile(tiles, "data/a", (0, 0, 0), query)
 
@@ -361,7 +359,7 @@ def test_any_tile_of_any_image_equals_the_loops(tmp_path: Path, data: st.DataObj
     write_image(tmp_path / "a", levels, "yx", chunks=chunks)
 
     with tiles_on(tmp_path) as tiles:
-        grid = tiles.frame("data/a", parse_asked([SMALL])).grid
+        grid = tiles.frame("data/a", parse_query([SMALL])).grid
         z = data.draw(st.integers(0, grid.maxzoom), label="z")
         rows, columns = grid.counts(z)
         place = data.draw(st.integers(0, columns - 1)), data.draw(st.integers(0, rows - 1))
@@ -492,8 +490,8 @@ def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, query: list[tuple
     write_image(tmp_path / "a", [ramp], "cyx", {"omero": {"channels": channels}})
 
     with tiles_on(tmp_path) as tiles:
-        bars = pixels(legend_png(tiles.frame("data/a", parse_asked(query)), parse_asked(query)))
-        shown = tiles.frame("data/a", parse_asked(query)).channels
+        bars = pixels(tiles.legend("data/a", parse_query(query)))
+        shown = tiles.frame("data/a", parse_query(query)).channels
         others = [pair for pair in query if pair[0] not in ("c", "invert")]
         inverted = [value for name, value in query if name == "invert"]
         for place, channel in enumerate(shown):
@@ -685,7 +683,7 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     array[...] = 1
 
     def tag(query: list[tuple[str, str]], place: tuple[int, int, int] = (1, 0, 0), fmt: str = "png") -> str:
-        return tiles.tile("data/a", parse_asked([SMALL, *query]), place, fmt).tag
+        return tiles.tile("data/a", parse_query([SMALL, *query]), place, fmt).tag
 
     with tiles_on(tmp_path) as tiles:
         window = [("rescale", "0,1")]
@@ -710,17 +708,17 @@ def test_a_tile_is_drawn_once_and_kept(tmp_path: Path) -> None:
     write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
 
     with tiles_on(tmp_path) as tiles:
-        first = draw(tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png"))
-        second = tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png")
+        first = draw(tiles.tile("data/a", parse_query([]), (0, 0, 0), "png"))
+        second = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png")
 
-        assert second.kept() is first
+        assert second.cached() is first
         assert draw(second) is first
         assert tiles.cache_stats().entries == 1
 
 
 def test_a_tile_asked_for_again_needs_no_thread_until_something_changes(tmp_path: Path) -> None:
     write_image(tmp_path / "a", [np.zeros((8, 8), np.uint8)], "yx")
-    asked = parse_asked([])
+    asked = parse_query([])
 
     with tiles_on(tmp_path) as tiles:
         before = tiles.tile_at_once("data/a", asked, (0, 0, 0), "png")
@@ -740,8 +738,7 @@ def test_a_tile_asked_for_again_needs_no_thread_until_something_changes(tmp_path
 
 
 def test_windows_follow_the_data_when_they_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.views._SECONDS", 0)
-    monkeypatch.setattr("hyperslab.tiles.statistics._TAG_SECONDS", 0)
+    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 0)
     write_array(tmp_path / "a", values_of("<u2", (8, 8)))
 
     with tiles_on(tmp_path) as tiles:
@@ -780,26 +777,33 @@ def test_attributes_alone_can_change_a_picture(tmp_path: Path) -> None:
     grey = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
 
     with tiles_on(tmp_path) as tiles:
-        before = tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png").tag
-        attributes = tiles.pictures.catalog.open_group("data/a").attributes
+        before = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
+        attributes = tiles.images.catalog.open_group("data/a").attributes
         write_attributes(tmp_path / "a", {**attributes, "omero": grey})
 
-        assert tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png").tag != before
+        assert tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag != before
 
 
-def test_a_view_is_made_once_however_many_ask_for_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_array(tmp_path / "a", np.arange(4096, dtype="<u2").reshape(64, 64))
-    made: list[Frame] = []
-    style = Stylist.style
+    plans, begun, another = Statistics._plans, Barrier(8), Event()
+    taken: list[None] = []
 
-    def counted(stylist: Stylist, frame: Frame, asked: Asked, cancel: Cancel | None) -> Style:
-        made.append(frame)
-        time.sleep(0.02)
-        return style(stylist, frame, asked, cancel)
+    def counted(*args: Any, **options: Any) -> Any:
+        taken.append(None)
+        if len(taken) > 1:
+            another.set()
+        another.wait(0.1)
+        return plans(*args, **options)
 
-    monkeypatch.setattr(Stylist, "style", counted)
+    def tag(_: int) -> str:
+        begun.wait(10)
+        return tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
+
+    monkeypatch.setattr(Statistics, "_plans", counted)
     with tiles_on(tmp_path) as tiles, ThreadPoolExecutor(8) as pool:
-        drawn = list(pool.map(lambda _: tiles.tile("data/a", parse_asked([]), (0, 0, 0), "png").tag, range(8)))
+        tags = set(pool.map(tag, range(8)))
 
-    assert len(set(drawn)) == 1
-    assert len(made) == 1
+    assert (len(tags), len(taken)) == (1, 1)

@@ -22,8 +22,8 @@ from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChangedWhileRead, TileNotFound
-from hyperslab.tiles.asked import Asked, parse_asked
 from hyperslab.tiles.encode import MEDIA_TYPES
+from hyperslab.tiles.query import TileQuery, parse_query
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
 from hyperslab.wire import JSON
 
@@ -56,14 +56,14 @@ class TileRoutes:
         async with cancelled_when_gone(request.receive) as cancel:
             return await self.context.threads.run(fn, cancel)
 
-    def asked(self, request: Request) -> Asked:
+    def query(self, request: Request) -> TileQuery:
         """The query; raises `BadParameter`."""
         text = request.scope["query_string"].decode("latin-1")
         try:
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
         except ValueError as error:  # UnicodeDecodeError is one
             raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
-        return parse_asked(pairs)
+        return parse_query(pairs)
 
     def url(self, request: Request, tail: str) -> str:
         """The absolute URL of what lies below the prefix, as viewers on other pages need it."""
@@ -77,12 +77,12 @@ class TileRoutes:
         return f"?{text}" if text else ""
 
 
-async def rendering_reply(routes: TileRoutes, request: Request, asked: Asked, rendering: Rendering) -> Reply:
+async def rendering_reply(routes: TileRoutes, request: Request, query: TileQuery, rendering: Rendering) -> Reply:
     """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing."""
     etag = f'"{rendering.tag}"'
     options = routes.context.options
-    always = caching(rendering.mount, options) if asked.v is None else kept_for(_PINNED_SECONDS, options)
-    kept = rendering.kept()
+    always = caching(rendering.mount, options) if query.v is None else kept_for(_PINNED_SECONDS, options)
+    kept = rendering.cached()
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
         kept = None if drawn.moved else drawn
@@ -132,11 +132,11 @@ def document_reply(
     return Representation(routes.context, etag_of(data), media_type, data, always=always)
 
 
-def nothing_reply(routes: TileRoutes, asked: Asked, fmt: str, error: TileNotFound) -> Reply:
+def nothing_reply(routes: TileRoutes, query: TileQuery, fmt: str, error: TileNotFound) -> Reply:
     """What ``empty=`` wants for a tile that is not there; raises the error where it wants that."""
-    if asked.empty == "204":
+    if query.empty == "204":
         return Response(204, ((b"cache-control", b"no-cache"),))
-    if asked.empty == "404" or fmt in ("npy", "raw"):
+    if query.empty == "404" or fmt in ("npy", "raw"):
         raise error
-    data = routes.tiles.nothing(asked, fmt).body
+    data = routes.tiles.empty(query, fmt)
     return Representation(routes.context, etag_of(data), MEDIA_TYPES[fmt], data)

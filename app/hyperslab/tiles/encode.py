@@ -11,7 +11,7 @@ from PIL import Image
 
 from hyperslab import wire
 from hyperslab.tiles import png
-from hyperslab.tiles.raster import Bytes, Indexed, Planes, Raster, flatten, to_planes
+from hyperslab.tiles.render import Bytes, Indexed, Planes, Raster, flatten, to_planes
 
 PICTURE_FORMATS: Final = ("png", "jpg", "webp")
 NUMBER_FORMATS: Final = ("npy", "raw")

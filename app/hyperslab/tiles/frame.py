@@ -1,4 +1,4 @@
-"""What of a picture is shown: which two axes are the plane, where the others stand, and which channels."""
+"""The part of an image that is shown: the two axes of the plane, the positions on the others, and the channels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
-from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.axes import Axis, channel_axis, default_index, default_plane
-from hyperslab.tiles.picture import Picture
+from hyperslab.tiles.image import Image
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
+from hyperslab.tiles.query import TileQuery
 
 _MOST_CHANNELS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A plane of a picture. ``indices`` has the position along each axis, None for those of the plane and the channel.
+    """A plane of an image. ``indices`` has the position along each axis, None for those of the plane and the channel.
 
     ``channels`` are indices along ``channel_axis``, or just ``(0,)`` where there is no such axis. ``cell_pitch`` is the
     distance between the images of a mosaic, in cells. ``grid`` counts pixels of the picture in full size: ``scale`` of
@@ -29,7 +29,7 @@ class Frame:
     where values are decoded and that changes them.
     """
 
-    picture: Picture
+    image: Image
     plane: tuple[int, int]
     indices: tuple[int | None, ...]
     channel_axis: int | None
@@ -50,17 +50,17 @@ class Frame:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values that are drawn."""
-        return self.picture.dtype if self.decoder is None else self.decoder.dtype
+        return self.image.dtype if self.decoder is None else self.decoder.dtype
 
     @property
     def growth(self) -> int:
         """How many times their own memory decoding takes of values."""
-        return 1 if self.decoder is None else 1 + -(-self.dtype.itemsize // self.picture.dtype.itemsize)
+        return 1 if self.decoder is None else 1 + -(-self.dtype.itemsize // self.image.dtype.itemsize)
 
     @property
     def identity(self) -> str:
-        """All that tells two frames of one picture apart."""
-        field = "" if self.picture.field is None else self.picture.field.name
+        """All that tells two frames of one image apart."""
+        field = self.image.field_name or ""
         decoded = "" if self.decoder is None else "|cf"
         shown = f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}{decoded}"
         return f"{shown}|{self.flip}|{self.scale}"
@@ -69,27 +69,27 @@ class Frame:
     def cell_shape(self) -> tuple[int, int]:
         """Height and width of one image, in cells."""
         rows, columns = self.plane
-        return self.picture.axes[rows].size, self.picture.axes[columns].size
+        return self.image.axes[rows].size, self.image.axes[columns].size
 
 
-def make_frame(picture: Picture, asked: Asked) -> Frame:
-    """Compare what was asked for with the picture's axes.
+def make_frame(image: Image, query: TileQuery) -> Frame:
+    """The plane of an image that a query wants.
 
-    Raises `BadParameter` (an axis that there is not, or that cannot be chosen), `NotRepresentable` (fewer than two
+    Raises `BadParameter` (an axis that does not exist, or that cannot be chosen), `NotRepresentable` (fewer than two
     axes) and `TileNotFound` (an index beyond an axis).
     """
-    plane = _choose_plane(picture, asked)
-    channel = channel_axis(picture.axes, plane)
-    chosen, channels = _split_selection(picture, asked, plane, channel)
-    indices = tuple(
-        None if axis in plane or axis == channel else _choose_index(picture, axis, chosen.get(axis))
-        for axis in range(len(picture.axes))
+    plane = _choose_plane(image, query)
+    channel = channel_axis(image.axes, plane)
+    indices, channels = _choose_indices(image, query, plane, channel)
+    grid, pitch = _layout(image, plane, query.tile_size)
+    grid, scale = _stretched(grid, query.aspect)
+    channels = _choose_channels(image, channel, channels)
+    return Frame(
+        *(image, plane, indices, channel, channels, grid, pitch),
+        flip=_choose_flip(image, plane, query),
+        scale=scale,
+        decoder=_choose_decoder(image, query),
     )
-    grid, pitch = _layout(picture, plane, asked.tile_size)
-    grid, scale = _stretched(grid, asked.aspect)
-    channels = _choose_channels(picture, channel, channels)
-    flip, decoder = _choose_flip(picture, plane, asked), _choose_decoder(picture, asked)
-    return Frame(picture, plane, indices, channel, channels, grid, pitch, flip, scale, decoder)
 
 
 def _in_cells(span: Span, scale: float, flipped: bool, extent: int) -> Span:
@@ -105,62 +105,62 @@ def _stretched(grid: TileGrid, aspect: float | Literal["auto"]) -> tuple[TileGri
     return TileGrid(height, width, grid.size), (height / grid.height, width / grid.width)
 
 
-def _choose_flip(picture: Picture, plane: tuple[int, int], asked: Asked) -> tuple[bool, bool]:
-    if asked.flip == "auto":
-        return False, False
-    text = ",".join(asked.flip)
-    flipped = [_find_plane_axis(picture, name, text, "flip") for name in asked.flip]
-    if not set(flipped) <= set(plane):
-        names = " and ".join(picture.axes[axis].name for axis in plane)
-        raise BadParameter("flip", text, f"axes of the plane, {names}")
-    return plane[0] in flipped, plane[1] in flipped
-
-
-def _choose_decoder(picture: Picture, asked: Asked) -> Decoder | None:
-    """What ``decode=cf`` makes of the finest level's values. Labels stand for themselves, and times stay numbers, which
-    alone can be drawn."""
-    if asked.decode == "none" or asked.labels or picture.image_label is not None:
-        return None
-    decoder = picture.levels[0].array.decoder.without_times()
-    return decoder if decoder.changes else None
-
-
-def _choose_plane(picture: Picture, asked: Asked) -> tuple[int, int]:
+def _choose_plane(image: Image, query: TileQuery) -> tuple[int, int]:
     try:
-        plane = default_plane(picture.axes)
+        plane = default_plane(image.axes)
     except ValueError as error:
-        raise NotRepresentable(picture.dtype.str, "a picture", str(error)) from error
-    if asked.axes is None:
+        raise NotRepresentable(image.dtype.str, "a picture", str(error)) from error
+    if query.axes is None:
         return plane
-    rows, columns = (_find_plane_axis(picture, name, ",".join(asked.axes)) for name in asked.axes)
+    rows, columns = _find_axes(image, query.axes, "axes")
     if rows == columns:
-        raise BadParameter("axes", ",".join(asked.axes), "two different axes")
+        raise BadParameter("axes", ",".join(query.axes), "two different axes")
     return rows, columns
 
 
-def _find_plane_axis(picture: Picture, name: str, value: str, parameter: str = "axes") -> int:
-    """A name that has a comma in it comes percent-encoded once more."""
-    known = any(axis.name == name for axis in picture.axes)
-    return _find_axis(picture, name if known else unquote(name), parameter, value)
+def _choose_flip(image: Image, plane: tuple[int, int], query: TileQuery) -> tuple[bool, bool]:
+    if query.flip == "auto":
+        return False, False
+    flipped = _find_axes(image, query.flip, "flip")
+    if not set(flipped) <= set(plane):
+        names = " and ".join(image.axes[axis].name for axis in plane)
+        raise BadParameter("flip", ",".join(query.flip), f"axes of the plane, {names}")
+    return plane[0] in flipped, plane[1] in flipped
 
 
-def _find_axis(picture: Picture, name: str, parameter: str, value: object) -> int:
-    names = [axis.name for axis in picture.axes]
+def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
+    """Axes by name; a name that has a comma in it comes percent-encoded once more."""
+    known = {axis.name for axis in image.axes}
+    found = (name if name in known else unquote(name) for name in names)
+    return [_find_axis(image, name, parameter, ",".join(names)) for name in found]
+
+
+def _find_axis(image: Image, name: str, parameter: str, value: object) -> int:
+    names = [axis.name for axis in image.axes]
     if name not in names:
         raise BadParameter(parameter, value, f"one of the axes {', '.join(names)}, or a parameter of tiles")
     return names.index(name)
 
 
-def _split_selection(
-    picture: Picture, asked: Asked, plane: tuple[int, int], channel: int | None
-) -> tuple[dict[int, int], tuple[int, ...]]:
+def _choose_decoder(image: Image, query: TileQuery) -> Decoder | None:
+    """What ``decode=cf`` makes of the finest level's values. Labels stand for themselves, and times stay numbers, which
+    alone can be drawn."""
+    if query.decode == "none" or query.labels or image.image_label is not None:
+        return None
+    decoder = image.levels[0].array.decoder.without_times()
+    return decoder if decoder.changes else None
+
+
+def _choose_indices(
+    image: Image, query: TileQuery, plane: tuple[int, int], channel: int | None
+) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
     """Indices by axis, and those of channels, which alone may be several."""
     chosen: dict[int, int] = {}
-    channels = list(asked.c)
-    for name, index in asked.selection:
-        axis = _find_axis(picture, name, name, index)
+    channels = list(query.c)
+    for name, index in query.selection:
+        axis = _find_axis(image, name, name, index)
         if axis in plane:
-            others = ", ".join(a.name for i, a in enumerate(picture.axes) if i not in plane)
+            others = ", ".join(a.name for i, a in enumerate(image.axes) if i not in plane)
             raise BadParameter(name, index, f"an axis outside the plane: {others or 'there is none'}")
         if axis == channel:
             channels.append(index)
@@ -168,56 +168,49 @@ def _split_selection(
             raise BadParameter(name, index, "one index along this axis")
         else:
             chosen[axis] = index
-    return chosen, tuple(channels)
+    defaults = {} if image.omero is None else {"z": image.omero.default_z, "t": image.omero.default_t}
+    indices: list[int | None] = [None] * len(image.axes)
+    for i, axis_facts in enumerate(image.axes):
+        if i in chosen:
+            indices[i] = _wrapped(image, axis_facts, chosen[i])
+        elif i not in plane and i != channel:
+            indices[i] = default_index(axis_facts, defaults.get(axis_facts.name.lower()))
+    return tuple(indices), tuple(channels)
 
 
-def _choose_index(picture: Picture, axis: int, wanted: int | None) -> int:
-    facts = picture.axes[axis]
-    if wanted is None:
-        return default_index(facts, _omero_default(picture, facts))
-    return _wrapped(picture, facts, wanted)
-
-
-def _omero_default(picture: Picture, axis: Axis) -> int | None:
-    if picture.omero is None:
-        return None
-    return {"z": picture.omero.default_z, "t": picture.omero.default_t}.get(axis.name.lower())
-
-
-def _wrapped(picture: Picture, axis: Axis, index: int) -> int:
+def _wrapped(image: Image, axis: Axis, index: int) -> int:
     """Negative indices count from the end, as in numpy."""
     wrapped = index + axis.size if index < 0 else index
     if not 0 <= wrapped < axis.size:
-        raise TileNotFound(picture.path, f"{axis.name}={index}", f"the axis {axis.name} has {axis.size} cells")
+        raise TileNotFound(image.path, f"{axis.name}={index}", f"the axis {axis.name} has {axis.size} cells")
     return wrapped
 
 
-def _choose_channels(picture: Picture, channel: int | None, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    axis = Axis("c", "channel", None, 1) if channel is None else picture.axes[channel]
+def _choose_channels(image: Image, channel: int | None, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    axis = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
     if len(wanted) > _MOST_CHANNELS:
         raise BadParameter("c", list(wanted), f"at most {_MOST_CHANNELS} channels in one picture")
     if wanted:
-        return tuple(_wrapped(picture, axis, index) for index in wanted)
-    if channel is not None and picture.omero is not None:
-        active = [i for i, c in enumerate(picture.omero.channels[: axis.size]) if c.active]
+        return tuple(_wrapped(image, axis, index) for index in wanted)
+    if channel is not None and image.omero is not None:
+        active = [i for i, c in enumerate(image.omero.channels[: axis.size]) if c.active]
         return tuple(active[:_MOST_CHANNELS]) or (0,)
-    return tuple(range(3)) if channel == len(picture.axes) - 1 and picture.is_rgb else (0,)
+    return tuple(range(3)) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
 
 
-def _layout(picture: Picture, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:
+def _layout(image: Image, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:
     """Tiles over the plane, or over all images of a mosaic.
 
     Those lie so far apart that each begins on a whole pixel at every zoom that shows an image as more than one, and
     at least a hundredth apart.
     """
-    height, width = (picture.axes[axis].size for axis in plane)
-    if picture.mosaic is None:
+    height, width = (image.axes[axis].size for axis in plane)
+    if image.mosaic is None:
         return TileGrid(height, width, tile_size), None
-    rows, columns = picture.mosaic.rows, picture.mosaic.columns
     coarsest = 1
     while True:
         pitch = tuple(ceil((size + size / 100) / coarsest) * coarsest for size in (height, width))
-        grid = TileGrid(rows * pitch[0], columns * pitch[1], tile_size)
+        grid = TileGrid(image.mosaic.rows * pitch[0], image.mosaic.columns * pitch[1], tile_size)
         if grid.factor(0) <= coarsest or coarsest >= max(height, width):
             return grid, (pitch[0], pitch[1])
         coarsest = grid.factor(0)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
-from hyperslab.tiles.raster import Raster, greyscale, mirror, rotate
+from hyperslab.tiles.render import Raster, greyscale, mirror, rotate
 
 FORMATS: Final = ("png", "jpg", "webp")
 QUALITIES: Final = ("default", "color", "gray")
@@ -175,7 +175,7 @@ def _fitted(
 
 
 def _largest_scale(width: int, height: int) -> float:
-    """That of the largest picture which can be asked for; nothing is made larger than it is."""
+    """That of the largest picture which can be query for; nothing is made larger than it is."""
     return min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
 
 

@@ -1,4 +1,4 @@
-"""What a viewer has to know of a picture before it asks for tiles, as JSON-ready documents."""
+"""Documents that describe an image to viewers: ``info.json`` and histograms."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from hyperslab.arrays.cost import Cancel
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Level
 from hyperslab.tiles.orientation import Orientation
-from hyperslab.tiles.picture import Level
+from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Tiles
-from hyperslab.tiles.statistics import PERCENTILES, Sample, histogram
-from hyperslab.tiles.style import channel_facts, default_colour, natural_range
+from hyperslab.tiles.statistics import PERCENTILES, Sample, channel_facts, histogram, natural_range, subject_of
+from hyperslab.tiles.style import default_colour
 from hyperslab.wire import dtype_to_json
 
 _MOST_LISTED: Final = 256
@@ -24,75 +24,75 @@ Json = dict[str, Any]
 
 
 def info_document(
-    tiles: Tiles, path: str, asked: Asked, base: str, query: str, *, cancel: Cancel | None = None
+    tiles: Tiles, path: str, query: TileQuery, base: str, suffix: str, *, cancel: Cancel | None = None
 ) -> Json:
-    """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``query`` is appended to theirs.
+    """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``suffix`` is appended to theirs.
 
-    Raises what opening a picture and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the picture
+    Raises what opening an image and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the image
     may be drawn without them.
     """
     frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.look(
         path,
-        asked,
-        lambda frame: (tiles.pictures.labels(frame.picture), tiles.orientations.of(frame)),
-        lambda frame: _brightness(tiles, frame, asked, cancel),
+        query,
+        lambda frame: (tiles.images.labels(frame.image), tiles.orientations.of(frame)),
+        lambda frame: _brightness(tiles, frame, query, cancel),
         cancel,
     )
-    picture, grid = frame.picture, frame.grid
-    array = picture.levels[0].array
+    image, grid = frame.image, frame.grid
+    array = image.levels[0].array
     return {
         "tilejson": "3.0.0",
-        "path": picture.path,
-        "kind": picture.kind,
-        "name": picture.name,
+        "path": image.path,
+        "kind": image.kind,
+        "name": image.name,
         "axes": [
             {name: getattr(axis, name) for name in ("name", "type", "unit", "size", "scale", "translation")}
-            for axis in picture.axes
+            for axis in image.axes
         ],
         "dtype": dtype_to_json(frame.dtype),
-        "plane": [picture.axes[axis].name for axis in frame.plane],
+        "plane": [image.axes[axis].name for axis in frame.plane],
         "width": grid.width,
         "height": grid.height,
-        "flip": [picture.axes[axis].name for axis, flipped in zip(frame.plane, frame.flip, strict=True) if flipped],
+        "flip": [image.axes[axis].name for axis, flipped in zip(frame.plane, frame.flip, strict=True) if flipped],
         "pixels_per_cell": list(frame.scale),
         "natural": {"flip": natural.flip, "aspect": natural.aspect, "steps": natural.steps},
         "tile_size": grid.size,
-        "minzoom": tiles.source.minzoom(frame),
+        "minzoom": tiles.reader.minzoom(frame),
         "maxzoom": grid.maxzoom,
-        "levels": [_level(frame, level) for level in picture.levels],
+        "levels": [_level(frame, level) for level in image.levels],
         "selection": {
-            axis.name: index for axis, index in zip(picture.axes, frame.indices, strict=True) if index is not None
+            axis.name: index for axis, index in zip(image.axes, frame.indices, strict=True) if index is not None
         },
-        "channel_axis": None if frame.channel_axis is None else picture.axes[frame.channel_axis].name,
-        "omero": picture.omero is not None,
+        "channel_axis": None if frame.channel_axis is None else image.axes[frame.channel_axis].name,
+        "omero": image.omero is not None,
         "channels": channels,
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
         **_mosaic(frame),
-        "field": None if picture.field is None else picture.field.name,
-        "fields": list(picture.fields) or None,
+        "field": image.field_name,
+        "fields": list(image.fields) or None,
         "colormaps": list(COLORMAPS),
         "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
         "decoded": None if frame.decoder is None else frame.decoder.document(array.attributes),
-        "problems": [*picture.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
-        "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{query}"],
+        "problems": [*image.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
+        "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{suffix}"],
         "etag": _tag(frame, sample, natural),
     }
 
 
-def histogram_document(tiles: Tiles, path: str, asked: Asked, cancel: Cancel | None = None) -> Json:
-    """Counts of values in equal bins, from a sample of the coarsest level, for the first channel asked for."""
+def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel | None = None) -> Json:
+    """Counts of values in equal bins, from a sample of the coarsest level, for the first channel of the query."""
 
     def sampled(frame: Frame) -> Sample:
-        return tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked), cancel)
+        return tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
 
-    frame, sample, _ = tiles.look(path, asked, sampled, lambda _: None, cancel)
+    frame, sample, _ = tiles.look(path, query, sampled, lambda _: None, cancel)
     channel = frame.channels[0]
-    counts, edges = histogram(sample, asked.bins)
+    counts, edges = histogram(sample, query.bins)
     return {
-        "path": frame.picture.path,
+        "path": frame.image.path,
         "channel": channel,
-        "level": frame.picture.levels[-1 - sample.finer].array.path,
+        "level": frame.image.levels[-1 - sample.finer].array.path,
         "exact": sample.exact,
         "count": int(counts.sum()),
         "min": sample.low,
@@ -105,25 +105,34 @@ def histogram_document(tiles: Tiles, path: str, asked: Asked, cancel: Cancel | N
 
 
 def _brightness(
-    tiles: Tiles, frame: Frame, asked: Asked, cancel: Cancel | None
+    tiles: Tiles, frame: Frame, query: TileQuery, cancel: Cancel | None
 ) -> tuple[Sample | None, list[str], list[Json]]:
-    """What `_sample` says, and the channels with their windows."""
-    listed = range(min(_channel_count(frame), _MOST_LISTED))
-    if 0 not in [axis.size for axis in frame.picture.axes]:
-        tiles.stylist.prepare(frame, asked, dict.fromkeys(listed), cancel)
-    sample, damage = _sample(tiles, frame, asked, cancel)
-    return sample, damage, [_channel(tiles, frame, asked, index, cancel) for index in listed]
+    """The sample of the first channel that is shown (None if nothing can be decoded), what was in its way, and the
+    channels with their windows."""
+    count = 1 if frame.channel_axis is None else frame.image.axes[frame.channel_axis].size
+    listed = range(min(count, _MOST_LISTED))
+    if not frame.image.is_empty:
+        tiles.statistics.prepare(frame, query, dict.fromkeys(listed), cancel)
+    sample, damage = None, []
+    try:
+        sample = tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
+    except ChunkCorrupt as error:
+        damage = [f"no window from the data: {error}"]
+    if sample is not None and sample.damage is not None:
+        damage = [f"the window from the data leaves out damaged chunks: {sample.damage}"]
+    return sample, damage, [_channel(tiles, frame, query, index, cancel, alone=count == 1) for index in listed]
 
 
-def _channel_count(frame: Frame) -> int:
-    return 1 if frame.channel_axis is None else frame.picture.axes[frame.channel_axis].size
-
-
-def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cancel | None) -> Json:
+def _channel(tiles: Tiles, frame: Frame, query: TileQuery, index: int, cancel: Cancel | None, *, alone: bool) -> Json:
     facts = channel_facts(frame, index)
-    colour = default_colour(frame, index, alone=_channel_count(frame) == 1) or (255, 255, 255)
-    start, end = _default_window(tiles, frame, asked, index, cancel)
-    low, high = natural_range(frame.dtype, asked.component)
+    colour = default_colour(frame, index, alone=alone) or (255, 255, 255)
+    low, high = natural_range(frame.dtype, query.component)
+    start, end = 0.0, 1.0
+    if not frame.image.is_empty:
+        try:
+            start, end = tiles.statistics.window(frame, index, query, None, cancel)
+        except ChunkCorrupt:
+            start, end = low, high
     if facts is not None and facts.window is not None:
         low, high = facts.window.min, facts.window.max
     elif frame.dtype.kind not in "bu":
@@ -138,26 +147,6 @@ def _channel(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cance
     }
 
 
-def _default_window(tiles: Tiles, frame: Frame, asked: Asked, index: int, cancel: Cancel | None) -> tuple[float, float]:
-    if 0 in [axis.size for axis in frame.picture.axes]:
-        return 0.0, 1.0
-    try:
-        return tiles.stylist.window(frame, index, asked, None, cancel)
-    except ChunkCorrupt:
-        return natural_range(frame.dtype, asked.component)
-
-
-def _sample(tiles: Tiles, frame: Frame, asked: Asked, cancel: Cancel | None) -> tuple[Sample | None, list[str]]:
-    """The sample of the first channel that is shown, and what was in its way; None where nothing can be decoded."""
-    try:
-        sample = tiles.statistics.sample(tiles.stylist.subject(frame, frame.channels[0], asked), cancel)
-    except ChunkCorrupt as error:
-        return None, [f"no window from the data: {error}"]
-    return sample, [] if sample.damage is None else [
-        f"the window from the data leaves out damaged chunks: {sample.damage}"
-    ]
-
-
 def _level(frame: Frame, level: Level) -> Json:
     return {
         "path": level.array.path,
@@ -168,9 +157,9 @@ def _level(frame: Frame, level: Level) -> Json:
 
 def _mosaic(frame: Frame) -> Json:
     """Where the images of a plate or a well lie, and the rows and columns of a plate, in cells of the finest level;
-    None for all other pictures."""
+    None for all other images."""
     found: Json = dict.fromkeys(("images", "rows", "columns"))
-    mosaic = frame.picture.mosaic
+    mosaic = frame.image.mosaic
     if mosaic is None or frame.cell_pitch is None:
         return found
     (pitch_y, pitch_x), (height, width) = frame.cell_pitch, frame.cell_shape
@@ -188,4 +177,4 @@ def _mosaic(frame: Frame) -> Json:
 def _tag(frame: Frame, sample: Sample | None, natural: Orientation) -> str:
     """Changes with the metadata, with the values that the windows come from, and with the coordinates."""
     tag = "damaged" if sample is None else sample.tag
-    return hashlib.blake2b(f"{frame.picture.version}|{tag}|{natural}".encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(f"{frame.image.version}|{tag}|{natural}".encode(), digest_size=12).hexdigest()

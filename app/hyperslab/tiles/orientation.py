@@ -1,4 +1,4 @@
-"""Which way up a picture belongs and how high its cells are, from the coordinates of its axes."""
+"""Orientation of a plane: which axes run backwards and how high its cells are, from the coordinates of the axes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
-from hyperslab.tiles.asked import MOST_ASPECT, Asked
 from hyperslab.tiles.axes import Axis
 from hyperslab.tiles.frame import Frame, make_frame
-from hyperslab.tiles.opening import Pictures
-from hyperslab.tiles.picture import Picture
+from hyperslab.tiles.image import Image
+from hyperslab.tiles.images import Images
+from hyperslab.tiles.query import MOST_ASPECT, TileQuery
 
 _MOST_CELLS: Final = 1 << 20
 """Longer coordinates are not read."""
@@ -59,41 +59,41 @@ class _Steps:
 
 
 class Orientations:
-    """Orientations of pictures. Safe to call from many threads."""
+    """Orientations of images. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, reader: Reader) -> None:
-        self._pictures = pictures
+    def __init__(self, images: Images, reader: Reader) -> None:
+        self._images = images
         self._reader = reader
 
-    def settled(self, path: str, asked: Asked) -> Asked:
-        """What was asked for, with what ``auto`` stands for in ``flip`` and ``aspect``; raises what `Pictures.open` and
+    def settled(self, path: str, query: TileQuery) -> TileQuery:
+        """The query with what ``auto`` stands for in ``flip`` and ``aspect``; raises what `Images.open` and
         `make_frame` raise."""
-        if asked.flip != "auto" and asked.aspect != "auto":
-            return asked
-        found = self.of(make_frame(self._pictures.open(path, asked.field), asked))
-        flip = found.flip if asked.flip == "auto" else asked.flip
-        return replace(asked, flip=flip, aspect=found.aspect if asked.aspect == "auto" else asked.aspect)
+        if query.flip != "auto" and query.aspect != "auto":
+            return query
+        found = self.of(make_frame(self._images.open(path, query.field), query))
+        flip = found.flip if query.flip == "auto" else query.flip
+        return replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
 
     def of(self, frame: Frame) -> Orientation:
         """The orientation of a frame's plane; what is wrong with the coordinates is a problem, and no error."""
         problems: list[str] = []
-        rows, columns = (frame.picture.axes[axis] for axis in frame.plane)
-        down, across = (self._steps(frame.picture, axis, problems) for axis in (rows, columns))
+        rows, columns = (frame.image.axes[axis] for axis in frame.plane)
+        down, across = (self._steps(frame.image, axis, problems) for axis in (rows, columns))
         flip = [rows.name] if down.sign == (-1 if down.downwards else 1) else []
         flip += [columns.name] if across.sign < 0 else []
         alike = rows.type == columns.type == "space"
         steps = tuple((steps.size, steps.unit) for steps in (down, across))
         return Orientation(tuple(flip), _aspect(down, across, alike=alike), steps, tuple(problems))
 
-    def _steps(self, picture: Picture, axis: Axis, problems: list[str]) -> _Steps:
-        if picture.kind != "array":
+    def _steps(self, image: Image, axis: Axis, problems: list[str]) -> _Steps:
+        if image.kind != "array":
             return _Steps(axis.scale, axis.unit)
-        parent, path = picture.path.rpartition("/")[0], f"{picture.path.rpartition('/')[0]}/{axis.name}"
+        parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
         nothing = _Steps(None, None)
-        if not parent or "/" in axis.name or path == picture.path or not 1 < axis.size <= _MOST_CELLS:
+        if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= _MOST_CELLS:
             return nothing
         try:
-            array = self._pictures.catalog.open_array(path)
+            array = self._images.catalog.open_array(path)
             if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
                 return nothing
             values = self._reader.read(

@@ -1,22 +1,56 @@
-"""Numbers into colours: windows, composites of channels, labels. Pure, planar numpy."""
+"""Numbers into pictures: windows, composites of channels, labels, and what is done to a picture. Pure, planar numpy.
+
+A picture in memory has the form that is cheapest to encode: indices into a palette, or planes of colour.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.tiles.colour import GREY, RGB, Table
-from hyperslab.tiles.raster import Bytes, Indexed, Planes
 from hyperslab.tiles.resample import Mask, NDArray, work_dtype
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _DENSE: Final = 1 << 20
 """Label values that lie so close together are counted in a table instead of being sorted."""
 _NARROWEST: Final = 1e-36
 """A window narrower than this has no inverse in float32."""
 _LARGEST: Final = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """``index`` is ``(height, width)``, ``palette`` ``(n, 4)`` RGBA, n up to 256; ``hidden`` pixels are not seen."""
+
+    index: Bytes
+    palette: Table
+    hidden: Mask | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        height, width = self.index.shape
+        return height, width
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """``rgb`` is ``(3, height, width)``; ``alpha`` ``(height, width)``, None where all is opaque."""
+
+    rgb: Bytes
+    alpha: Bytes | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        _, height, width = self.rgb.shape
+        return height, width
+
+
+Raster = Indexed | Planes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +162,7 @@ def _dense_integers(values: NDArray, low: int, extent: int) -> tuple[NDArray, np
     return found.astype(values.dtype), places[offsets]
 
 
-def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Indexed | Planes:
+def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Raster:
     """A picture of ``(height, width)`` indices into any number of ``(n, 4)`` RGBA colours."""
     if len(colours) <= 256:
         return Indexed(index.astype(np.uint8), colours, hidden)
@@ -136,3 +170,90 @@ def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: M
     if hidden is not None:
         rgba[3, hidden] = 0
     return Planes(rgba[:3], rgba[3])
+
+
+# --- what is done to a picture ---------------------------------------------------------------------------------
+
+
+def to_planes(raster: Raster) -> Planes:
+    """The same picture without its palette."""
+    if isinstance(raster, Planes):
+        return raster
+    rgba = np.ascontiguousarray(raster.palette.T)[:, raster.index]
+    alpha = rgba[3]
+    if raster.hidden is not None:
+        alpha[raster.hidden] = 0
+    return Planes(rgba[:3], None if raster.hidden is None and (raster.palette[:, 3] == 255).all() else alpha)
+
+
+def pad(raster: Raster, height: int, width: int) -> Raster:
+    """The picture at the top left of a larger one, the rest of which is not seen."""
+    if raster.shape == (height, width):
+        return raster
+    rest = ((0, height - raster.shape[0]), (0, width - raster.shape[1]))
+    if isinstance(raster, Indexed):
+        hidden = np.zeros(raster.shape, bool) if raster.hidden is None else raster.hidden
+        return Indexed(np.pad(raster.index, rest), raster.palette, np.pad(hidden, rest, constant_values=True))
+    alpha = np.full(raster.shape, 255, np.uint8) if raster.alpha is None else raster.alpha
+    return Planes(np.pad(raster.rgb, ((0, 0), *rest)), np.pad(alpha, rest))
+
+
+def rotate(raster: Raster, quarters: int) -> Raster:
+    """Turned clockwise by so many right angles."""
+    return _rearranged(raster, lambda plane: np.rot90(plane, -quarters, axes=(-2, -1)))
+
+
+def mirror(raster: Raster) -> Raster:
+    """Left and right exchanged."""
+    return _rearranged(raster, lambda plane: plane[..., ::-1])
+
+
+def _rearranged(raster: Raster, move: Callable[[Any], Any]) -> Raster:
+    if isinstance(raster, Indexed):
+        return Indexed(move(raster.index), raster.palette, None if raster.hidden is None else move(raster.hidden))
+    return Planes(move(raster.rgb), None if raster.alpha is None else move(raster.alpha))
+
+
+def fade(raster: Raster, opacity: float) -> Raster:
+    """Seen through by so much: 0 is not seen at all, 1 is as before."""
+    if opacity >= 1:
+        return raster
+    if isinstance(raster, Indexed):
+        palette = raster.palette.copy()
+        palette[:, 3] = np.rint(palette[:, 3] * opacity)
+        return Indexed(raster.index, palette, raster.hidden)
+    alpha = np.full(raster.shape, 255, np.uint8) if raster.alpha is None else raster.alpha
+    return Planes(raster.rgb, np.rint(alpha * opacity).astype(np.uint8))
+
+
+def flatten(raster: Raster, background: RGB) -> Raster:
+    """In front of a colour: nothing is seen through any more."""
+    if isinstance(raster, Indexed) and raster.hidden is None:
+        opaque = np.full_like(raster.palette, 255)
+        opaque[:, :3] = _over(raster.palette[:, :3], raster.palette[:, 3:], np.array(background, np.uint8))
+        return Indexed(raster.index, opaque)
+    planes = to_planes(raster)
+    if planes.alpha is None:
+        return planes
+    behind = np.array(background, np.uint8)[:, None, None]
+    return Planes(_over(planes.rgb, planes.alpha, behind))
+
+
+def greyscale(raster: Raster) -> Raster:
+    """Without colour, by the luma of ITU-R BT.601."""
+    if isinstance(raster, Indexed):
+        grey = _luma(raster.palette[:, :3].T)
+        return Indexed(raster.index, np.stack([grey, grey, grey, raster.palette[:, 3]], axis=1), raster.hidden)
+    return Planes(np.broadcast_to(_luma(raster.rgb), raster.rgb.shape), raster.alpha)
+
+
+def _luma(rgb: Bytes) -> Bytes:
+    red, green, blue = rgb.astype(np.uint32)
+    luma: Bytes = ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(np.uint8)
+    return luma
+
+
+def _over(colour: Bytes, alpha: Bytes, behind: Bytes) -> Bytes:
+    a = alpha.astype(np.uint16)
+    over: Bytes = ((colour * a + behind * (255 - a) + 127) // 255).astype(np.uint8)
+    return over

@@ -1,11 +1,13 @@
-"""Tiles as the API needs them: pictures whose tag is known before anything is read, kept when they were drawn."""
+"""Tiles as the API needs them: pictures whose tag is known before anything is drawn, and a cache of drawn ones."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -13,37 +15,42 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import attempt
 from hyperslab.cache import CacheStats, VersionedCache
-from hyperslab.errors import TileNotFound
+from hyperslab.errors import HyperslabError, TileNotFound
 from hyperslab.tiles import png
-from hyperslab.tiles.asked import Asked
 from hyperslab.tiles.encode import MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
-from hyperslab.tiles.looking import Looking
-from hyperslab.tiles.opening import Pictures
+from hyperslab.tiles.images import Images
 from hyperslab.tiles.orientation import Orientations
 from hyperslab.tiles.pyramid import Region, Span
-from hyperslab.tiles.raster import Indexed, Raster, flatten, pad
+from hyperslab.tiles.query import TileQuery
+from hyperslab.tiles.read import Reading, RegionPlan, RegionReader, one_component
+from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
-from hyperslab.tiles.source import Reading, RegionPlan, Source
-from hyperslab.tiles.statistics import Statistics, one_component
-from hyperslab.tiles.style import Stylist, draw
-from hyperslab.tiles.views import View, Views
+from hyperslab.tiles.statistics import Statistics, WouldBlock
+from hyperslab.tiles.style import Style, draw, legend, make_style
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 MIB: Final = 1 << 20
 
 _RENDERING: Final = f"2-{png.ENCODER}"
 """Part of every tag: to be counted up whenever the same numbers come to look different."""
-_TILE: Final = "tile"
 _MOST_CHUNKS_AT_ONCE: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
 """What lies under a pixel is read in strips: more than this is never held at once."""
+_REPLAY_SECONDS: Final = 0.5
+"""For so long a window that was taken from the data is good without another look."""
+
+Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only. ``moved``: somebody has
-    written meanwhile, so that the tag may not be theirs."""
+    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only. ``moved``: chunks were written
+    while they were read, so that the tag may not be theirs."""
 
     body: bytes
     shape: tuple[int, ...] | None = None
@@ -55,8 +62,8 @@ class Encoded:
 class Rendering:
     """A picture that has not been drawn yet. ``tag`` changes whenever its bytes could; `draw` makes them.
 
-    ``memory`` is what that takes, in bytes. `kept` is what an earlier `draw` has left in the cache. ``sources`` are all
-    keys that the picture is made of, and their versions, good until the monotonic clock says ``until``; empty where
+    ``memory`` is what that takes, in bytes. `cached` is what an earlier `draw` has left in the cache. ``sources`` are
+    all keys that the picture is made of, and their versions, good until the monotonic clock says ``until``; empty if
     they are many or not known.
     """
 
@@ -64,7 +71,7 @@ class Rendering:
     media_type: str
     memory: int
     mount: MountedStore
-    kept: Callable[[], Encoded | None]
+    cached: Callable[[], Encoded | None]
     draw: Callable[[Cancel | None, ReadCost], Encoded]
     sources: Mapping[str, str | None]
     until: float
@@ -76,124 +83,167 @@ class Tiles:
     def __init__(
         self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
     ) -> None:
-        self.pictures = Pictures(catalog, reader)
-        self.source = Source(self.pictures, reader, max_bytes=max_bytes)
-        self.statistics = Statistics(self.pictures, reader)
-        self.stylist = Stylist(self.statistics)
-        self.orientations = Orientations(self.pictures, reader)
-        self.look = Looking(self.pictures, reader, self.orientations).look
-        self._views = Views(self.pictures, self.stylist)
+        self.images = Images(catalog, reader)
+        self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
+        self.statistics = Statistics(self.images, reader)
+        self.orientations = Orientations(self.images, reader)
+        self._arrays = reader
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
     def cache_stats(self) -> CacheStats:
         """Counters of the cache of encoded pictures."""
         return self._cache.stats()
 
-    def frame(self, path: str, asked: Asked) -> Frame:
-        """The plane that is asked for; raises what `Pictures.open` and `make_frame` raise."""
-        return make_frame(self.pictures.open(path, asked.field), self.orientations.settled(path, asked))
+    def frame(self, path: str, query: TileQuery) -> Frame:
+        """The plane that a query wants; raises what `Images.open` and `make_frame` raise."""
+        return make_frame(self.images.open(path, query.field), self.orientations.settled(path, query))
 
-    def tile(
-        self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
-    ) -> Rendering:
+    def tile(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
 
         Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
         chunks take long to look up.
         """
-
-        def choose(frame: Frame) -> Region:
-            return _tile_region(frame, asked, place)
-
         if fmt in NUMBER_FORMATS:
-            return self._numbers(path, asked, fmt, choose, cancel)
-        return self.region(path, asked, fmt, choose, cancel, after=_padded(asked), label=_TILE)
+            return self._numbers(path, query, place, fmt, cancel)
+        choose = partial(_tile_region, query=query, place=place)
+        return self.region(path, query, fmt, choose, cancel, after=_padding(query), label="tile")
 
-    def tile_at_once(self, path: str, asked: Asked, place: tuple[int, int, int], fmt: str) -> Rendering | None:
-        """As `tile`, where a picture was drawn with this query a moment ago and nothing blocks; None elsewhere."""
-        view = None if fmt in NUMBER_FORMATS else self._views.known(path, asked)
-        if view is None or view.frame.cell_pitch is not None:
+    def tile_at_once(self, path: str, query: TileQuery, place: Place, fmt: str) -> Rendering | None:
+        """As `tile` if nothing blocks: the image is open and its windows are known; None else."""
+        if fmt in NUMBER_FORMATS or "auto" in (query.flip, query.aspect):
             return None
-        region = _tile_region(view.frame, asked, place)
-        if not self.source.is_quick(view.frame, region, _MOST_CHUNKS_AT_ONCE):
+        image = self.images.known(path, query.field)
+        if image is None or image.mosaic is not None:
             return None
-        plan = self.source.plan(view.frame, region)
-        return self._picture(view, plan, asked, fmt, after=_padded(asked), label=_TILE)
+        frame = make_frame(image, query)
+        try:
+            style = make_style(frame, query, partial(self.statistics.windows, frame, query, may_block=False))
+        except WouldBlock:
+            return None
+        region = _tile_region(frame, query, place)
+        if image.is_empty or not self.reader.is_quick(frame, region, _MOST_CHUNKS_AT_ONCE):
+            return None
+        return self._picture(style, self.reader.plan(frame, region), query, fmt, after=_padding(query), label="tile")
 
     def region(
-        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
+        self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
-        _, view, plan = self.look(
+        _, style, plan = self.look(
             path,
-            asked,
-            lambda frame: self._views.of(path, frame, asked, cancel),
-            lambda frame: self.source.plan(frame, choose(frame), cancel),
+            query,
+            lambda frame: make_style(frame, query, partial(self.statistics.windows, frame, query, cancel)),
+            lambda frame: self.reader.plan(frame, choose(frame), cancel),
             cancel,
         )
-        return self._picture(view, plan, asked, fmt, after=after, label=label)
+        return self._picture(style, plan, query, fmt, after=after, label=label)
 
-    def thumbnail(self, path: str, asked: Asked, fmt: str, cancel: Cancel | None = None) -> Rendering:
+    def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
 
         def whole(frame: Frame) -> Region:
             height, width = max(frame.grid.height, 1), max(frame.grid.width, 1)
-            scale = max(1.0, max(height, width) / asked.size)
+            scale = max(1.0, max(height, width) / query.size)
             rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
             return Region(Span(0, height / rows, rows), Span(0, width / columns, columns))
 
-        return self.region(path, asked, fmt, whole, cancel)
+        return self.region(path, query, fmt, whole, cancel)
 
-    def nothing(self, asked: Asked, fmt: str) -> Encoded:
-        """A tile in which nothing is seen (in jpg: of the background's colour)."""
-        size = asked.tile_size
-        hidden = np.ones((size, size), bool)
-        raster: Raster = Indexed(np.zeros((size, size), np.uint8), np.zeros((1, 4), np.uint8), hidden)
-        if asked.bg is not None:
-            raster = flatten(raster, asked.bg)
-        return Encoded(encode_picture(raster, fmt, quality=asked.quality))
+    def empty(self, query: TileQuery, fmt: str) -> bytes:
+        """A transparent tile (in jpg: of the background's colour)."""
+        size = query.tile_size
+        raster: Raster = Indexed(
+            np.zeros((size, size), np.uint8), np.zeros((1, 4), np.uint8), np.ones((size, size), bool)
+        )
+        return encode_picture(_over_background(raster, query), fmt, quality=query.quality)
+
+    def legend(self, path: str, query: TileQuery) -> bytes:
+        """A PNG of the colours of a picture; raises what `frame` and `style.legend` raise."""
+        return encode_picture(
+            _over_background(legend(self.frame(path, query), query), query), "png", quality=query.quality
+        )
+
+    def look(
+        self, path: str, query: TileQuery, first: Callable[[Frame], A], second: Callable[[Frame], B],
+        cancel: Cancel | None = None,
+    ) -> tuple[Frame, A, B]:  # fmt: skip
+        """The plane that a query wants, and what ``first`` and ``second`` say of it, in as few round trips as can be.
+
+        If the store is remote, they are asked about the image as it was when it was last opened, while that is checked.
+        Raises what `Images.open`, `make_frame` and they raise, in this order.
+        """
+        query = self.orientations.settled(path, query)
+        guess = self._guess(path, query)
+        works: list[Callable[[Frame], Any]] = [first, second]
+        if guess is None:
+            image, attempts = self.images.open(path, query.field), []
+        else:
+            opened, *attempts = self._attempts(guess, [lambda _: self.images.open(path, query.field), *works], cancel)
+            image = opened.result()
+        if guess is not None and image is guess.image:
+            frame = guess
+        else:
+            frame = make_frame(image, query)
+            attempts = self._attempts(frame, works, cancel)
+        return frame, attempts[0].result(), attempts[1].result()
+
+    def _guess(self, path: str, query: TileQuery) -> Frame | None:
+        """The plane of a remote image as it was last opened; None if there is none."""
+        image = self.images.last(path, query.field)
+        if image is None or not image.levels[0].array.mount.is_remote:
+            return None
+        try:
+            return make_frame(image, query)
+        except HyperslabError:  # the image that is there now may have such a plane
+            return None
+
+    def _attempts(self, frame: Frame, works: list[Callable[[Frame], Any]], cancel: Cancel | None) -> list[Any]:
+        mount = frame.image.levels[0].array.mount
+        return self._arrays.each(mount, attempt, [partial(work, frame) for work in works], cancel)
 
     def _picture(
-        self, view: View, plan: RegionPlan, asked: Asked, fmt: str, *, after: Callable[[Raster], Raster], label: str
-    ) -> Rendering:
-        style = view.style
-
+        self, style: Style, plan: RegionPlan, query: TileQuery, fmt: str,
+        *, after: Callable[[Raster], Raster], label: str,
+    ) -> Rendering:  # fmt: skip
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.source.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
-            raster = after(draw(values, hidden, style))
-            if style.background is not None:
-                raster = flatten(raster, style.background)
-            return Encoded(encode_picture(raster, fmt, quality=asked.quality))
+            values, hidden = self.reader.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
+            raster = _over_background(after(draw(values, hidden, style)), query)
+            return Encoded(encode_picture(raster, fmt, quality=query.quality))
 
-        quality = "" if fmt == "png" else asked.quality
-        rendering = self._rendering(plan, f"{view.identity}|{fmt}|{quality}|{label}", fmt, render)
-        return replace(rendering, sources=self._sources(plan), until=view.until)
+        quality = "" if fmt == "png" else query.quality
+        identity = f"{plan.frame.identity}|{style.identity}|{fmt}|{quality}|{label}"
+        return self._rendering(plan, identity, fmt, render, sources=self._sources(plan))
 
-    def _numbers(
-        self, path: str, asked: Asked, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None
-    ) -> Rendering:
-        """The values of a region: ``(height, width)``, with the channels before them where there are several."""
+    def _numbers(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None) -> Rendering:
+        """The values of a tile: ``(height, width)``, with the channels before them if there are several."""
         frame, plan, _ = self.look(
-            path, asked, lambda frame: self.source.plan(frame, choose(frame), cancel), lambda _: None, cancel
+            path,
+            query,
+            lambda frame: self.reader.plan(frame, _tile_region(frame, query, place), cancel),
+            lambda _: None,
+            cancel,
         )
-        as_labels = frame.picture.image_label is not None if asked.labels is None else asked.labels
+        as_labels = frame.image.image_label is not None if query.labels is None else query.labels
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.source.read(plan, Reading(as_labels, None, cancel, cost))
-            values = _as_asked(values, hidden, frame, asked)
+            values, hidden = self.reader.read(plan, Reading(as_labels, None, cancel, cost))
+            values = _in_own_dtype(values, hidden, frame.dtype)
+            values = values if query.component is None else one_component(values, query.component)
+            values = values if len(frame.channels) > 1 else values[0]
             return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
 
-        return self._rendering(plan, f"{frame.identity}|{as_labels}|{asked.component}|{fmt}", fmt, render)
+        return self._rendering(plan, f"{frame.identity}|{as_labels}|{query.component}|{fmt}", fmt, render, sources={})
 
     def _rendering(
-        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded]
-    ) -> Rendering:
-        key = (plan.frame.picture.path, f"{plan.region}|{identity}")
-        digest = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12)
-        tag = digest.hexdigest()
+        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded],
+        *, sources: Mapping[str, str | None],
+    ) -> Rendering:  # fmt: skip
+        key = (plan.frame.image.path, f"{plan.region}|{identity}")
+        tag = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12).hexdigest()
 
-        def cached(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+        def draw_once(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             def load() -> tuple[Encoded, str, int]:
                 encoded = render(cancel, cost)
                 if cost.moved:
@@ -202,48 +252,43 @@ class Tiles:
 
             return self._cache.load(key, tag, load).value
 
-        memory = (
-            min(plan.nbytes * plan.frame.growth, _MOST_MEMORY)
-            + 16 * plan.shape[0] * plan.shape[1]
-            + self.source.beside(plan)
-        )
-        mount = plan.frame.picture.levels[0].array.mount
-        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, lambda: self._cache.get(key, tag), cached, {}, 0.0)
+        held = min(plan.nbytes * plan.frame.growth, _MOST_MEMORY)
+        memory = held + 16 * plan.shape[0] * plan.shape[1] + self.reader.working_memory(plan)
+        mount = plan.frame.image.levels[0].array.mount
+        cached = partial(self._cache.get, key, tag)
+        until = time.monotonic() + _REPLAY_SECONDS
+        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, cached, draw_once, sources, until)
 
     def _sources(self, plan: RegionPlan) -> Mapping[str, str | None]:
-        documents = self.pictures.documents(plan.frame.picture)
+        documents = self.images.documents(plan.frame.image)
         if not documents or len(plan.blocks) != 1:
             return {}
-        read = plan.blocks[0].read
+        read = plan.blocks[0].plan
         if read.versions is None or read.touched > _MOST_CHUNKS_AT_ONCE:
             return {}
         return {**documents} | {read.array.chunk_key(coords): version for coords, version in read.versions.items()}
 
 
-def _padded(asked: Asked) -> Callable[[Raster], Raster]:
+def _over_background(raster: Raster, query: TileQuery) -> Raster:
+    return raster if query.bg is None else flatten(raster, query.bg)
+
+
+def _padding(query: TileQuery) -> Callable[[Raster], Raster]:
     """Makes a tile that is cut at the edges one of full size."""
-    return lambda raster: pad(raster, asked.tile_size, asked.tile_size)
+    return lambda raster: pad(raster, query.tile_size, query.tile_size)
 
 
-def _tile_region(frame: Frame, asked: Asked, place: tuple[int, int, int]) -> Region:
-    """What a tile shows; raises `TileNotFound` where there is none."""
+def _tile_region(frame: Frame, query: TileQuery, place: Place) -> Region:
+    """What a tile shows; raises `TileNotFound` outside the picture."""
     z, x, y = place
-    grid, path = frame.grid, frame.picture.path
+    grid, path = frame.grid, frame.image.path
     if not 0 <= z <= grid.maxzoom:
         raise TileNotFound(path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
     rows, columns = grid.counts(z)
-    row = rows - 1 - y if asked.scheme == "tms" else y
+    row = rows - 1 - y if query.scheme == "tms" else y
     if not (0 <= x < columns and 0 <= row < rows):
         raise TileNotFound(path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
     return grid.region(z, row, x)
-
-
-def _as_asked(values: NDArray, hidden: Mask | None, frame: Frame, asked: Asked) -> NDArray:
-    """One component of complex values where one is named; means as values of the array's own dtype."""
-    values = _in_own_dtype(values, hidden, frame.dtype)
-    if asked.component is not None:
-        values = one_component(values, asked.component)
-    return values if len(frame.channels) > 1 else values[0]
 
 
 def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:

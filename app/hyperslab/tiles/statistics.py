@@ -1,16 +1,17 @@
-"""How bright a picture is: windows and histograms from a sample of its coarsest level, the same for all its tiles."""
+"""How bright an image is: windows and histograms from a sample of its coarsest level, the same for all its tiles."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from math import prod
-from threading import BoundedSemaphore, Lock
-from typing import Any, Final
+from itertools import count, islice
+from math import ceil, prod
+from threading import BoundedSemaphore
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,39 +22,49 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.tiles.asked import Component
-from hyperslab.tiles.cells import plain_numbers
-from hyperslab.tiles.opening import Pictures
-from hyperslab.tiles.picture import Picture
+from hyperslab.storage.locks import KeyedLocks
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Image
+from hyperslab.tiles.images import Images
+from hyperslab.tiles.ome import OmeroChannel
+from hyperslab.tiles.query import Component, Rescale, TileQuery
+from hyperslab.tiles.read import one_component, plain_numbers
 from hyperslab.tiles.resample import NDArray
-from hyperslab.tiles.sampling import MOST_CHUNKS, chunk_boxes, sample_boxes
 from hyperslab.wire import SelectionItem
+
+T = TypeVar("T")
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
 _MOST_CELLS: Final = 4 << 20
+_MOST_CHUNKS: Final = 1 << 12
 _MOST_DECODED: Final = 1 << 30
-"""Bytes of the chunks that are looked at, which may be much more than the cells that are wanted: unless a single chunk
-has more."""
-_MOST_KEPT: Final = 1 << 20
+"""Bytes of the chunks that are read, which may be much more than the cells that are wanted: unless a single chunk has
+more."""
+_MOST_VALUES: Final = 1 << 20
 _MOST_IMAGES: Final = 6
+_MOST_CHANNELS: Final = 16
+"""Of more channels than this, all share one window: else a first look at a spectrum would read it all."""
 _SMALL: Final = 1 << 20
 _LARGE_AT_ONCE: Final = 2
-"""So many looks at more than `_SMALL` bytes: no plan of an answer counts their memory, several times the cells."""
+"""So many samples of more than `_SMALL` bytes are taken at once: no plan of an answer counts their memory."""
 _CACHE_BYTES: Final = 32 << 20
-_MOST_TAGS: Final = 4096
-_TAG_SECONDS: Final = 1.0
+_SECONDS: Final = 1.0
 """For so long a sample is taken to be current: windows need not follow every single write."""
-_FAR_TAG_SECONDS: Final = 4.0
-"""The same where every look takes some 60 requests, and somebody who moves about in a picture looks all the time."""
+_REMOTE_SECONDS: Final = 4.0
+"""The same for remote stores: every check takes some 60 requests, and panning in an image checks all the time."""
+
+
+class WouldBlock(Exception):
+    """The answer is not known without asking the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a sample is of: a picture's ``channel`` (axis and index; None: all together), without ``nodata``, and
-    decoded where there is a ``decoder``."""
+    """What a sample is taken of: an image's ``channel`` (axis and index; None: all together), without ``nodata``, and
+    decoded if there is a ``decoder``."""
 
-    picture: Picture
+    image: Image
     channel: tuple[int, int] | None = None
     component: Component | None = None
     nodata: float | None = None
@@ -61,17 +72,15 @@ class Subject:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        field = self.picture.field.name if self.picture.field is not None else None
-        return self.picture.path, field, self.channel, self.component, self.nodata, self.decoder
+        return self.image.path, self.image.field_name, self.channel, self.component, self.nodata, self.decoder
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Finite values, of which ``values`` keeps at most a million. ``percentiles`` are those at `PERCENTILES`.
 
-    ``exact``: the whole of the coarsest level was looked at. All ends are 0 and 1 where there was no value at all.
-    ``finer`` counts levels from the coarsest to the one that was looked at, ``damage`` says why it is not that one or
-    not all of it.
+    ``exact``: they are all values of the coarsest level. All ends are 0 and 1 if there was no value at all. ``finer``
+    counts levels from the coarsest to the one that was read, ``damage`` says why it is not that one or not all of it.
     """
 
     values: NDArray
@@ -94,38 +103,47 @@ class Sample:
         return widened(self.low, self.high)
 
 
-def _most_chunks(chunk_nbytes: int, images: int) -> int:
-    """How many chunks of each of some images are looked at."""
-    return min(MOST_CHUNKS, max(1, _MOST_DECODED // (images * max(chunk_nbytes, 1))))
-
-
-def widened(low: float, high: float) -> tuple[float, float]:
-    """A window that has a width, also where there is only one value."""
-    return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
+class _Entry(NamedTuple):
+    sample: Sample
+    image_version: str
+    checked: float
 
 
 class Statistics:
-    """Samples, kept while what they were taken from stays the same. Safe to call from many threads."""
+    """Samples, cached while what they were taken from stays the same. Safe to call from many threads."""
 
-    def __init__(self, pictures: Pictures, reader: Reader) -> None:
-        self._pictures = pictures
+    def __init__(self, images: Images, reader: Reader) -> None:
+        self._images = images
         self._reader = reader
-        self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
-        self._tags: OrderedDict[tuple[Any, ...], tuple[str, float]] = OrderedDict()
-        self._lock = Lock()
+        self._samples: VersionedCache[_Entry] = VersionedCache(_CACHE_BYTES)
+        self._taking = KeyedLocks()
         self._turns = BoundedSemaphore(_LARGE_AT_ONCE)
 
-    def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
-        """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.
+    def windows(
+        self, frame: Frame, query: TileQuery, cancel: Cancel | None = None, *, may_block: bool = True
+    ) -> tuple[tuple[float, float], ...]:
+        """The window of each channel of a frame; raises as `sample` does."""
+        wanted = [at(query.rescale, i) for i in range(len(frame.channels))]
+        channels = list(zip(frame.channels, wanted, strict=True))
+        if may_block:
+            self.prepare(frame, query, dict(channels), cancel)
+        return tuple(self.window(frame, c, query, window, cancel, may_block=may_block) for c, window in channels)
 
-        Damaged chunks are left out, and `ChunkCorrupt` is raised only where nothing else was found.
-        """
-        tag = self._current_tag(subject)
-        held = None if tag is None else self._samples.get(subject.key, tag)
-        return held if held is not None else self._taken(subject, cancel)
+    def window(
+        self, frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None, cancel: Cancel | None = None,
+        *, may_block: bool = True,
+    ) -> tuple[float, float]:  # fmt: skip
+        """The two ends of what is shown of a channel; raises as `sample` does."""
+        known = _known_window(frame, channel, query, wanted)
+        if known is not None:
+            return known
+        sample = self.sample(subject_of(frame, channel, query), cancel, may_block=may_block)
+        return sample.minmax if wanted == "minmax" else sample.auto
 
-    def prepare(self, subjects: Collection[Subject], cancel: Cancel | None = None) -> None:
-        """Take samples of one picture that will be wanted, side by side where its store is far.
+    def prepare(
+        self, frame: Frame, query: TileQuery, wanted: Mapping[int, Rescale | None], cancel: Cancel | None
+    ) -> None:
+        """Take the samples that `window` will need for these channels, concurrently from a remote store.
 
         Raises as `sample` does, but for damaged chunks.
         """
@@ -134,133 +152,129 @@ class Statistics:
             with suppress(ChunkCorrupt):  # which `sample` finds again
                 self.sample(subject, cancel)
 
-        each = [*{subject.key: subject for subject in subjects}.values()]
-        if len(each) > 1 and (mount := each[0].picture.levels[0].array.mount).is_remote:
-            self._reader.each(mount, take, each, cancel)
+        sampled = [c for c, window in wanted.items() if _known_window(frame, c, query, window) is None]
+        subjects = {subject.key: subject for subject in (subject_of(frame, c, query) for c in sampled)}
+        mount = frame.image.levels[0].array.mount
+        if len(subjects) > 1 and mount.is_remote:
+            self._reader.each(mount, take, [*subjects.values()], cancel)
 
-    def _taken(self, subject: Subject, cancel: Cancel | None) -> Sample:
+    def sample(self, subject: Subject, cancel: Cancel | None = None, *, may_block: bool = True) -> Sample:
+        """The sample, from the cache while it is current; raises `WouldBlock` and what reading raises, `Cancelled` too.
+
+        Damaged chunks are left out, and `ChunkCorrupt` is raised only if nothing else was found.
+        """
+        sample = self._current(subject)
+        if sample is not None:
+            return sample
+        if not may_block:
+            raise WouldBlock
+        with self._taking.hold(str(hash(subject.key))):  # the tiles of a page all want it at once
+            return self._current(subject) or self._take(subject, cancel)
+
+    def _current(self, subject: Subject) -> Sample | None:
+        entry = self._samples.any_version(subject.key)
+        if entry is None or entry.image_version != subject.image.version:
+            return None
+        seconds = _REMOTE_SECONDS if subject.image.levels[0].array.mount.is_remote else _SECONDS
+        return entry.sample if time.monotonic() - entry.checked < seconds else None
+
+    def _take(self, subject: Subject, cancel: Cancel | None) -> Sample:
         plans, exact = self._plans(subject, cancel)
         tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-
-        def take() -> tuple[Sample, str, int]:
+        entry = self._samples.get(subject.key, tag)
+        if entry is None:
             small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
             with nullcontext() if small else self._turns:
-                sample = self._looked_at(subject, plans, cancel, exact=exact, tag=tag)
-            return sample, tag, sample.values.nbytes + 1024
-
-        sample = self._samples.load(subject.key, tag, take).value
-        self._note_tag(subject, tag)
+                sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
+        else:
+            sample = entry.sample
+        entry = _Entry(sample, subject.image.version, time.monotonic())
+        self._samples.put(subject.key, tag, entry, sample.values.nbytes + 1024)
         return sample
 
-    def _looked_at(
+    def _summary(
         self, subject: Subject, plans: list[ReadPlan], cancel: Cancel | None, *, exact: bool, tag: str
     ) -> Sample:
-        """Some chunk of another place or level tells more about the brightness than an error would."""
+        """If a chunk is damaged, any chunk of another place or level tells more than an error would."""
         try:
-            return _summary(self._all_values(plans, subject, cancel), exact=exact, tag=tag)
+            return _summary(self._read_all(plans, subject, cancel), exact=exact, tag=tag)
         except ChunkCorrupt as error:
-            for finer in range(len(subject.picture.levels)):
-                values = self._readable(subject, finer, cancel)
-                if values is not None:
-                    return replace(_summary(values, exact=False, tag=tag), finer=finer, damage=str(error))
+            for finer in range(len(subject.image.levels)):
+                plans, _ = self._plans(subject, cancel, finer, single=True)
+                parts = self._read_all(plans, subject, cancel, damaged=True)
+                if parts:
+                    return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(error))
             raise
 
-    def _readable(self, subject: Subject, finer: int, cancel: Cancel | None) -> NDArray | None:
-        """The values of chunks that can be decoded; None where there are none."""
-
-        def values(plan: ReadPlan) -> NDArray | None:
-            try:
-                return self._values(plan, subject, cancel)
-            except ChunkCorrupt:
-                return None
-
-        plans, _ = self._plans(subject, cancel, finer, chunk_boxes)
-        found = self._reader.pool(plans[0].array.mount).map(values, plans, cancel) if plans else []
-        whole = [part for part in found if part is not None]
-        return np.concatenate(whole) if whole else None
-
     def _plans(
-        self,
-        subject: Subject,
-        cancel: Cancel | None,
-        finer: int = 0,
-        boxes_of: Callable[..., list[list[SelectionItem]]] = sample_boxes,
+        self, subject: Subject, cancel: Cancel | None, finer: int = 0, *, single: bool = False
     ) -> tuple[list[ReadPlan], bool]:
         """What to read of a level, and whether that is all of the coarsest one."""
-        images = self._images(subject.picture, cancel)
+        images = self._images_of(subject.image, cancel)
         parts: list[Part] = []
         cells = 0
         for image in images:
             array = image.levels[max(0, len(image.levels) - 1 - finer)].array
-            shape = array.metadata.shape
+            metadata = array.metadata
+            shape = metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
-            boxes = boxes_of(
-                shape,
-                array.metadata.chunks,
-                fixed,
+            most_chunks = min(_MOST_CHUNKS, max(1, _MOST_DECODED // (len(images) * max(metadata.chunk_nbytes, 1))))
+            boxes = sample_boxes(
+                *(shape, metadata.chunks, fixed),
                 most_cells=_MOST_CELLS // len(images),
-                most_chunks=_most_chunks(array.metadata.chunk_nbytes, len(images)),
+                most_chunks=most_chunks,
+                single=single,
             )
             parts += [Part(array, normalise(box, shape), image.field) for box in boxes]
             cells = prod(size for axis, size in enumerate(shape) if axis not in fixed)
         plans = self._reader.plan_together(parts, cancel)
         whole = sum(plan.selection.size for plan in plans) == cells
-        return plans, whole and subject.picture.mosaic is None
+        return plans, whole and subject.image.mosaic is None
 
-    def _images(self, picture: Picture, cancel: Cancel | None) -> list[Picture]:
-        """The picture itself, or some of a mosaic's."""
-        if picture.mosaic is None:
-            return [picture] if all(axis.size for axis in picture.axes) else []
-        step = max(1, len(picture.mosaic.cells) // _MOST_IMAGES)
-        name = picture.field.name if picture.field is not None else None
-        cells, mount = picture.mosaic.cells[::step], picture.levels[0].array.mount
-        opened = self._reader.each(mount, lambda cell: self._pictures.open_cell(cell.path, name), cells, cancel)
-        found = [image for image in opened if image is not None and len(image.axes) == len(picture.axes)]
-        return found or [picture]  # its levels are those of an image that is there
+    def _images_of(self, image: Image, cancel: Cancel | None) -> list[Image]:
+        """The image itself, or some of a mosaic's."""
+        if image.mosaic is None:
+            return [] if image.is_empty else [image]
+        cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // _MOST_IMAGES)]
+        mount = image.levels[0].array.mount
+        opened = self._reader.each(
+            mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
+        )
+        found = [one for one in opened if one is not None and len(one.axes) == len(image.axes)]
+        return found or [image]  # its levels are those of an image that is there
 
-    def _all_values(self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None) -> NDArray:
-        if not plans:
-            return np.zeros(0)
-        pool = self._reader.pool(plans[0].array.mount)
-        parts = pool.map(lambda plan: self._values(plan, subject, cancel), plans, cancel)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def _read_all(
+        self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None, *, damaged: bool = False
+    ) -> list[NDArray]:
+        """All finite values of each box, in one dimension; with ``damaged`` without boxes that cannot be decoded."""
 
-    def _values(self, plan: ReadPlan, subject: Subject, cancel: Cancel | None) -> NDArray:
-        """All finite values of a box, in one dimension."""
-        values = self._reader.read(plan, cancel)
-        values = values if subject.decoder is None else subject.decoder(values)
-        rank = len(plan.array.metadata.shape)
-        if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
-            values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))
-        values, hidden = plain_numbers(values, subject.nodata)
-        values = values.ravel() if hidden is None else values[~hidden]
-        values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
-        return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+        def read(plan: ReadPlan) -> NDArray | None:
+            try:
+                values = self._reader.read(plan, cancel)
+            except ChunkCorrupt:
+                if damaged:
+                    return None
+                raise
+            values = values if subject.decoder is None else subject.decoder(values)
+            rank = len(plan.array.metadata.shape)
+            if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
+                values = values.take(subject.channel[1], axis=subject.channel[0] - rank - len(plan.inner_shape))
+            values, hidden = plain_numbers(values, subject.nodata)
+            values = values.ravel() if hidden is None else values[~hidden]
+            values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
+            return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
-    def _current_tag(self, subject: Subject) -> str | None:
-        far = subject.picture.levels[0].array.mount.is_remote
-        with self._lock:
-            tag, noted = self._tags.get((subject.key, subject.picture.version), (None, 0.0))
-        return tag if time.monotonic() - noted < (_FAR_TAG_SECONDS if far else _TAG_SECONDS) else None
-
-    def _note_tag(self, subject: Subject, tag: str) -> None:
-        key = (subject.key, subject.picture.version)
-        with self._lock:
-            self._tags[key] = (tag, time.monotonic())
-            self._tags.move_to_end(key)
-            while len(self._tags) > _MOST_TAGS:
-                self._tags.popitem(last=False)
+        found = self._reader.pool(plans[0].array.mount).map(read, plans, cancel) if plans else []
+        return [values for values in found if values is not None]
 
 
-def one_component(values: NDArray, component: Component | None) -> NDArray:
-    """A real part of complex values, their magnitude where none is named; real values are as they were."""
-    if values.dtype.kind != "c":
-        return values
-    if component == "real":
-        return values.real
-    if component == "imag":
-        return values.imag
-    return np.asarray(np.angle(values) if component == "phase" else np.abs(values))
+def _summary(parts: list[NDArray], *, exact: bool, tag: str) -> Sample:
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
+    if not values.size:
+        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
+    some = values[:: -(-values.size // _MOST_VALUES)]
+    percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
+    return Sample(some, float(values.min()), float(values.max()), percentiles, exact, tag)
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
@@ -273,9 +287,141 @@ def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
     return counts, 2 * edges
 
 
-def _summary(values: NDArray, *, exact: bool, tag: str) -> Sample:
-    if not values.size:
-        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
-    kept = values[:: -(-values.size // _MOST_KEPT)]
-    percentiles = tuple(float(p) for p in np.percentile(kept, PERCENTILES, method="nearest"))
-    return Sample(kept, float(values.min()), float(values.max()), percentiles, exact, tag)
+# --- windows ---------------------------------------------------------------------------------------------------
+
+
+def subject_of(frame: Frame, channel: int, query: TileQuery) -> Subject:
+    """What the statistics of a channel are taken from."""
+    axis = frame.channel_axis
+    alone = axis is not None and frame.image.axes[axis].size <= _MOST_CHANNELS
+    place = (axis, channel) if alone and axis is not None else None
+    return Subject(frame.image, place, query.component, query.nodata, frame.decoder)
+
+
+def _known_window(frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None) -> tuple[float, float] | None:
+    """The window of a channel if the query, the metadata or the dtype says it; None if the data does."""
+    if isinstance(wanted, tuple):
+        return wanted
+    facts = channel_facts(frame, channel)
+    if wanted is None and facts is not None and facts.window is not None:
+        return facts.window.start, facts.window.end
+    dtype = frame.dtype
+    if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
+        return natural_range(dtype, query.component)
+    return None
+
+
+def natural_range(dtype: np.dtype[Any], component: Component | None) -> tuple[float, float]:
+    """What the dtype can hold; for floats 0 to 1, for angles a full turn."""
+    if dtype.kind in "iumM":
+        info = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+        return float(info.min), float(info.max)
+    return (-math.pi, math.pi) if dtype.kind == "c" and component == "phase" else (0.0, 1.0)
+
+
+def channel_facts(frame: Frame, channel: int) -> OmeroChannel | None:
+    """What ``omero`` says of a channel."""
+    omero = frame.image.omero
+    return omero.channels[channel] if omero is not None and channel < len(omero.channels) else None
+
+
+def at(values: Sequence[T], place: int) -> T | None:
+    """The value for one of several channels: its own, or the only one for all."""
+    if len(values) == 1:
+        return values[0]
+    return values[place] if place < len(values) else None
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """A window that is not empty, also if there is only one value."""
+    return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
+
+
+# --- boxes of a sample -----------------------------------------------------------------------------------------
+
+_MOST_BOXES: Final = 64
+_FEWEST_BOXES: Final = 8
+_FEWEST_CELLS: Final = 1 << 9
+
+
+def sample_boxes(
+    shape: Sequence[int],
+    chunks: Sequence[int],
+    fixed: Mapping[int, int],
+    *,
+    most_cells: int,
+    most_chunks: int = _MOST_CHUNKS,
+    single: bool = False,
+) -> list[list[SelectionItem]]:
+    """Selections of about ``most_cells`` cells together: one that is everything if that is few cells and chunks, else
+    each within one chunk, or a few adjacent ones if those are tiny. Of large chunks every n-th cell.
+
+    ``most_chunks``: not more of them, but at least one. ``single``: always each within one chunk. ``fixed`` are axes of
+    which one index is wanted. The same arguments give the same boxes.
+    """
+    free = [axis for axis in range(len(shape)) if axis not in fixed]
+    steps_of = list(chunks)
+    if not single:
+        number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
+        if number <= most_chunks and prod(shape[axis] for axis in free) <= most_cells:
+            return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
+        steps_of = _grown(shape, chunks, free, min(_MOST_BOXES, most_chunks))
+        most_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
+    counts = [ceil(shape[axis] / steps_of[axis]) for axis in free]
+    extents = [min(steps_of[axis], shape[axis]) for axis in free]
+    steps = _steps(extents, most_cells // _FEWEST_BOXES)
+    number = max(1, min(_MOST_BOXES, most_cells // _cells(extents, steps), prod(counts), most_chunks))
+    boxes = []
+    for coords in _distinct(counts, number):
+        box: list[SelectionItem] = [fixed.get(axis, 0) for axis in range(len(shape))]
+        for axis, coord, extent, step in zip(free, coords, extents, steps, strict=True):
+            start = coord * steps_of[axis]
+            box[axis] = slice(start, min(start + extent, shape[axis]), step)
+        boxes.append(box)
+    return boxes
+
+
+def _grown(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], most: int) -> list[int]:
+    """Extents of a chunk, or of up to ``most`` adjacent chunks if one has few cells, as cubical as can be."""
+    extents, number = list(chunks), 1
+    while 2 * number <= most and prod(extents[axis] for axis in free) < _FEWEST_CELLS:
+        growing = [axis for axis in free if extents[axis] < shape[axis]]
+        if not growing:
+            break
+        extents[min(growing, key=extents.__getitem__)] *= 2
+        number *= 2
+    return extents
+
+
+def _steps(extents: Sequence[int], most_cells: int) -> list[int]:
+    """Powers of two: every n-th cell along each axis, of the longest first, until the box has few enough."""
+    steps = [1] * len(extents)
+    while _cells(extents, steps) > max(1, most_cells):
+        counts = [ceil(extent / step) for extent, step in zip(extents, steps, strict=True)]
+        steps[counts.index(max(counts))] *= 2
+    return steps
+
+
+def _cells(extents: Sequence[int], steps: Sequence[int]) -> int:
+    return prod(ceil(extent / step) for extent, step in zip(extents, steps, strict=True))
+
+
+def _distinct(counts: Sequence[int], number: int) -> list[tuple[int, ...]]:
+    """So many different places in a grid, in order; in a small grid fewer if they keep falling together."""
+    found: set[tuple[int, ...]] = set()
+    for coords in islice(_spread(counts), 16 * number):
+        found.add(coords)
+        if len(found) == number:
+            break
+    return sorted(found)
+
+
+def _spread(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Places in a grid that fill it evenly and line up along no axis: a Kronecker sequence over the powers of the
+    generalised golden ratio, the root of x^(rank + 1) = x + 1, which are the least rational."""
+    ratio = 2.0
+    for _ in range(32):
+        ratio = (1 + ratio) ** (1 / (len(counts) + 1))
+    for i in count():
+        fractions = ((0.5 + (i + 1) * ratio ** -(axis + 1)) % 1 for axis in range(len(counts)))
+        yield tuple(int(fraction * size) for fraction, size in zip(fractions, counts, strict=True))

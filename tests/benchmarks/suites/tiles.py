@@ -18,10 +18,10 @@ import numpy as np
 from PIL import Image
 
 from hyperslab.arrays.cost import ReadCost
-from hyperslab.tiles.asked import parse_asked
 from hyperslab.tiles.colour import named_lut
 from hyperslab.tiles.encode import encode_picture
-from hyperslab.tiles.raster import Indexed, Planes, Raster, to_planes
+from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.render import Indexed, Planes, Raster, to_planes
 from hyperslab.tiles.service import Tiles
 from tests.arrays.support import service_on
 from tests.benchmarks.processes import end, start
@@ -148,7 +148,7 @@ def _drawing(picture: Picture, look: Look, size: int, ending: ExitStack, *, chun
     """Tiles from a service with so many bytes for chunks and for tiles, all of them asked for once before."""
     service = ending.enter_context(service_on(picture.folder, cache_bytes=chunks))
     server = Tiles(service.catalog, service.reader, cache_bytes=tiles)
-    asked = parse_asked([*look.query, ("tile_size", str(size))])
+    asked = parse_query([*look.query, ("tile_size", str(size))])
     turn = picture.places(size)
 
     def work() -> int:

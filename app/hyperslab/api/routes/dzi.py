@@ -15,28 +15,28 @@ from hyperslab.tiles.pyramid import Region
 
 async def get_descriptor(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
-    asked = routes.asked(request)
-    frame = await routes.run(routes.tiles.frame, match["path"], asked)
-    text = descriptor(frame.grid, overlap=asked.overlap, fmt=asked.format)
+    query = routes.query(request)
+    frame = await routes.run(routes.tiles.frame, match["path"], query)
+    text = descriptor(frame.grid, overlap=query.overlap, fmt=query.format)
     return document_reply(routes, match["path"], text.encode(), media_type="application/xml")
 
 
 async def get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """One tile, cut at the edges."""
-    asked = routes.asked(request)
+    query = routes.query(request)
     fmt = format_of(match)
     place = int(match["level"]), int(match["x"]), int(match["y"])
 
     def choose(frame: Frame) -> Region:
-        region = tile_region(frame.grid, *place, overlap=asked.overlap)
+        region = tile_region(frame.grid, *place, overlap=query.overlap)
         if region is None:
             raise TileNotFound(match["path"], "{}/{}_{}".format(*place), "the image has no such tile")
         return region
 
     try:
         rendering = await routes.run_while_there(
-            request, lambda cancel: routes.tiles.region(match["path"], asked, fmt, choose, cancel)
+            request, lambda cancel: routes.tiles.region(match["path"], query, fmt, choose, cancel)
         )
     except TileNotFound as error:
-        return nothing_reply(routes, asked, fmt, error)
-    return await rendering_reply(routes, request, asked, rendering)
+        return nothing_reply(routes, query, fmt, error)
+    return await rendering_reply(routes, request, query, rendering)

@@ -18,7 +18,6 @@ from hyperslab.api.routing import Endpoint
 from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
 from hyperslab.errors import RouteNotFound, TileNotFound
 from hyperslab.tiles.info import histogram_document, info_document
-from hyperslab.tiles.legend import legend_png
 from hyperslab.tiles.service import Tiles
 
 PREFIX: Final = "/v1/tile"
@@ -58,52 +57,50 @@ async def get_tile(routes: TileRoutes, request: Request) -> Reply:
 
 
 async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    asked = routes.asked(request)
+    query = routes.query(request)
     fmt = format_of(match)
     place = int(match["z"]), int(match["x"]), int(match["y"])
     try:
-        rendering = routes.tiles.tile_at_once(match["path"], asked, place, fmt)
+        rendering = routes.tiles.tile_at_once(match["path"], query, place, fmt)
         if rendering is None:
             rendering = await routes.run_while_there(
-                request, lambda cancel: routes.tiles.tile(match["path"], asked, place, fmt, cancel)
+                request, lambda cancel: routes.tiles.tile(match["path"], query, place, fmt, cancel)
             )
     except TileNotFound as error:
-        return nothing_reply(routes, asked, fmt, error)
-    return await rendering_reply(routes, request, asked, rendering)
+        return nothing_reply(routes, query, fmt, error)
+    return await rendering_reply(routes, request, query, rendering)
 
 
 async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    asked = routes.asked(request)
+    query = routes.query(request)
     rendering = await routes.run_while_there(
-        request, lambda cancel: routes.tiles.thumbnail(match["path"], asked, format_of(match), cancel)
+        request, lambda cancel: routes.tiles.thumbnail(match["path"], query, format_of(match), cancel)
     )
-    return await rendering_reply(routes, request, asked, rendering)
+    return await rendering_reply(routes, request, query, rendering)
 
 
 async def _get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    asked = routes.asked(request)
-    base, query = routes.url(request, match["path"]), routes.query_suffix(request)
+    query = routes.query(request)
+    base, suffix = routes.url(request, match["path"]), routes.query_suffix(request)
     document = await routes.run_while_there(
-        request, lambda cancel: info_document(routes.tiles, match["path"], asked, base, query, cancel=cancel)
+        request, lambda cancel: info_document(routes.tiles, match["path"], query, base, suffix, cancel=cancel)
     )
     return document_reply(routes, match["path"], document)
 
 
 async def _get_histogram(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    asked = routes.asked(request)
+    query = routes.query(request)
     document = await routes.run_while_there(
-        request, lambda cancel: histogram_document(routes.tiles, match["path"], asked, cancel)
+        request, lambda cancel: histogram_document(routes.tiles, match["path"], query, cancel)
     )
     return document_reply(routes, match["path"], document)
 
 
 async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    asked = routes.asked(request)
+    query = routes.query(request)
 
-    def draw() -> bytes:
-        return legend_png(routes.tiles.frame(match["path"], asked), asked)
-
-    return document_reply(routes, match["path"], await routes.run(draw), media_type="image/png")
+    image = await routes.run(routes.tiles.legend, match["path"], query)
+    return document_reply(routes, match["path"], image, media_type="image/png")
 
 
 _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter
-from hyperslab.tiles.asked import PARAMETERS, Asked, Classes, Stops, parse_asked
+from hyperslab.tiles.query import PARAMETERS, Classes, Stops, TileQuery, parse_query
 
 
 def test_nothing_asked_for_is_the_default() -> None:
-    assert parse_asked([]) == Asked()
+    assert parse_query([]) == TileQuery()
 
 
 def test_parameters_are_read() -> None:
-    asked = parse_asked(
+    asked = parse_query(
         [
             ("axes", "z,x"),
             ("y", "3"),
@@ -62,7 +62,7 @@ def test_parameters_are_read() -> None:
     ],
 )
 def test_colour_maps_are_read(text: str, expected: Stops | Classes) -> None:
-    assert parse_asked([("colormap", text)]).colormap == expected
+    assert parse_query([("colormap", text)]).colormap == expected
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_colour_maps_are_read(text: str, expected: Stops | Classes) -> None:
 )
 def test_what_makes_no_sense_is_refused_with_its_name(name: str, text: str) -> None:
     with pytest.raises(BadParameter) as raised:
-        parse_asked([(name, text)])
+        parse_query([(name, text)])
 
     assert raised.value.name == name
     assert raised.value.expected
@@ -116,10 +116,10 @@ def test_what_makes_no_sense_is_refused_with_its_name(name: str, text: str) -> N
 
 def test_a_parameter_that_is_there_once_may_not_come_twice() -> None:
     with pytest.raises(BadParameter, match="once"):
-        parse_asked([("gamma", "1"), ("gamma", "2")])
+        parse_query([("gamma", "1"), ("gamma", "2")])
 
 
 @given(st.lists(st.tuples(st.sampled_from([*sorted(PARAMETERS), "z"]), st.text(max_size=12)), max_size=4))
 def test_no_text_breaks_the_parser(pairs: list[tuple[str, str]]) -> None:
     with suppress(BadParameter):
-        parse_asked(pairs)
+        parse_query(pairs)

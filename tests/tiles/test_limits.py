@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hyperslab.errors import TooLarge
-from hyperslab.tiles.amount import region_chunks, region_decoded
-from hyperslab.tiles.asked import parse_asked
+from hyperslab.tiles.limits import Amount
+from hyperslab.tiles.query import parse_query
 from tests.tiles.support import tiles_on, write_plain
 
 
@@ -30,11 +30,11 @@ def test_no_tile_touches_more_chunks_than_the_most_that_is_told_for_its_zoom(
     write_empty(tmp_path / "a", (1100, 701), chunks)
 
     with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_asked([("tile_size", str(size))]))
+        frame = tiles.frame("data/a", parse_query([("tile_size", str(size))]))
         for z in range(frame.grid.maxzoom + 1):
             regions = [frame.grid.region(z, *place) for place in product(*map(range, frame.grid.counts(z)))]
-            most = region_chunks(frame, regions[0])
-            touched = [tiles.source.touched(frame, region) for region in regions]
+            most = Amount.of(frame, regions[0]).chunks
+            touched = [tiles.reader.plan(frame, region).blocks[0].plan.touched for region in regions]
             assert max(touched) <= most <= 4 * max(touched)
 
 
@@ -44,20 +44,20 @@ def test_channels_count_by_the_chunks_that_they_lie_in(tmp_path: Path) -> None:
 
     with tiles_on(tmp_path) as tiles:
         for channels, expected in (("0", 16), ("01", 16), ("12", 32), ("024", 48)):
-            frame = tiles.frame("data/a", parse_asked([("c", index) for index in channels]))
-            assert region_chunks(frame, frame.grid.region(0, 0, 0)) == expected
+            frame = tiles.frame("data/a", parse_query([("c", index) for index in channels]))
+            assert Amount.of(frame, frame.grid.region(0, 0, 0)).chunks == expected
 
 
 def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: Path) -> None:
     write_empty(tmp_path / "a", (600, 600), (1, 1))
 
     with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_asked([]))
-        assert tiles.source.minzoom(frame) == frame.grid.maxzoom == 2
-        assert tiles.source.allows(frame, frame.grid.region(2, 0, 0))
-        larger = tiles.frame("data/a", parse_asked([("tile_size", "512")]))
+        frame = tiles.frame("data/a", parse_query([]))
+        assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 2
+        assert tiles.reader.allows(frame, frame.grid.region(2, 0, 0))
+        larger = tiles.frame("data/a", parse_query([("tile_size", "512")]))
         with pytest.raises(TooLarge, match="smaller ones"):
-            tiles.source.plan(larger, larger.grid.region(1, 0, 0))
+            tiles.reader.plan(larger, larger.grid.region(1, 0, 0))
 
 
 BZ2 = {"id": "bz2", "level": 1}
@@ -72,29 +72,29 @@ def test_what_deep_chunks_decode_is_bounded_and_the_coarsest_zoom_agrees(
     write_empty(tmp_path / "a", (512, 4096, 4096), (512, 128, 128), codec)
 
     with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_asked([]))
-        assert tiles.source.minzoom(frame) == minzoom
-        tiles.source.plan(frame, frame.grid.region(minzoom, 0, 0))
+        frame = tiles.frame("data/a", parse_query([]))
+        assert tiles.reader.minzoom(frame) == minzoom
+        tiles.reader.plan(frame, frame.grid.region(minzoom, 0, 0))
         if minzoom:
             with pytest.raises(TooLarge, match=f"decoded.*: {1 << 33} bytes, the limit is {1 << 32}; .*from zoom 1 "):
-                tiles.source.plan(frame, frame.grid.region(0, 0, 0))
+                tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
 
 
 def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
     write_empty(tmp_path / "a", (4096, 600, 600), (1, 4096, 4096), BZ2)
 
     with tiles_on(tmp_path, max_bytes=1 << 26) as tiles:
-        frame = tiles.frame("data/a", parse_asked([("axes", "d0,d2")]))
-        assert tiles.source.minzoom(frame) == frame.grid.maxzoom == 4
-        tiles.source.plan(frame, frame.grid.region(4, 0, 0))
-        larger = tiles.frame("data/a", parse_asked([("axes", "d0,d2"), ("tile_size", "512")]))
+        frame = tiles.frame("data/a", parse_query([("axes", "d0,d2")]))
+        assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 4
+        tiles.reader.plan(frame, frame.grid.region(4, 0, 0))
+        larger = tiles.frame("data/a", parse_query([("axes", "d0,d2"), ("tile_size", "512")]))
         with pytest.raises(TooLarge, match="smaller ones"):
-            tiles.source.plan(larger, larger.grid.region(3, 0, 0))
+            tiles.reader.plan(larger, larger.grid.region(3, 0, 0))
 
 
 def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Path) -> None:
     write_empty(tmp_path / "a", (8192, 8192), (8192, 1024), BZ2)
 
     with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_asked([]))
-        assert region_decoded(frame, frame.grid.region(0, 0, 0)) == 4 * 8192 * 8192
+        frame = tiles.frame("data/a", parse_query([]))
+        assert Amount.of(frame, frame.grid.region(0, 0, 0)).decoded == 4 * 8192 * 8192

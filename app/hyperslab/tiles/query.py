@@ -1,4 +1,4 @@
-"""The query of a tile: what was asked for, parsed, not yet compared with any picture."""
+"""The parsed query of a tile, not yet compared with any image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hyperslab.errors import BadParameter
@@ -30,14 +30,14 @@ class Stops:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """A colour for each of some values; all others are not seen."""
+    """A colour for each of some values; all others are invisible."""
 
     colours: tuple[tuple[float, RGBA], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The parameters by their names in the query; ``selection`` are those that are no parameters but axes.
+class TileQuery:
+    """The parameters by name; ``selection`` are those that name axes.
 
     ``c``, ``color``, ``rescale`` and ``invert`` may be repeated and go together in order; a single one of the last
     three is for all channels.
@@ -72,7 +72,7 @@ class Asked:
     v: str | None = None
 
 
-def parse_asked(pairs: Iterable[tuple[str, str]]) -> Asked:
+def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
     """The parameters of a query, decoded and in order; raises `BadParameter`.
 
     A name that is no parameter is an axis; ``sel=name:index`` is for axes whose names are parameters too.
@@ -91,40 +91,27 @@ def parse_asked(pairs: Iterable[tuple[str, str]]) -> Asked:
             raise BadParameter(name, text, "the parameter once")
         else:
             single[name] = _parsed(name, text, *_SINGLE[name])
-    return Asked(**single | {name: tuple(values) for name, values in repeated.items()})
+    return TileQuery(**single | {name: tuple(values) for name, values in repeated.items()})
 
 
 def _parsed(name: str, text: str, parse: Callable[[str], Any], expected: str) -> Any:
     try:
         return parse(text)
-    except (ValueError, RecursionError) as error:
-        # a parser that knows better than the table says so in a message of its own kind
-        detail = str(error) if isinstance(error, _Unmet) else expected
+    except (ValueError, KeyError, RecursionError) as error:
+        detail = _WINDOW if str(error) == _WINDOW else expected
         raise BadParameter(name, text[:200], detail) from error
-
-
-class _Unmet(ValueError):
-    """The message is what was expected."""
 
 
 # --- values ----------------------------------------------------------------------------------------------------
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_WINDOW: Final = "a window whose lower end is below its upper end"
 
 
 def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise ValueError
     return int(text)
-
-
-def _between(low: int, high: int) -> tuple[Callable[[str], int], str]:
-    def parse(text: str) -> int:
-        if not low <= (value := _integer(text)) <= high:
-            raise ValueError
-        return value
-
-    return parse, f"an integer from {low} to {high}"
 
 
 def _number(text: str) -> float:
@@ -134,35 +121,19 @@ def _number(text: str) -> float:
     return value
 
 
-def _nodata(text: str) -> float:
-    return math.nan if text.lower() == "nan" else _number(text)
+def _within(low: float, high: float, parse: Callable[[str], float] = _number) -> Callable[[str], float]:
+    def parse_bounded(text: str) -> float:
+        if not low <= (value := parse(text)) <= high:
+            raise ValueError
+        return value
 
-
-def _positive(text: str) -> float:
-    if not 0.01 <= (value := _number(text)) <= 100:
-        raise ValueError
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := _number(text)) <= 1:
-        raise ValueError
-    return value
+    return parse_bounded
 
 
 def _flag(text: str) -> bool:
     if text.lower() not in ("1", "true", "yes", "", "0", "false", "no"):
         raise ValueError
     return text.lower() in ("1", "true", "yes", "")
-
-
-def _choice(*choices: str) -> tuple[Callable[[str], str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError
-        return text
-
-    return parse, f"one of {', '.join(choices)}"
 
 
 def _text(text: str) -> str:
@@ -184,20 +155,12 @@ def _flip(text: str) -> tuple[str, ...] | Literal["auto"]:
     return () if text in ("", "none") else tuple(text.split(","))
 
 
-def _aspect(text: str) -> float | Literal["auto"]:
-    if text == "auto":
-        return "auto"
-    if not 1 / MOST_ASPECT <= (value := _number(text)) <= MOST_ASPECT:
-        raise ValueError
-    return value
-
-
 def _rescale(text: str) -> Rescale:
     if text in ("auto", "dtype", "minmax"):
         return text  # type: ignore[return-value]
     low, high = (_number(part.strip()) for part in text.split(","))
     if low >= high:
-        raise _Unmet("a window whose lower end is below its upper end")
+        raise ValueError(_WINDOW)
     return low, high
 
 
@@ -221,32 +184,44 @@ def _rgba(value: Any) -> RGBA:
     return red, green, blue, alpha
 
 
+_Parser = tuple[Callable[[str], Any], str]
+"""A function that raises `ValueError`, and what it expects."""
+
+
+def _choice(*choices: str) -> _Parser:
+    return dict(zip(choices, choices, strict=True)).__getitem__, f"one of {', '.join(choices)}"
+
+
+def _between(low: int, high: int) -> _Parser:
+    return _within(low, high, _integer), f"an integer from {low} to {high}"
+
+
 _INDEX: Final = (_integer, "an index along an axis of the picture (it is none of the parameters)")
 _FLAG: Final = (_flag, "true or false")
 _COLOUR: Final = (parse_colour, "a colour of three or six hexadecimal digits")
 
-_REPEATED: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
+_REPEATED: Final[Mapping[str, _Parser]] = {
     "c": (_integer, "the index of a channel"),
     "color": _COLOUR,
     "rescale": (_rescale, "two numbers low,high, or one of auto, dtype, minmax"),
     "invert": _FLAG,
 }
-_SINGLE: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
+_SINGLE: Final[Mapping[str, _Parser]] = {
     "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
     "flip": (_flip, "auto, none, or axes of the plane, for example lat"),
     "aspect": (
-        _aspect,
+        lambda text: text if text == "auto" else _within(1 / MOST_ASPECT, MOST_ASPECT)(text),
         f"auto, or the height of a cell divided by its width, from {1 / MOST_ASPECT:g} to {MOST_ASPECT:g}",
     ),
     "field": (_text, "the name of a field"),
-    "gamma": (_positive, "a number from 0.01 to 100"),
+    "gamma": (_within(0.01, 100), "a number from 0.01 to 100"),
     "colormap_name": (_text, "the name of a colour map"),
     "colormap": (_colormap, "two or more colours, or a JSON object with a colour for each value"),
-    "nodata": (_nodata, "a number, or nan"),
+    "nodata": (lambda text: math.nan if text.lower() == "nan" else _number(text), "a number, or nan"),
     "component": _choice(*COMPONENTS),
     "decode": _choice("cf", "none"),
     "labels": _FLAG,
-    "opacity": (_share, "a number from 0 to 1"),
+    "opacity": (_within(0, 1), "a number from 0 to 1"),
     "bg": _COLOUR,
     "quality": _between(1, 100),
     "scheme": _choice("xyz", "tms"),
@@ -258,5 +233,5 @@ _SINGLE: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
     "bins": _between(2, 4096),
     "v": (_text, "any text"),
 }
-PARAMETERS: Final = frozenset(field.name for field in fields(Asked)) - {"selection"} | {"sel"}
+PARAMETERS: Final = frozenset(_REPEATED) | frozenset(_SINGLE) | {"sel"}
 """All names that are no axes."""

@@ -1,0 +1,149 @@
+"""What can be drawn: an image with its axes, levels, channels and labels; and the mosaic that a plate or a well is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.engine.dtypes import Field
+from hyperslab.errors import FieldUnknown, NotRepresentable
+from hyperslab.tiles.axes import Axis, name_axes
+from hyperslab.tiles.ome import ImageLabel, Omero
+
+Kind = Literal["array", "multiscale", "labels", "plate", "well"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A stored resolution. ``factors``: cells of the finest level per cell of this one, by axis of the image."""
+
+    name: str
+    array: ArrayNode
+    factors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One image of a mosaic: the path of an image or of a well, and its place, counted from 0."""
+
+    path: str
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mosaic:
+    """Images in a grid, not every place of which needs to have one. The rows and columns of a plate have names."""
+
+    rows: int
+    columns: int
+    cells: tuple[Cell, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Something that can be drawn. ``levels`` are finest first; ``dtype`` is that of one value.
+
+    The axes of a field's subarray follow the array's. A plate or a well has a ``mosaic``, each image of which is taken
+    to be like this one.
+    """
+
+    path: str
+    kind: Kind
+    name: str
+    axes: tuple[Axis, ...]
+    levels: tuple[Level, ...]
+    dtype: np.dtype[Any]
+    version: str
+    field: Field | None = None
+    fields: tuple[str, ...] = ()
+    omero: Omero | None = None
+    image_label: ImageLabel | None = None
+    mosaic: Mosaic | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_rgb(self) -> bool:
+        """Whether the last axis holds the samples of a photograph."""
+        if self.omero is not None or self.axes[-1].type != "channel":
+            return False
+        return _looks_like_rgb(tuple(axis.size for axis in self.axes), self.dtype)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an axis has no cells."""
+        return 0 in [axis.size for axis in self.axes]
+
+    @property
+    def field_name(self) -> str | None:
+        """The name of the field that is shown; None for arrays that are not structured."""
+        return None if self.field is None else self.field.name
+
+    def level_shape(self, level: Level) -> tuple[int, ...]:
+        """Cells of a level along each axis of the image, those of a field's subarray included."""
+        return level.array.metadata.shape + (self.field.shape if self.field is not None else ())
+
+
+def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
+    """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`."""
+    chosen = _choose_field(node, field)
+    dtype = node.metadata.dtype.numpy if chosen is None else chosen.numpy
+    reason = _undrawable(dtype)
+    if reason is not None:
+        raise NotRepresentable(node.metadata.dtype.json if chosen is None else chosen.json, "a picture", reason)
+    shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
+    names = node.dimension_names
+    if names is not None:  # the axes of a field's subarray have none
+        names = (*names, *(f"d{i}" for i in range(len(names), len(shape))))
+    return Image(
+        path=node.path,
+        kind="array",
+        name=last_segment(node.path),
+        axes=name_axes(shape, names, looks_like_rgb=_looks_like_rgb(shape, dtype)),
+        levels=(Level(last_segment(node.path), node, (1.0,) * len(shape)),),
+        dtype=dtype,
+        version=joined_versions(node.version),
+        field=chosen,
+        fields=tuple(f.name for f in node.metadata.dtype.fields),
+        problems=problems,
+    )
+
+
+def _choose_field(node: ArrayNode, name: str | None) -> Field | None:
+    """The field of this name; without a name the first that can be drawn."""
+    fields = node.metadata.dtype.fields
+    if name is None:
+        return next((field for field in fields if _undrawable(field.numpy) is None), fields[0] if fields else None)
+    found = next((field for field in fields if field.name == name), None)
+    if found is None:
+        raise FieldUnknown(node.path, name, [field.name for field in fields])
+    return found
+
+
+def _undrawable(dtype: np.dtype[Any]) -> str | None:
+    """Why values of a dtype have no brightness; None if they have."""
+    if dtype.kind in "SUO":
+        return "text and objects have no brightness"
+    if dtype.names is not None or (dtype.kind == "V" and dtype.type is np.void):
+        return "records and bytes without a meaning have no brightness"
+    return None
+
+
+def _looks_like_rgb(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether an array of this shape is a photograph: bytes, three or four to a pixel."""
+    return len(shape) >= 3 and shape[-1] in (3, 4) and dtype == np.uint8
+
+
+def joined_versions(*versions: str) -> str:
+    """One version of several."""
+    return hashlib.blake2b("\n".join(versions).encode(), digest_size=12).hexdigest()
+
+
+def last_segment(path: str) -> str:
+    """The name of a node."""
+    return path.rpartition("/")[2]

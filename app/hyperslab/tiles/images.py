@@ -1,0 +1,329 @@
+"""Opens images: arrays, OME-Zarr images, label images, plates and wells, and what broken metadata leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.read import Reader
+from hyperslab.cache import VersionedCache
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, Impossible, NodeNotFound, WrongKind
+from hyperslab.tiles import ome as ome_zarr
+from hyperslab.tiles.axes import Axis, ome_axes
+from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joined_versions, last_segment
+from hyperslab.tiles.ome import Dataset, Multiscale, Ome
+from hyperslab.tiles.pyramid import axis_factor
+
+_OPEN_IMAGES: Final = 4096
+_PARSED_BYTES: Final = 8 << 20
+_CHILDREN_TRIED: Final = 100
+_CELLS_TRIED: Final = 8
+"""So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
+_MOST_CELLS_TRIED: Final = 200
+_SERIES_TRIED: Final = 8
+_UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
+"""Errors of a part of an image that leave the rest usable. A store that fails is none: that is never absence."""
+
+
+class _Open(NamedTuple):
+    """An image and the nodes that it was made from: it is valid while their documents are unchanged."""
+
+    image: Image
+    nodes: Sequence[Node]
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """The OME-Zarr metadata of a group. ``found`` is the cell of its mosaic where the last search for one ended."""
+
+    ome: Ome
+    mosaic: Mosaic | None
+    found: Cell | None = None
+
+
+class Images:
+    """Opens images of a catalog, and caches them. What is wrong with OME metadata is a problem of the image and no
+    error. Safe to call from many threads."""
+
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
+        self.catalog = catalog
+        self._reader = reader
+        self._open_images: VersionedCache[_Open] = VersionedCache(_OPEN_IMAGES)
+        self._parsed: VersionedCache[_Parsed] = VersionedCache(_PARSED_BYTES)
+
+    def open(self, path: str, field: str | None = None, *, single: bool = False) -> Image:
+        """The image at a path; of a collection of images the first.
+
+        Raises `NodeNotFound`, `WrongKind` (a group that is no image, or with ``single`` one that holds several: their
+        documents could refer to each other in a circle), `FieldUnknown`, `NotRepresentable` (values that have no
+        brightness), and whatever `Catalog.open_node` raises.
+        """
+        image = self.known(path, field, may_block=True)
+        if image is not None and not (single and image.mosaic):
+            return image
+        node = self.catalog.open_node(path)
+        if isinstance(node, ArrayNode):
+            return self._cached((path, field), array_image(node, field), [node])
+        parsed = self._parse(node)
+        ome = parsed.ome
+        if ome.is_empty or (single and ome.holds_images):
+            raise WrongKind(node.path, "group", "array")
+        if parsed.mosaic is not None:
+            return self._open_mosaic(path, node, field, parsed, parsed.mosaic)
+        if ome.multiscale is not None:
+            image = self._open_multiscale(node, field, ome, ome.multiscale)
+            complete = len(image.levels) == len(ome.multiscale.datasets)  # missing levels may be written yet
+            nodes: list[Node] = [node, *(level.array for level in image.levels)]
+            return self._cached((path, field), image, nodes) if complete else image
+        return self._open_series(node, field) if ome.is_collection else self._salvage(node, field, ome.problems)
+
+    def known(self, path: str, field: str | None, *, may_block: bool = False) -> Image | None:
+        """An image that was opened before and is unchanged; None else, or if only blocking could tell."""
+        return self._valid((path, field), may_block=may_block)
+
+    def last(self, path: str, field: str | None) -> Image | None:
+        """The image as it was when it was last opened; None if that is not known."""
+        entry = self._open_images.any_version((path, field))
+        return None if entry is None else entry.image
+
+    def documents(self, image: Image) -> Mapping[str, str | None]:
+        """The keys of all documents that an image was opened from, and their versions; empty if not all are known, and
+        for a mosaic, whose images have their own."""
+        entry = self._open_images.any_version((image.path, image.field_name))
+        if entry is None or entry.image is not image or image.mosaic or not all(n.documents for n in entry.nodes):
+            return {}
+        return {key: version for node in entry.nodes for key, version in node.documents.items()}
+
+    def open_cell(self, path: str, field: str | None) -> Image | None:
+        """An image of a mosaic (of a well, its first one); None if it is missing or broken."""
+        known = self._valid((path, field, "cell"))
+        if known is not None:
+            return known
+        try:
+            node = self.catalog.open_node(path)
+            well = self._parse(node).ome.well if isinstance(node, GroupNode) else None
+            inner = path if well is None else f"{path}/{well.images[0].path}"
+            image = self.open(inner, field, single=True)
+        except (*_UNREADABLE, Impossible):
+            return None
+        entry = self._open_images.any_version((inner, field))
+        if entry is None or entry.image is not image:
+            return image
+        return self._cached((path, field, "cell"), image, entry.nodes if well is None else [node, *entry.nodes])
+
+    def labels(self, image: Image) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """Names and paths of an image's label images, and what is wrong with their list."""
+        group = self._group_or_none(f"{image.path}/labels") if image.kind == "multiscale" else None
+        if group is None:
+            return (), ()
+        problems: list[str] = []
+        names = ome_zarr.label_paths(group.attributes, problems)
+        return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
+
+    def _valid(self, key: tuple[str | None, ...], *, may_block: bool = True) -> Image | None:
+        entry = self._open_images.any_version(key)
+        if entry is None or not self.catalog.unchanged(entry.nodes, may_block=may_block):
+            return None
+        return entry.image
+
+    def _cached(self, key: tuple[str | None, ...], image: Image, nodes: Sequence[Node]) -> Image:
+        """The image that stands for these nodes from now on: two threads may open it at once."""
+        version = joined_versions(*(f"{node.path} {node.version}" for node in nodes))
+        return self._open_images.load(key, version, lambda: (_Open(image, nodes), version, 1)).value.image
+
+    def _parse(self, group: GroupNode) -> _Parsed:
+        def load() -> tuple[_Parsed, str, int]:
+            ome = ome_zarr.read_ome(group.attributes)
+            if not ome.is_empty:
+                ome = replace(ome, problems=group.problems + ome.problems)
+            mosaic = _mosaic(ome, group.path)
+            return _Parsed(ome, mosaic), group.version, 4096 + 512 * len(mosaic.cells if mosaic else ())
+
+        return self._parsed.load(group.path, group.version, load).value
+
+    def _group_or_none(self, path: str) -> GroupNode | None:
+        try:
+            return self.catalog.open_group(path)
+        except _UNREADABLE:
+            return None
+
+    # --- multiscale images -------------------------------------------------------------------------------------
+
+    def _open_multiscale(self, group: GroupNode, field: str | None, ome: Ome, multiscale: Multiscale) -> Image:
+        levels, problems = self._open_levels(group, multiscale)
+        problems = [*ome.problems, *problems]
+        if not levels:
+            return self._salvage(group, field, tuple(problems))
+        finest, array = levels[0]
+        image = array_image(array, field)
+        image_label = ome.image_label
+        if image_label is not None and image.dtype.kind not in "biu":
+            image_label = None
+            problems.append(f"image-label: labels are integers, not {image.dtype}")
+        rank = len(array.metadata.shape)
+        facts = multiscale.axes
+        if facts is not None and len(facts) != rank:
+            problems.append(f"{multiscale.where}.axes: {len(facts)} axes are named, the array has {rank}")
+            facts = None
+        axes = ome_axes(image.axes[:rank], facts, finest.scale, finest.translation)
+        inner_axes = image.axes[rank:]
+        usable: list[Level] = []
+        for dataset, level in levels:
+            unlike = _unlike(axes, level.metadata.shape)
+            if unlike is None:
+                factors = _factors(dataset, level, finest, array) + (1.0,) * len(inner_axes)
+                usable.append(Level(dataset.path, level, factors))
+            else:
+                problems.append(f"level {dataset.path!r} has {unlike}")
+        return replace(
+            image,
+            path=group.path,
+            kind="multiscale" if image_label is None else "labels",
+            name=multiscale.name or last_segment(group.path),
+            axes=axes + inner_axes,
+            levels=tuple(usable),
+            version=joined_versions(group.version, *(level.array.version for level in usable)),
+            omero=ome.omero,
+            image_label=image_label,
+            problems=tuple(problems),
+        )
+
+    def _open_levels(
+        self, group: GroupNode, multiscale: Multiscale
+    ) -> tuple[list[tuple[Dataset, ArrayNode]], list[str]]:
+        """The levels that are there and like the first, and what is wrong with the others."""
+
+        def open_array(dataset: Dataset) -> ArrayNode | Exception:
+            try:
+                return self.catalog.open_array(f"{group.path}/{dataset.path}")
+            except (*_UNREADABLE, ValueError) as error:
+                return error
+
+        opened: list[tuple[Dataset, ArrayNode]] = []
+        problems: list[str] = []
+        assert group.mount is not None  # the root of all stores has no attributes
+        found = self._reader.each(group.mount, open_array, multiscale.datasets)
+        for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
+            wrong = array if isinstance(array, Exception) else _difference(array, opened[0][1]) if opened else None
+            if wrong is None and isinstance(array, ArrayNode):
+                opened.append((dataset, array))
+            else:
+                problems.append(f"{multiscale.where}.datasets[{i}]: {wrong}")
+        return opened, problems
+
+    def _salvage(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Image:
+        """The first array of a group whose metadata is broken."""
+        for name in self._arrays_of(group):
+            try:
+                return array_image(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
+            except _UNREADABLE:  # perhaps the next one
+                continue
+        raise BadMetadata(f"{group.prefix}.zattrs", None, "; ".join(problems) or "it names no image")
+
+    def _arrays_of(self, group: GroupNode) -> Iterator[str]:
+        yield from ome_zarr.broken_dataset_paths(group.attributes)
+        yield from (c.name for c in self.catalog.some_children(group, _CHILDREN_TRIED) if c.kind == "array")
+
+    def _open_series(self, group: GroupNode, field: str | None) -> Image:
+        """The first image that is there of a bioformats2raw collection: they are numbered if no list names them."""
+        listed = self._group_or_none(f"{group.path}/OME")
+        problems: list[str] = []
+        names = ome_zarr.series_paths(listed.attributes, problems) if listed is not None else ()
+        for name in (names or ("0",))[:_SERIES_TRIED]:
+            try:
+                image = self.open(f"{group.path}/{name}", field, single=True)
+            except _UNREADABLE as error:  # perhaps the next one
+                problems.append(f"image {name!r}: {error}")
+            else:
+                return replace(image, problems=(*image.problems, *problems))
+        raise BadMetadata(f"{group.prefix}.zattrs", "bioformats2raw.layout", "; ".join(problems))
+
+    # --- plates and wells --------------------------------------------------------------------------------------
+
+    def _open_mosaic(self, path: str, group: GroupNode, field: str | None, parsed: _Parsed, mosaic: Mosaic) -> Image:
+        """A plate or a well; it looks like the first of its images that is there."""
+        plate = parsed.ome.plate
+        template, problems = self._first_image(group, field, parsed, mosaic)
+        if template is None:
+            raise BadMetadata(f"{group.prefix}.zattrs", "plate" if plate else "well", "; ".join(problems))
+        image = replace(
+            template,
+            path=group.path,
+            kind="plate" if plate else "well",
+            name=(plate.name if plate is not None else None) or last_segment(group.path),
+            version=joined_versions(group.version, template.version),
+            mosaic=mosaic,
+            problems=parsed.ome.problems + problems + template.problems,
+        )
+        first = self._open_images.any_version((mosaic.cells[0].path, field, "cell"))
+        if first is None or first.image is not template:  # images before it may be written yet
+            return image
+        return self._cached((path, field), image, [group, *first.nodes])
+
+    def _first_image(
+        self, group: GroupNode, field: str | None, parsed: _Parsed, mosaic: Mosaic
+    ) -> tuple[Image | None, tuple[str, ...]]:
+        """The first image that is there, of some of them; and what to say if it is none of the very first."""
+        first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
+        others = others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))]
+        known = [cell for cell in others if cell == parsed.found]  # else the search would begin anew for every tile
+        assert group.mount is not None  # the root of all stores has no attributes
+        size = _CELLS_TRIED if group.mount.is_remote else 1
+        batches = [cells[i : i + size] for cells in (first[1:], known, others) for i in range(0, len(cells), size)]
+        for batch in (first[:1], *batches):
+            images = self._reader.each(group.mount, lambda cell: self.open_cell(cell.path, field), batch)
+            for cell, image in zip(batch, images, strict=True):
+                if image is None:
+                    continue
+                if cell in first:
+                    return image, ()
+                parsed.found = cell
+                text = f"none of the first {len(first)} images is there; all are taken to be like {cell.path}"
+                return image, (text,)
+        tried = len(first) + len(others)
+        return None, (f"none of {tried} images that were looked for is there, of {len(mosaic.cells)} in all",)
+
+
+def _difference(array: ArrayNode, first: ArrayNode) -> str | None:
+    """What keeps a level from belonging to the same image; None if nothing does."""
+    if len(array.metadata.shape) != len(first.metadata.shape):
+        return f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}"
+    dtypes = [node.metadata.dtype.json for node in (array, first)]
+    # the byte order may differ, except of records: their fields are found as the first level has them
+    plain, plain_first = (dtype.lstrip("<>|") if isinstance(dtype, str) else dtype for dtype in dtypes)
+    return None if plain == plain_first else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
+
+
+def _unlike(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> str | None:
+    """What a level has that the first one has not; None if it is smaller in space and time alone."""
+    sizes = list(zip(axes, shape, strict=True))
+    if any(axis.size != size and axis.type not in ("space", "time") for axis, size in sizes):
+        return "other channels"
+    return "no cells" if any(size == 0 != axis.size for axis, size in sizes) else None
+
+
+def _factors(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNode) -> tuple[float, ...]:
+    """Cells of the finest level per cell of a level, by axis of the arrays."""
+    shape, full = array.metadata.shape, first.metadata.shape
+    ratios: list[float | None] = [None] * len(shape)
+    scales = dataset.scale or (), finest.scale or ()
+    if len(scales[0]) == len(scales[1]) == len(shape) and all(scales[1]):
+        ratios = [a / b for a, b in zip(*scales, strict=True)]
+    return tuple(map(axis_factor, full, shape, ratios))
+
+
+def _mosaic(ome: Ome, path: str) -> Mosaic | None:
+    """The wells of a plate by their places, or the fields of a well in rows; None for all else."""
+    if ome.plate is not None:
+        wells = tuple(Cell(f"{path}/{well.path}", well.row, well.column) for well in ome.plate.wells)
+        names = ome.plate.rows, ome.plate.columns
+        return Mosaic(len(names[0]), len(names[1]), wells, names)
+    if ome.well is None:
+        return None
+    images = ome.well.images
+    columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
+    cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
+    return Mosaic(-(-len(images) // columns), columns, cells)

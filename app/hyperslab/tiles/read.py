@@ -1,0 +1,338 @@
+"""From a region of a frame to numbers: which cells of which level to read, and their mean under each pixel.
+
+A plan is made first and reads no data: entity tags are made of its ``tag``. Large reads are done in strips, so that
+memory does not grow with what lies under a tile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.plan import ReadPlan
+from hyperslab.arrays.read import Reader
+from hyperslab.engine.indexing import Selection, normalise, touched, touched_coords
+from hyperslab.errors import TileNotFound
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Cell, Image, Level
+from hyperslab.tiles.images import Images
+from hyperslab.tiles.limits import STRIP_BYTES, check_amount, coarsest_zoom, excess, strip_rows
+from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, level_index
+from hyperslab.tiles.query import Component
+from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
+from hyperslab.wire import SelectionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one image adds to a region: the cells between the first and the last edge, and their place in the region.
+
+    ``rows[i]`` to ``rows[i + 1]`` are the cells under pixel ``i`` along the rows of the plane; ``columns`` likewise.
+    """
+
+    level: Level
+    plan: ReadPlan
+    rows: Edges
+    columns: Edges
+    place: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return len(self.rows) - 1, len(self.columns) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlan:
+    """All that has to be read for a region. ``nbytes`` are read before anything is made smaller."""
+
+    frame: Frame
+    region: Region
+    blocks: tuple[Block, ...]
+    nbytes: int
+    tag: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.region.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a region is read. ``as_labels``: one of the cells under a pixel instead of their mean."""
+
+    as_labels: bool = False
+    nodata: float | None = None
+    cancel: Cancel | None = None
+    cost: ReadCost = field(default_factory=ReadCost)
+
+
+class RegionReader:
+    """Plans and reads regions, of at most ``max_bytes`` each. Safe to call from many threads."""
+
+    def __init__(self, images: Images, reader: Reader, *, max_bytes: int) -> None:
+        self._images = images
+        self._reader = reader
+        self._max_bytes = max_bytes
+
+    def allows(self, frame: Frame, region: Region) -> bool:
+        """Whether a region reads no more than is allowed."""
+        return excess(frame, region, self._max_bytes) is None
+
+    def minzoom(self, frame: Frame) -> int:
+        """The coarsest zoom whose tiles read no more than is allowed."""
+        return coarsest_zoom(frame, self._max_bytes)
+
+    def plan(self, frame: Frame, region: Region, cancel: Cancel | None = None) -> RegionPlan:
+        """What to read. Raises `Cancelled`, `TileNotFound` for an image without cells, and `TooLarge` if a region would
+        read more than is allowed."""
+        image = frame.image
+        if image.is_empty:
+            raise TileNotFound(image.path, "any", "the array has no cells")
+        check_amount(frame, region, self._max_bytes)
+        region = frame.cells(region)
+        if image.mosaic is None or frame.cell_pitch is None:
+            blocks = [self._block(frame, image, region, (0, 0), cancel)]
+        else:
+            pitch, shape = frame.cell_pitch, frame.cell_shape
+            cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
+            pool = self._reader.pool(image.levels[0].array.mount)
+            found = pool.map(lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
+            blocks = [block for block in found if block is not None]
+        digest = hashlib.blake2b(image.version.encode(), digest_size=12)
+        for block in blocks:
+            digest.update(f"{block.plan.tag}|{block.place}\n".encode())
+        return RegionPlan(frame, region, tuple(blocks), sum(b.plan.nbytes for b in blocks), digest.hexdigest())
+
+    def is_quick(self, frame: Frame, region: Region, most_chunks: int) -> bool:
+        """Whether planning a region of a single image looks at no more chunks than that, and waits for no store."""
+        level, rows, columns = _edges(frame, frame.image, frame.cells(region))
+        selection, array = _selection(frame, level, rows, columns), level.array
+        if touched(selection, array.metadata.grid) > most_chunks:
+            return False
+        if not array.mount.is_remote:
+            return True
+        keys = [array.chunk_key(coords) for coords in touched_coords(selection, array.metadata.grid)]
+        return self._reader.versions.knows_all(array.mount, keys)
+
+    def working_memory(self, plan: RegionPlan) -> int:
+        """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
+        if not plan.blocks:
+            return 0
+        largest = self._largest_chunk(plan)
+        pool = self._reader.pool(plan.blocks[0].plan.array.mount)
+        return largest * (1 + pool.most_helpers(len(plan.blocks) - 1, largest))
+
+    def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
+        """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
+        parts: list[tuple[NDArray, Mask | None]] = []
+        if plan.blocks:
+            pool, nbytes = self._reader.pool(plan.blocks[0].plan.array.mount), self._largest_chunk(plan)
+            parts = pool.map(
+                lambda block: self._read_block(plan.frame, block, how), plan.blocks, how.cancel, nbytes=nbytes
+            )
+        alone = len(parts) == 1 and plan.blocks[0].shape == plan.shape
+        values, hidden = parts[0] if alone else _assembled(plan, parts)
+        return _flipped(values, plan.frame), None if hidden is None else _flipped(hidden, plan.frame)
+
+    def _largest_chunk(self, plan: RegionPlan) -> int:
+        return max(self._reader.working_memory(block.plan) for block in plan.blocks)
+
+    def _block_of_cell(
+        self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int], cancel: Cancel | None
+    ) -> Block | None:
+        """None if the image is missing, broken or unlike the others."""
+        image = self._images.open_cell(cell.path, frame.image.field_name)
+        if image is None or not _is_like(image, frame.image):
+            return None
+        rows, columns = frame.plane
+        shape = min(frame.cell_shape[0], image.axes[rows].size), min(frame.cell_shape[1], image.axes[columns].size)
+        overlap = _overlaps(shape, cell, pitch, region)
+        return None if overlap is None else self._block(frame, image, *overlap, cancel)
+
+    def _block(
+        self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
+    ) -> Block:
+        level, rows, columns = _edges(frame, image, region)
+        selection = _selection(frame, level, rows, columns)
+        return Block(level, self._reader.plan(level.array, selection, image.field, cancel=cancel), rows, columns, place)
+
+    def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:
+        """Strip by strip, unless all fits into memory."""
+        parts = [self._read_strip(frame, block, rows, how) for rows in _strips(frame, block)]
+        if len(parts) == 1:
+            return parts[0]
+        values = np.concatenate([values for values, _ in parts], axis=-2)
+        if all(hidden is None for _, hidden in parts):
+            return values, None
+        masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
+        return values, np.concatenate(masks, axis=-2)
+
+    def _read_strip(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> tuple[NDArray, Mask | None]:
+        plan = block.plan
+        if rows is block.rows:
+            values = self._reader.read(plan, how.cancel, how.cost)
+        else:
+            part = _selection(frame, block.level, rows, block.columns)
+            values = np.empty(part.shape + plan.inner_shape, plan.dtype)
+            self._reader.fill_slab(plan, part, values, cost=how.cost, cancel=how.cancel)
+        values = _arranged(frame, block, values, rows)
+        values, hidden = plain_numbers(values if frame.decoder is None else frame.decoder(values), how.nodata)
+        if not how.as_labels and not (frame.decoder is not None and frame.decoder.flags):  # flags have no mean
+            return mean(values, hidden, rows, block.columns)
+        picked = nearest(values, rows, block.columns)
+        return picked, None if hidden is None else nearest(hidden, rows, block.columns)
+
+
+# --- cells of a level ------------------------------------------------------------------------------------------
+
+
+def _edges(frame: Frame, image: Image, region: Region) -> tuple[Level, Edges, Edges]:
+    """The level that a region is made from, and which of its rows and columns lie under each pixel."""
+    level = choose_level(image.levels, frame.plane, (region.rows.step, region.columns.step))
+    shape = image.level_shape(level)
+    rows, columns = (
+        box_edges(span, level.factors[axis], shape[axis])
+        for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
+    )
+    return level, rows, columns
+
+
+def _selection(frame: Frame, level: Level, rows: Edges, columns: Edges) -> Selection:
+    """What to read of the array; a field's subarray is always read whole."""
+    shape = level.array.metadata.shape
+    return normalise(_items(frame, level, rows, columns)[: len(shape)], shape)
+
+
+def _items(frame: Frame, level: Level, rows: Edges, columns: Edges) -> list[SelectionItem]:
+    """What to take along each axis of the image."""
+    items: list[SelectionItem] = []
+    for axis, size in enumerate(frame.image.level_shape(level)):
+        if axis in frame.plane:
+            edges = rows if axis == frame.plane[0] else columns
+            first = min(int(edges[0]), size - 1)
+            items.append(slice(first, max(int(edges[-1]), first + 1)))  # at least one cell
+        elif axis == frame.channel_axis:
+            first, last = frame.channels[0], frame.channels[-1]
+            in_order = frame.channels == tuple(range(first, last + 1))
+            items.append(
+                first if len(frame.channels) == 1 else slice(first, last + 1) if in_order else [*frame.channels]
+            )
+        else:
+            items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
+    return items
+
+
+def _arranged(frame: Frame, block: Block, values: NDArray, rows: Edges) -> NDArray:
+    """What `_selection` has read as ``(channels, height, width)``; a view where that can be."""
+    items = _items(frame, block.level, rows, block.columns)
+    rank = len(block.level.array.metadata.shape)
+    remaining = [axis for axis, item in enumerate(items) if not isinstance(item, int)]
+    outer = sum(axis < rank for axis in remaining)
+    for axis in range(len(items) - 1, rank - 1, -1):  # of a field's subarray
+        item = items[axis]
+        index: Any = np.arange(item.start, item.stop) if isinstance(item, slice) else item
+        values = values.take(index, axis=axis - rank + outer)
+    if len(frame.channels) > 1 and frame.channel_axis is not None:
+        return values.transpose([remaining.index(axis) for axis in (frame.channel_axis, *frame.plane)])
+    plane = values.transpose([remaining.index(axis) for axis in frame.plane])
+    return np.broadcast_to(plane, (len(frame.channels), *plane.shape))
+
+
+def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask | None]:
+    """Numbers that numpy can do sums with, and the cells without a value: NaN, NaT and ``nodata``.
+
+    Dates become their counts; the small floats and integers of machine learning float32, which holds them exactly.
+    """
+    hidden: Mask | None = None
+    if values.dtype.kind in "mM":
+        hidden = np.isnat(values)
+        values = values.view(np.dtype(np.int64).newbyteorder(values.dtype.byteorder))
+    elif values.dtype.kind == "V":
+        values = values.astype(np.float32)
+    if values.dtype.kind in "fc":
+        hidden = np.isnan(values)
+    if nodata is not None:
+        equal = values == nodata
+        hidden = equal if hidden is None else hidden | equal
+    return values, hidden if hidden is not None and hidden.any() else None
+
+
+def one_component(values: NDArray, component: Component | None) -> NDArray:
+    """A real part of complex values, their magnitude if none is named; real values are unchanged."""
+    if values.dtype.kind != "c":
+        return values
+    if component == "real":
+        return values.real
+    if component == "imag":
+        return values.imag
+    return np.asarray(np.angle(values) if component == "phase" else np.abs(values))
+
+
+def _strips(frame: Frame, block: Block) -> Iterator[Edges]:
+    """The rows of a block in parts that fit into memory, decoded too."""
+    rows, nbytes, axis = block.rows, block.plan.nbytes * frame.growth, frame.plane[0]
+    if nbytes <= STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
+        yield rows
+        return
+    chunks = block.level.array.metadata.chunks
+    size = strip_rows(max(1, int(rows[-1] - rows[0])), nbytes, chunks[axis] if axis < len(chunks) else 1)
+    cuts = np.searchsorted(rows, np.arange(rows[0] - rows[0] % size + size, rows[-1], size))
+    bounds = np.unique(np.concatenate(([0], cuts, [len(rows) - 1])))
+    for first, last in pairwise(bounds.tolist()):
+        yield rows[first : last + 1]
+
+
+def _flipped(values: NDArray, frame: Frame) -> NDArray:
+    """Rows and columns in the order in which they are shown."""
+    order = tuple(slice(None, None, -1 if backwards else None) for backwards in frame.flip)
+    return np.ascontiguousarray(values[(..., *order)]) if any(frame.flip) else values
+
+
+# --- images of a mosaic ----------------------------------------------------------------------------------------
+
+
+def _is_like(image: Image, template: Image) -> bool:
+    """Whether a frame of the template can be laid over an image."""
+    return len(image.axes) == len(template.axes) and all(
+        axis.name == wanted.name and (axis.size == wanted.size or axis.type in ("space", "time"))
+        for axis, wanted in zip(image.axes, template.axes, strict=True)
+    )
+
+
+def _overlaps(
+    shape: tuple[int, int], cell: Cell, pitch: tuple[int, int], region: Region
+) -> tuple[Region, tuple[int, int]] | None:
+    """What a region shows of an image of this shape: in the image's own coordinates, and the place in the region."""
+    rows = _overlap(region.rows, cell.row * pitch[0], shape[0])
+    columns = _overlap(region.columns, cell.column * pitch[1], shape[1])
+    return None if rows is None or columns is None else (Region(rows[0], columns[0]), (rows[1], columns[1]))
+
+
+def _overlap(span: Span, start: int, size: int) -> tuple[Span, int] | None:
+    """The pixels of a span that show ``[start, start + size)``, counted from ``start``, and the place of the first."""
+    first_pixel = round((start - span.start) / span.step)
+    count = max(1, ceil(size / span.step))
+    first, last = max(first_pixel, 0), min(first_pixel + count, span.count)
+    if first >= last:
+        return None
+    return Span((first - first_pixel) * span.step, span.step, last - first), first
+
+
+def _assembled(plan: RegionPlan, parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
+    shape = (len(plan.frame.channels), *plan.shape)
+    dtype = np.result_type(*(values.dtype for values, _ in parts)) if parts else np.dtype(np.float32)
+    out, hidden = np.zeros(shape, dtype), np.ones(shape, bool)
+    for block, (values, missing) in zip(plan.blocks, parts, strict=True):
+        (top, left), (height, width) = block.place, block.shape
+        out[:, top : top + height, left : left + width] = values
+        hidden[:, top : top + height, left : left + width] = False if missing is None else missing
+    return out, hidden
