@@ -21,7 +21,6 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import (
     Cancelled,
-    ChunkCorrupt,
     ChunkNotFound,
     FieldUnknown,
     IndexOutOfRange,
@@ -212,14 +211,6 @@ def test_a_chunk_of_fill_values_that_was_written_is_not_missing(tmp_path: Path) 
     np.testing.assert_array_equal(read, [[7, 7], [7, 7]])
 
 
-def test_a_corrupt_chunk_is_an_error_that_names_it(tmp_path: Path, service: Service) -> None:
-    zarr_array(tmp_path, np.arange(1000, dtype="<i4"), (500,))
-    (tmp_path / "a" / "1").write_bytes(b"not a chunk")
-
-    with pytest.raises(ChunkCorrupt, match="'a/1'"):
-        read_all(service)
-
-
 def test_a_cancelled_read_stops(tmp_path: Path, service: Service) -> None:
     zarr_array(tmp_path, np.arange(1000, dtype="<i4"), (10,))
     cancel = Cancel()
@@ -301,16 +292,6 @@ def test_listing_a_group_does_not_look_into_arrays(tmp_path: Path, service: Serv
     ]
     assert page.next_cursor == "b"
     assert rest.next_cursor is None
-
-
-def test_data_with_only_consolidated_metadata_opens(tmp_path: Path, service: Service) -> None:
-    zarr.create_group(str(tmp_path), zarr_format=2)
-    zarr_array(tmp_path, np.arange(4, dtype="<i2"), (2,))
-    zarr.consolidate_metadata(str(tmp_path), zarr_format=2)
-    for name in (".zgroup", ".zattrs", "a/.zarray", "a/.zattrs"):
-        (tmp_path / name).unlink()
-
-    np.testing.assert_array_equal(read_all(service), [0, 1, 2, 3])
 
 
 def test_a_chunk_that_slabs_cut_is_decoded_once(tmp_path: Path) -> None:

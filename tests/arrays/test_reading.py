@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.workers import WorkerPool
-from hyperslab.errors import ChunkCorrupt, ChunkNotFound
+from hyperslab.errors import ChunkCorrupt
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.base import MOST_BYTES, Capabilities, Store, Stored
 from hyperslab.storage.local import LocalStore
@@ -155,16 +154,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 class TestAroundTheCache:
-    def test_fields_and_conversions(self, tmp_path: Path, service: Service) -> None:
-        records = np.zeros((8, 8), [("a", "<i2"), ("b", "<f8", (3,))])
-        records["b"] = np.arange(192).reshape(8, 8, 3)
-        (tmp_path / "a").mkdir()
-        v2_records(tmp_path / "a", records, (3, 5))
-        array = open_array(service)
-
-        plan = plan_items(service.reader, array, (slice(1, 7),), resolve_field(array, "b"))
-        np.testing.assert_array_equal(service.reader.read(plan), records["b"][1:7])
-
     def test_numbers_too_large_for_a_narrower_dtype_become_infinite(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.full((4, 4), 1e300), (2, 2))
         array = open_array(service)
@@ -195,15 +184,6 @@ class TestAroundTheCache:
                 assert caught.value.key == f"{name}/1.2"
                 shutil.rmtree(tmp_path / name)
 
-    def test_a_missing_chunk_may_be_an_error(self, tmp_path: Path) -> None:
-        zarr_array(tmp_path, np.arange(1, 65).reshape(8, 8), (2, 2))
-        (tmp_path / "a" / "3.0").unlink()
-        with service_on(tmp_path, cache_bytes=0, mount={"fill_missing": False}) as service:
-            with pytest.raises(ChunkNotFound) as caught:
-                service.reader.read(plan_items(service.reader, open_array(service), ()))
-
-            assert caught.value.key == "a/3.0"
-
     def test_the_cost_is_told(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.arange(64, dtype="<i8").reshape(8, 8), (2, 2), compressors=None)
         cost = ReadCost()
@@ -212,21 +192,6 @@ class TestAroundTheCache:
 
         assert (cost.touched, cost.cached, cost.bytes_read) == (8, 0, 8 * 32)
         assert set(cost.timings) >= {"fetch", "decode"}
-
-
-def v2_records(folder: Path, records: Array, chunks: tuple[int, int]) -> None:
-    """An uncompressed array of records, which zarr-python 3 does not write."""
-    rows, columns = records.shape
-    dtype = [["a", "<i2"], ["b", "<f8", [3]]]
-    document = {"zarr_format": 2, "shape": [rows, columns], "chunks": list(chunks), "dtype": dtype, "order": "C"}
-    document |= {"fill_value": None, "compressor": None, "filters": None}
-    (folder / ".zarray").write_text(json.dumps(document))
-    for i in range(0, rows, chunks[0]):
-        for j in range(0, columns, chunks[1]):
-            chunk = np.zeros(chunks, records.dtype)
-            part = records[i : i + chunks[0], j : j + chunks[1]]
-            chunk[: part.shape[0], : part.shape[1]] = part
-            (folder / f"{i // chunks[0]}.{j // chunks[1]}").write_bytes(chunk.tobytes())
 
 
 class TestThroughTheCache:
@@ -323,7 +288,7 @@ class TestThroughTheCache:
                 assert cost.cached == cached
 
 
-class FarStore(CountingStore):
+class RemoteStore(CountingStore):
     """A folder as if behind a network: notes who fetches chunks, and the chunks whose versions are asked for."""
 
     def __init__(self, root: Path) -> None:
@@ -345,21 +310,21 @@ class FarStore(CountingStore):
         return super().versions(prefix, keys)
 
 
-class TestSmallChunksFromFar:
-    """Others fetch, the caller places."""
+class TestRemoteChunks:
+    """One task for each chunk."""
 
     @pytest.fixture
     def values(self) -> Array:
         return np.random.default_rng(3).integers(1, 999, (50, 60), dtype="<i4")
 
     @pytest.fixture
-    def store(self, tmp_path: Path, values: Array) -> FarStore:
+    def store(self, tmp_path: Path, values: Array) -> RemoteStore:
         zarr_array(tmp_path, values, (5, 5))
         (tmp_path / "a" / "1.1").unlink()
         values[5:10, 5:10] = 0
-        return FarStore(tmp_path)
+        return RemoteStore(tmp_path)
 
-    def read(self, store: FarStore, items: Any, cache_bytes: int = 0) -> Array:
+    def read(self, store: RemoteStore, items: Any, cache_bytes: int = 0) -> Array:
         service = service_of(store, cache_bytes)
         found = service.reader.read(plan_items(service.reader, open_array(service), items))
         service.close()
@@ -367,17 +332,17 @@ class TestSmallChunksFromFar:
 
     @pytest.mark.parametrize("items", [(), (slice(7, None, 3), slice(None, 7)), (slice(3, 50, 9), 8), (8,)])
     @pytest.mark.parametrize("cache_bytes", [0, 4 * MIB])
-    def test_values_are_numpys(self, store: FarStore, values: Array, items: Any, cache_bytes: int) -> None:
+    def test_values_are_numpys(self, store: RemoteStore, values: Array, items: Any, cache_bytes: int) -> None:
         np.testing.assert_array_equal(self.read(store, items, cache_bytes), values[items])
 
-    def test_versions_come_with_the_data(self, store: FarStore) -> None:
+    def test_versions_come_with_the_data(self, store: RemoteStore) -> None:
         self.read(store, ())
 
         assert store.versions_asked == []
         assert sum("/.z" not in key for key in store.gets) == 120
         assert store.fetchers != {threading.get_ident()}
 
-    def test_a_broken_chunk_is_named(self, store: FarStore, tmp_path: Path) -> None:
+    def test_a_broken_chunk_is_named(self, store: RemoteStore, tmp_path: Path) -> None:
         (tmp_path / "a" / "9.11").write_bytes(b"nonsense")
 
         with pytest.raises(ChunkCorrupt, match=r"a/9\.11"):
@@ -493,30 +458,30 @@ class TestThreads:
 
 class TestBuffers:
     def test_a_buffer_is_lent_again_when_nothing_refers_to_it(self) -> None:
-        slabs = Buffers(10 * MIB)
-        first = slabs.take(MIB)
+        buffers = Buffers(10 * MIB)
+        first = buffers.take(MIB)
         address = first.ctypes.data
         held = memoryview(first.data)[5:]
         del first
 
-        other = slabs.take(MIB)
+        other = buffers.take(MIB)
         assert other.ctypes.data != address
         del held
-        assert slabs.take(MIB).ctypes.data == address
+        assert buffers.take(MIB).ctypes.data == address
 
     def test_a_view_of_another_type_keeps_it(self) -> None:
-        slabs = Buffers(10 * MIB)
-        view = slabs.take(MIB)[:800].view("<f8").reshape(10, 10)
+        buffers = Buffers(10 * MIB)
+        view = buffers.take(MIB)[:800].view("<f8").reshape(10, 10)
 
-        assert not np.shares_memory(slabs.take(MIB), view)
+        assert not np.shares_memory(buffers.take(MIB), view)
 
     def test_a_smaller_one_is_found_a_much_larger_one_left_alone(self) -> None:
-        slabs = Buffers(100 * MIB)
-        address = slabs.take(8 * MIB).ctypes.data
+        buffers = Buffers(100 * MIB)
+        address = buffers.take(8 * MIB).ctypes.data
 
-        assert slabs.take(5 * MIB).ctypes.data == address
-        assert slabs.take(8 * MIB).ctypes.data == address
-        assert slabs.take(MIB).ctypes.data != address
+        assert buffers.take(5 * MIB).ctypes.data == address
+        assert buffers.take(8 * MIB).ctypes.data == address
+        assert buffers.take(MIB).ctypes.data != address
 
     def test_no_more_than_so_much_is_kept(self) -> None:
         buffers = Buffers(3 * MIB)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -25,13 +25,13 @@ from hyperslab.api.values_out import (
 )
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import require_field, resolve_field
+from hyperslab.arrays.plan import require_field, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, split_selection
 from hyperslab.engine.minmax import PARTS, reduced_dtype
 from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
-from hyperslab.wire import format_dtype
+from hyperslab.wire import SelectionItem, format_dtype
 
 PARAMETERS: Final = ("field", "format", "dtype", "decode")
 """What the query may hold besides the selection."""
@@ -124,14 +124,18 @@ def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
     return field.numpy if field is not None else array.metadata.dtype.numpy
 
 
-def array_query(request: Request, array: ArrayNode, selection: Selection, *, negotiate: bool = True) -> ArrayQuery:
-    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. The selection may go on into
+def array_query(
+    request: Request, array: ArrayNode, items: Sequence[SelectionItem], *, negotiate: bool = True
+) -> ArrayQuery:
+    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. The ``items`` may go on into
     the subarray of the field."""
     query = request.query
     offered = media_types(array.metadata.dtype.numpy)
     form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
-    resolve = resolve_field if query.text("dtype") is None else require_field  # records as a whole have no other dtype
-    field = resolve(array, query.text("field"))
+    field = resolve_field(array, query.text("field"))
+    selection = select(array, field, items)
+    if query.text("dtype") is not None:  # records as a whole have no other
+        field = require_field(array, query.text("field"))
     selection, field = split_selection(selection, array.metadata.rank, field)
     decoder = decoder_of(array, query.choice("decode", DECODINGS))
     source = stored_dtype(array, field) if decoder is None else decoder.dtype

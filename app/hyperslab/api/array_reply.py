@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -16,7 +17,7 @@ from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan
-from hyperslab.engine.indexing import Selection
+from hyperslab.wire import SelectionItem
 
 _MOST_CHUNKS: Final = 1024
 """Chunks of an answer whose versions come with the data; the versions of more are better listed."""
@@ -24,13 +25,15 @@ _MOST_REMOTE: Final = 32 << 20
 """Bytes of a remote answer that is read before any of it is sent: less than a stream of it would hold."""
 
 
-async def array_reply(context: Context, request: Request, array: ArrayNode, selection: Selection) -> Representation:
+async def array_reply(
+    context: Context, request: Request, array: ArrayNode, items: Sequence[SelectionItem]
+) -> Representation:
     """A slice or a chunk.
 
     A small answer that is wanted as a whole is read at once, and its tag is made of the versions that come with the
     data. For all others versions are looked up first, so that conditions are weighed before any data is read.
     """
-    query = array_query(request, array, selection)
+    query = array_query(request, array, items)
     query.check(context.options)
     began = perf_counter()
     plan = plan_of(context, query)

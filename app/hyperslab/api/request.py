@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 from starlette.types import Receive, Scope
 
 from hyperslab.api import params
-from hyperslab.api.admission import Admission
+from hyperslab.api.admission import SMALL, Admission
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
@@ -57,7 +57,8 @@ class Request:
         """Hold memory until the response has been sent; the `Cancel` is set when the client leaves. Raises
         `Overloaded`."""
         cancel = await self._held.enter_async_context(cancelled_when_gone(self.receive))
-        await self._held.enter_async_context(admission.hold(nbytes))
+        if nbytes > SMALL:
+            await self._held.enter_async_context(admission.hold(nbytes))
         return cancel
 
     async def release(self) -> None:

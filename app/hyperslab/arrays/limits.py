@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from math import prod
 from threading import Lock
 
@@ -85,13 +85,9 @@ def boxes_that_fit(
     listed. What is taken of the subarray of ``field`` is taken in all of them.
     """
     inner = "" if field is None or field.part is None else selection_text(field.part)
-    found = zip(_boxes(array, selection, item_bytes, limit), range(_MOST_BOXES), strict=False)
-    return [",".join(filter(None, (text, inner))) for text, _ in found]
-
-
-def _boxes(array: ArrayNode, selection: Selection, item_bytes: int, limit: int) -> Iterator[str]:
-    for part, _, _ in split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit):
-        yield selection_text(part)
+    parts = split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit)
+    texts = [selection_text(part) for part, _, _ in islice(parts, _MOST_BOXES)]
+    return [",".join(filter(None, (text, inner))) for text in texts]
 
 
 def selection_text(selection: Selection) -> str:

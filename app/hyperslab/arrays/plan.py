@@ -126,11 +126,6 @@ class ReadPlan(Plan):
         return _identity(self.array, self.selection, self.field, self.dtype if self.converted else None)
 
     @property
-    def item_bytes(self) -> int:
-        """The size in bytes of one element of the answer, subarray dimensions included."""
-        return self.dtype.itemsize * prod(self.inner_shape)
-
-    @property
     def inner_shape(self) -> tuple[int, ...]:
         return self.shape[len(self.selection.shape) :]
 

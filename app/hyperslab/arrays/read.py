@@ -321,19 +321,15 @@ class Reader:
             read(part)
 
     def _caching(self, plan: Plan) -> Caching:
-        if self.cache.limit and isinstance(plan, ReadPlan) and self._is_cut(plan):
-            return Caching.AT_ONCE
+        if isinstance(plan, ReadPlan):
+            row = _row_nbytes(plan)
+            cut = row > _LARGEST_SLAB * self.slab_bytes and not _enters_midway(plan)
+            if cut and row <= self.cache.limit // 2:  # each chunk has to stay until all slabs of its row are done
+                return Caching.AT_ONCE
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
         if plan.touched > MOST_KEPT or decoded > self.cache.limit // _LARGEST_SHARE:
             return Caching.NEVER
         return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
-
-    def _is_cut(self, plan: ReadPlan) -> bool:
-        """Whether slabs cut chunk rows whose chunks cannot be entered midway: then each has to stay until its row is
-        done."""
-        row = _row_nbytes(plan)
-        cut = row > _LARGEST_SLAB * self.slab_bytes and not _enters_midway(plan)
-        return cut and row <= self.cache.limit // 2
 
 
 def _enters_midway(plan: Plan) -> bool:

@@ -14,7 +14,6 @@ from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound
 
 PREFIX: Final = "/v1/chunk"
@@ -36,8 +35,7 @@ async def get_chunk(context: Context, request: Request) -> Reply:
         return await _get_stored(context, request, *await open_chunk(context, request))
 
     async def answer(array: ArrayNode) -> Reply:
-        selection = normalise(array.metadata.grid.bounds(parse_coords(array, text)), array.metadata.shape)
-        return await array_reply(context, request, array, selection)
+        return await array_reply(context, request, array, array.metadata.grid.bounds(parse_coords(array, text)))
 
     return await context.answer_from(path, request, answer)
 

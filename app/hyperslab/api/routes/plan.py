@@ -12,7 +12,6 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
-from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.wire import JSON, dtype_to_json
 
@@ -36,8 +35,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     query.only(_KNOWN)
     items = query.selection()
     array = await context.open_array(request.tail)
-    selection = select(array, resolve_field(array, query.text("field")), items)
-    asked = array_query(request, array, selection, negotiate=False)
+    asked = array_query(request, array, items, negotiate=False)
     plan = await look_up(context, request, plan_of(context, asked))
     limit = asked.most_bytes(context.options)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)

@@ -11,8 +11,6 @@ from hyperslab.api.context import Context
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
 from hyperslab.api.routing import Endpoint
-from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import resolve_field, select
 
 PREFIX: Final = "/v1/slice"
 
@@ -29,8 +27,4 @@ async def get_slice(context: Context, request: Request) -> Reply:
     request.query.only(_KNOWN)
     items = request.query.selection()
 
-    async def answer(array: ArrayNode) -> Reply:
-        field = resolve_field(array, request.query.text("field"))
-        return await array_reply(context, request, array, select(array, field, items))
-
-    return await context.answer_from(request.tail, request, answer)
+    return await context.answer_from(request.tail, request, lambda array: array_reply(context, request, array, items))
