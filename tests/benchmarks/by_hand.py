@@ -146,32 +146,27 @@ class OverSocket:
     def __init__(self, port: str, name: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._answers = self._socket.makefile("rb")
         self._name = name
-        self._requests: dict[str, tuple[bytes, tuple[int, ...]]] = {}
-        self._socket.sendall(repr((name, None)).encode() + _END)
-        self._dtype = np.dtype(self._answers.readline().decode().strip())
+        self._dtype = np.dtype(self._ask(None).makefile("rb").readline().decode().strip())
 
     def close(self) -> None:
-        self._answers.close()
         self._socket.close()
 
     def read(self, selection: Selection) -> NDArray:
-        key = repr(selection)
-        if key not in self._requests:
-            items = [(item.start, item.stop) if isinstance(item, slice) else item for item in selection]
-            shape = tuple(item.stop - item.start for item in selection if isinstance(item, slice))
-            self._requests[key] = repr((self._name, items)).encode() + _END, shape
-        request, shape = self._requests[key]
+        shape = tuple(item.stop - item.start for item in selection if isinstance(item, slice))
         out = np.empty(shape, self._dtype)
         rest = out.reshape(-1).view(np.uint8).data
-        self._socket.sendall(request)
+        self._ask([(item.start, item.stop) if isinstance(item, slice) else item for item in selection])
         while rest:
             count = self._socket.recv_into(rest)
             if not count:
                 raise ConnectionError("the sender has ended")
             rest = rest[count:]
         return out
+
+    def _ask(self, items: list[Any] | None) -> socket.socket:
+        self._socket.sendall(repr((self._name, items)).encode() + _END)
+        return self._socket
 
 
 def _cut(item: int | slice, size: int) -> Iterator[tuple[int, int | slice, slice | None]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hyperslab import errors, wire
 from hyperslab.client.indexing import Axis, Box, Selection, select, select_blocks, select_orthogonal
-from tests.client.strategies import chunk_shapes, full_shapes, keys, mesh, orthogonal_keys, shapes, slices
+from tests.client.strategies import chunk_shapes, full_shapes, keys, mesh, shapes, slices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,57 +58,6 @@ def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
     assert selection.shape == np.shape(expected)
     assert selection.scalar == isinstance(expected, np.generic)
     assert np.array_equal(found, expected)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_values_go_back_to_the_wire_in_the_order_in_which_they_came(data: st.DataObject) -> None:
-    array = numbered(data.draw(full_shapes))
-    try:
-        selection = select(data.draw(keys(array.shape)), array.shape)
-    except IndexError:
-        return
-    raw = np.arange(int(np.prod(selection.raw))).reshape(selection.raw)
-    if 0 in selection.shape:
-        return
-
-    result = selection.to_result(raw)
-
-    assert np.array_equal(selection.to_raw(result), raw)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_orthogonal_selection_takes_each_axis_by_itself(data: st.DataObject) -> None:
-    array = numbered(data.draw(shapes))
-    key = data.draw(orthogonal_keys(array.shape))
-    expected = array
-    dropped = 0
-    for axis, part in enumerate(key):
-        index = np.asarray(part, np.int64) if isinstance(part, list) else part
-        expected = expected[(*[slice(None)] * (axis - dropped), index)]
-        dropped += isinstance(part, int)
-
-    found = apply(select_orthogonal(key, array.shape), array)
-
-    assert np.array_equal(found, expected)
-    assert np.shape(found) == np.shape(expected)
-
-
-def test_vectorised_selection_puts_the_points_first() -> None:
-    array = numbered((4, 5, 6))
-    rows, columns = np.array([[0, 3], [1, -1]]), np.array([2, 4])
-
-    assert np.array_equal(apply(select((rows, columns), array.shape, points_first=True), array), array[rows, columns])
-    expected = np.moveaxis(array[:, rows, columns], 0, -1)
-    assert np.array_equal(apply(select((slice(None), rows, columns), array.shape, points_first=True), array), expected)
-
-
-def test_vectorised_selection_takes_a_mask_of_the_whole_shape_and_scalars() -> None:
-    array = numbered((4, 5))
-
-    assert np.array_equal(apply(select(array % 3 == 0, array.shape, points_first=True), array), array[array % 3 == 0])
-    assert select((1, 2), array.shape, points_first=True).scalar
 
 
 @settings(max_examples=100, deadline=None)

@@ -112,6 +112,8 @@ def test_big_selections_are_cut_and_put_together(host: Host, monkeypatch: pytest
     selections: list[Any] = [..., np.s_[3:, ::-2], np.s_[:, 7], np.s_[..., 5], np.s_[::3, [4, 40, 41], 10:50]]
     for key in selections:
         assert_same(array[key], values[key])
+    assert_same(array.vindex[:, [1, 30, 7], [3, 4, 1]], values[:, [1, 30, 7], [3, 4, 1]].T)
+    assert_same(array.vindex[1, 2, 3], values[1, 2, 3])
 
 
 def test_thousands_of_points_and_dense_masks(host: Host) -> None:
