@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -50,10 +50,16 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
     """
     if isinstance(value, str):
         return _extension_dtype(value) if _EXTENSION.fullmatch(value) else numpy_dtype(value)
-    packed = [_field_from_json(field) for field in value]
-    if all(name for name, _ in packed):
-        return np.dtype(packed)
-    return _padded(packed)
+    names, formats, offsets, end = [], [], [], 0
+    for name, base, *shape in value:
+        inner = dtype_from_json(base)
+        dtype = np.dtype((inner, tuple(shape[0]))) if shape and shape[0] else inner
+        if name:
+            names.append(name)
+            formats.append(dtype)
+            offsets.append(end)
+        end += dtype.itemsize
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": end})
 
 
 def dtype_to_json(dtype: np.dtype[Any]) -> Any:
@@ -108,19 +114,6 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
         raise ValueError(f"{name!r} is no dtype")
     extension: np.dtype[Any] = np.dtype(found)
     return extension
-
-
-def _field_from_json(field: Sequence[Any]) -> tuple[str, np.dtype[Any]]:
-    name, dtype, *shape = field
-    base = dtype_from_json(dtype)
-    return name, np.dtype((base, tuple(shape[0]))) if shape and shape[0] else base
-
-
-def _padded(fields: Sequence[tuple[str, np.dtype[Any]]]) -> np.dtype[Any]:
-    ends = np.cumsum([dtype.itemsize for _, dtype in fields]).tolist()
-    named = [(name, dtype, end - dtype.itemsize) for (name, dtype), end in zip(fields, ends, strict=True) if name]
-    names, formats, offsets = (list(column) for column in zip(*named, strict=True))
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]})
 
 
 def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
