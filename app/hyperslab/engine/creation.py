@@ -126,8 +126,9 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_usable(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` if nothing could be stored in an array of this metadata, as for `new_document`."""
-    _check_round_trip(_checked(metadata.document))
+    """Raise `BadDefinition` if nothing could be stored in an array of this metadata. Levels that the compressor does
+    not have are no reason: it takes the nearest one."""
+    _check_round_trip(metadata)
 
 
 def _new_dtype(value: Any) -> DataType:
