@@ -18,12 +18,12 @@ VERSION: Final = 1
 
 
 def demo_folder(parent: Path) -> Path:
-    """Where the demo store of this version lives below ``parent``."""
+    """Path of the demo store of this version below ``parent``."""
     return parent / f"demo-{VERSION}.zarr"
 
 
 def make_demo(parent: Path) -> Path:
-    """The demo store below ``parent``, made if it is not there yet; raises `OSError` where that cannot be written.
+    """The demo store below ``parent``, made if it is not there yet; raises `OSError` if that cannot be written.
 
     It is made under a temporary name and renamed when complete, so whoever comes first wins and nobody sees half of it.
     """

@@ -124,7 +124,7 @@ def pause(attempt: int) -> None:
 
 
 class VersionConflict(Exception):
-    """`Store.put` or `Store.delete` found another version than the one asked for (``current``, None: absent)."""
+    """The key has another version (``current``, None: absent) than the one that a method of `Store` was given."""
 
     def __init__(self, key: str, current: str | None) -> None:
         super().__init__(f"{key!r} has version {current!r}")
@@ -164,12 +164,12 @@ class Store(ABC):
 
     @property
     def name(self) -> str:
-        """What the operator calls it; for messages."""
+        """Configured name, for messages."""
         return self._config.name
 
     @property
     def url(self) -> str:
-        """Where it is, without secrets."""
+        """URL without secrets."""
         return public_url(self._config.url)
 
     @property
@@ -242,7 +242,8 @@ class Store(ABC):
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
         before each request that removes some, and an exception of it ends the work. What ``keep`` returns True for
-        stays: it is asked for all that is not the service's own, also links and what else is no key."""
+        stays: it is called for everything that is not the service's own, also links and other things that are no
+        keys."""
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Listing:
@@ -268,7 +269,7 @@ class Store(ABC):
         """Put a tombstone under each key that is absent, if the store ever leaves any."""
 
     def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
-        """Whether a prefix is but another name for what lies elsewhere: `delete_prefix` then removes the name alone."""
+        """Whether a prefix is a link to another folder: `delete_prefix` then removes the link alone."""
         return False
 
     @abstractmethod

@@ -64,7 +64,7 @@ _CONDITIONS: Final = {"auto": None, "true": True, "false": False}
 
 
 _MEMORY: Final = MemoryStore()
-"""What all ``memory://`` stores of this process share."""
+"""Shared by all ``memory://`` stores of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client
 
 
 def _store_options(options: Mapping[str, str], kind: Kind, bucket: str) -> Any:
-    """What obstore is told about the bucket: text by name, as its own environment variables would be."""
+    """Configuration of the bucket for obstore: text by name, as its own environment variables would be."""
     passed = {name: value for name, value in options.items() if name in _PASSED_ON[kind]}
     if flag(options, "anonymous", False):
         passed["skip_signature"] = "true"

@@ -1,4 +1,4 @@
-"""What obstore's exceptions mean.
+"""Translation of obstore's exceptions.
 
 Their classes tell little, so the HTTP status and the error code are read from the text. The text itself, which holds
 addresses and headers, stays in the exception's cause, for the log: it is never a part of an answer.
@@ -47,7 +47,7 @@ def code_of(error: Exception) -> str:
 
 
 def network_kind_of(error: Exception) -> str:
-    """What went wrong on the way, such as ``Timeout`` or ``Connect``; "" if there was an answer."""
+    """Kind of a network error, such as ``Timeout`` or ``Connect``; "" if there was an answer."""
     found = re.search(r"HttpError \{\s*kind: (\w+)", str(error))
     return found.group(1) if found else ""
 

@@ -1,4 +1,5 @@
-"""Opening paths below a root so that no symbolic link leads out of it, whoever exchanges directories meanwhile."""
+"""Path fence: opens paths below a root such that no symbolic link leads out of it, even if directories are exchanged
+for links in the meantime."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ class Fence:
             os.close(descriptor)
 
     def stat(self, path: str) -> os.stat_result:
-        """What is known of what a path leads to."""
+        """`os.stat` of what a path leads to."""
         descriptor = self.open(path, PATH)
         try:
             return os.fstat(descriptor)
@@ -165,7 +166,7 @@ class _OpenAt2:
 
 
 def identity_of(stat: os.stat_result) -> Identity:
-    """What tells a file or directory from all others there are at that time."""
+    """Device and inode: unique among the files and directories of that time."""
     return stat.st_dev, stat.st_ino
 
 

@@ -57,7 +57,7 @@ def version_of(stat: os.stat_result) -> str:
 
 
 def entry_of(key: str, stat: os.stat_result) -> Entry:
-    """What a ``stat`` says of a key."""
+    """`Entry` of a key from its ``stat``."""
     return Entry(key, stat.st_size, version_of(stat), stat.st_mtime)
 
 
@@ -182,7 +182,7 @@ class FileWriter:
                 os.close(clock)
 
     def _settle(self, path: str) -> int:
-        """Make a folder with its parents, and make sure that their names are durable, whoever made them."""
+        """Make a folder with its parents, and make their names durable, even if others made them."""
         flags = READ_DIRECTORY if self._durable else DIRECTORY
         parent, _, name = path.rpartition("/")
         try:
@@ -220,7 +220,7 @@ def discard(name: str, folder: int) -> None:
 
 
 def _link(source: str, target: str, folder: int) -> bool:
-    """Give a file a second name; False where the file system has no hard links."""
+    """Make a hard link to a file; False if the file system has none."""
     try:
         os.link(source, target, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:

@@ -49,7 +49,7 @@ Info = Mapping[str, Any]
 
 
 class FsspecStore(Store):
-    """Reads always, writes where the file system can. Writers are safe between the threads of one process only.
+    """Any file system of fsspec; writable if that is. Writers are safe between the threads of one process only.
 
     A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
     modification with the size (as fine as its clock: SFTP's ticks in seconds); else a digest of the content, and then
@@ -173,7 +173,7 @@ class FsspecStore(Store):
         return f"{self._root.rstrip('/')}/{key}" if self._root else key
 
     def _read_steadily(self, key: str, read: Callable[[str, Entry], T]) -> tuple[T, Entry] | None:
-        """What is read and the version that it is of: again from the start if that changes meanwhile."""
+        """The result of ``read`` and the version that it is of; repeated if that changes meanwhile."""
         with self._commits.hold(key, shared=True):  # `pipe_file` empties a file before it writes it
             before = self.stat(key)
             for _ in range(MOST_TRIES):
@@ -232,7 +232,7 @@ class FsspecStore(Store):
         return [info for info in listed if str(info["name"]).strip("/") != below]  # some list a file as its own child
 
     def _require_root(self, key: str) -> None:
-        """Where something is absent, the root must be there: a mount that is gone does not make all keys absent."""
+        """Raise `StoreError` if the root is not there: a mount that is gone does not make all keys absent."""
         if time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
             return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
@@ -240,7 +240,7 @@ class FsspecStore(Store):
         self._root_seen = time.monotonic()
 
     def _find(self, key: str, call: Callable[..., T], *args: Any) -> T | None:
-        """The result of a call; None where it finds no file."""
+        """The result of a call; None if it finds no file."""
         try:
             return call(*args)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -325,7 +325,7 @@ def _name(info: Info) -> str:
 
 
 def _moment(info: Info) -> float | str | None:
-    """When a file was changed, in seconds since 1970 where the file system reports a time that can be counted."""
+    """Time of modification, in seconds since 1970 if the file system reports it in a form that can be converted."""
     moment = next((info[name] for name in _TIMES if info.get(name) is not None), None)
     if moment is None:
         return None

@@ -116,7 +116,7 @@ class HttpStore(Store):
         return Entry(key, int(answer.size), answer.version, answer.modified)
 
     def list_dir(self, prefix: str) -> Listing:
-        """What the index page of the directory links to; raises `errors.StoreError` if the server has none."""
+        """The links of the directory's index page; raises `errors.StoreError` if the server has none."""
         if not self._has_index():
             raise StoreError(self.name, prefix, "the server has no index pages")
         answer = self._ask("GET", prefix)
@@ -231,7 +231,7 @@ class _Answer:
 
     @property
     def size(self) -> str:
-        """Of the whole value, as the server spells it; a partial answer has it behind the slash."""
+        """Size of the whole value, as the server spells it; a partial answer has it behind the slash."""
         if self.status == 206:
             return str(self.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
         return str(self.headers.get("Content-Length", ""))
@@ -324,7 +324,7 @@ def _origin(url: Url) -> tuple[str | None, str | None, int | None]:
 
 
 def _shown(url: str, location: str) -> str:
-    """Where a redirect leads, without what may be secret in it."""
+    """Target of a redirect, without secrets."""
     try:
         return parse_url(urljoin(url, location))._replace(auth=None, query=None, fragment=None).url[:200]
     except ValueError:

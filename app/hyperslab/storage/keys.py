@@ -15,7 +15,7 @@ from hyperslab.errors import BadPath
 from hyperslab.wire import LONGEST_KEY
 
 HIDDEN: Final = ".hyperslab"
-"""What begins the names that belong to the service itself: ``.hyperslab`` and ``.hyperslab.<anything>``."""
+"""Prefix of the service's own names: ``.hyperslab`` and ``.hyperslab.<anything>``."""
 
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank (vector path-038)
 

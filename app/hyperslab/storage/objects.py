@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta
 
 WIDTH: Final = 320
-"""So that 1,024 chunks, an eighth of the requests being left to others, come in four rounds."""
+"""Concurrent requests: 1,024 chunks take four rounds, with an eighth of the requests left to others."""
 
 _FEW: Final = 64
 """Up to this many versions are asked for one by one; from there on a listing is cheaper."""
