@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with bounds on what a client may send and how long it may take."""
+"""uvicorn's HTTP protocol, with limits on what a client may send and how long it may take."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ _LONGEST_HEAD: Final = 64 << 10
 
 
 class Protocol(HttpToolsProtocol):
-    """What is not a request gets a problem document, and a client that is refused while it is still sending gets to
-    read why. A client that does not finish its request, or takes nothing of its answer, is cut off.
+    """HTTP/1.1 protocol that answers malformed requests with problem documents.
+
+    A client that is refused while it is still sending gets to read why. A client that does not finish its request, or
+    takes nothing of its response, is disconnected.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Listen, say where, answer until told to stop: the module that runs uvicorn."""
+"""Runs uvicorn: in this process, or in several worker processes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _serve_here(settings: Settings, listener: socket.socket) -> bool:
 
 
 class _EndsInTime:
-    """An application, and a deadline for the process that runs it, which begins with the first signal to end.
+    """Middleware that ends the process some seconds after the first signal to end, whatever is still running.
 
     uvicorn waits for requests, for as long as it is told to. The interpreter then waits for all threads, and one that
     waits for a lock, or for a store that does not answer, may have to for ever. What is cut off by the end of the

@@ -15,9 +15,10 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ByteSize,
     ConfigDict,
@@ -67,14 +68,34 @@ _OPEN_OPTIONS: Final = {
 """Store options that hold no secret: all others are masked wherever settings are shown."""
 
 
-_TOKEN: Final = re.compile(r"[!-~]+")
 _ROOT_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 """Of characters that stand for themselves everywhere in a URL (RFC 3986 §2.3)."""
-_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[!-.0-~]+")
-"""As browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)."""
 
 
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+def _each(pattern: str, message: str) -> AfterValidator:
+    """A validator of lists of text, all of which the pattern has to match; ``message`` may name the text."""
+
+    def check(values: list[Any]) -> list[Any]:
+        for value in values:
+            if not re.fullmatch(pattern, value.get_secret_value() if isinstance(value, SecretStr) else value):
+                raise ValueError(message.format(value))
+        return values
+
+    return AfterValidator(check)
+
+
+Tokens = Annotated[list[SecretStr], _each("[!-~]+", "a token is one or more visible ASCII characters, without spaces")]
+Hosts = Annotated[
+    list[str],
+    _each(r"\*|[A-Za-z0-9._-]+", "{!r} is no name such as 'arrays.example.org': without scheme, port and path"),
+]
+Origins = Annotated[  # as browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)
+    list[str],
+    _each(
+        r"\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+",
+        "{!r} is no origin such as 'https://viewer.example': nothing follows the host",
+    ),
+]
 
 
 class BadSettings(Exception):
@@ -142,9 +163,7 @@ class StoreSettings(BaseModel):
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
         """TOML and JSON have booleans and numbers; the libraries that take these options read text."""
-        if not isinstance(value, Mapping):
-            return value
-        return {key: _as_text(option) for key, option in value.items()}
+        return {key: _as_text(option) for key, option in value.items()} if isinstance(value, Mapping) else value
 
     def revealed_options(self) -> dict[str, str]:
         """The options with their secrets, for the library that opens the store."""
@@ -240,22 +259,22 @@ class Settings(BaseSettings):
         description="Local folder through which workers share their metrics, so that `/metrics` reports the sum.",
         json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
     )
-    cors_origins: list[str] = Field(
+    cors_origins: Origins = Field(
         default=["*"],
         description="Web origins whose pages may read responses (CORS); `*` allows all. Only pages of named "
         "origins may also send changes.",
     )
-    allowed_hosts: list[str] = Field(
+    allowed_hosts: Hosts = Field(
         default_factory=list,
         description="Host names by which clients reach the service, such as that of a proxy. A change without a "
         "token must use one of them, an address, `localhost` or a name without dots; `*` allows all. "
         "If none is set, this applies only to connections over the loopback interface.",
     )
-    read_tokens: list[SecretStr] = Field(
+    read_tokens: Tokens = Field(
         default_factory=list,
         description="Bearer tokens; every request must carry one. If none is set, everybody may read.",
     )
-    write_tokens: list[SecretStr] = Field(
+    write_tokens: Tokens = Field(
         default_factory=list,
         description="Bearer tokens; every write must carry one (they may read too). If none is set, everybody may "
         "write to writable stores.",
@@ -329,9 +348,7 @@ class Settings(BaseSettings):
     @field_validator("stores", mode="before")
     @classmethod
     def _url_alone_is_a_store(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return _stores_in_full(value)
+        return _stores_in_full(value) if isinstance(value, Mapping) else value
 
     @field_validator("stores")
     @classmethod
@@ -348,13 +365,6 @@ class Settings(BaseSettings):
             if workers > 1 and store.writable and _is_in_memory(store.url):
                 raise ValueError(f"the writable store {name!r} is in memory, of which each worker would have its own")
         return workers
-
-    @field_validator("read_tokens", "write_tokens")
-    @classmethod
-    def _tokens_fit_a_header(cls, tokens: list[SecretStr]) -> list[SecretStr]:
-        if not all(_TOKEN.fullmatch(token.get_secret_value()) for token in tokens):
-            raise ValueError("a token is one or more visible ASCII characters, without spaces")
-        return tokens
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -376,22 +386,6 @@ class Settings(BaseSettings):
         if not _ROOT_PATH.fullmatch(path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _hosts_are_names(cls, hosts: list[str]) -> list[str]:
-        for host in hosts:
-            if host != "*" and not _HOST.fullmatch(host):
-                raise ValueError(f"{host!r} is no name such as 'arrays.example.org': without scheme, port and path")
-        return hosts
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _origins_are_what_browsers_send(cls, origins: list[str]) -> list[str]:
-        for origin in origins:
-            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{origin!r} is no origin such as 'https://viewer.example': nothing follows the host")
-        return origins
 
     @classmethod
     @override

@@ -25,8 +25,8 @@ _IS_READER = "hyperslab.is_reader"
 
 
 class Tokens:
-    """Lets through whoever carries a token that is good enough. Probes of an orchestrator need none, and neither does
-    reading where ``public``, a test of the path as it was sent, says that nothing stored is shown.
+    """Middleware that checks bearer tokens. Probes of an orchestrator need none, and neither does reading where
+    ``public``, a predicate on the path as it was sent, says that nothing stored is shown.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ _OURS: Final = (None, "same-origin", "none")
 
 
 class PageCheck:
-    """Refuses changes that a foreign page wants, and those under a foreign name where it could be one.
+    """Refuses changes that a page of another origin wants, and those under a foreign host name.
 
     ``origins`` of other pages that may change something, where ``*`` counts for nothing. ``hosts``: names of this
     service. A name is looked at where there are some, or the connection came over the machine's own loopback interface;

@@ -1,4 +1,4 @@
-"""CORS on every answer, whatever its status, and the answer to every preflight."""
+"""CORS middleware: headers on every response, whatever its status, and the responses to preflight requests."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Cors:
         else:
             await self._app(scope, receive, send_with_headers)
 
-    def headers(self, asked: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """What goes with the answer to a request that has the headers ``asked``."""
+    def headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """The CORS headers of the response to a request with these headers."""
         if self._any_origin:
             return self._for_all
-        origin = _header(asked, b"origin")
+        origin = _header(request_headers, b"origin")
         if origin not in self._origins:
             return [(b"vary", b"Origin")]
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
@@ -60,9 +60,9 @@ class Cors:
             (b"access-control-allow-methods", methods),
             (b"access-control-max-age", _PREFLIGHT_SECONDS),
         ]
-        asked = _header(scope["headers"], b"access-control-request-headers")
-        if asked:
-            headers += [(b"access-control-allow-headers", asked), (b"vary", b"Access-Control-Request-Headers")]
+        wanted = _header(scope["headers"], b"access-control-request-headers")
+        if wanted:
+            headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 

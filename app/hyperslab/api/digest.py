@@ -6,38 +6,30 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final
 
 import google_crc32c
 
 from hyperslab.errors import BadParameter, DigestMismatch
 from hyperslab.wire import CONTENT_DIGEST
 
-_MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
-
-
-class _Hash(Protocol):
-    def update(self, data: bytes | memoryview, /) -> None: ...
-    def digest(self) -> bytes: ...
+_MEMBER: Final = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
 
 
 class _Crc32c:
+    """CRC-32C with the methods of hashlib's hashes."""
+
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: bytes | memoryview, /) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         self._value = google_crc32c.extend(self._value, bytes(data))  # of bytes, bytes() makes no copy
 
     def digest(self) -> bytes:
         return self._value.to_bytes(4, "big")
 
 
-_HASHES: Final[Mapping[str, Callable[[], _Hash]]] = {
-    "sha-512": hashlib.sha512,
-    "sha-256": hashlib.sha256,
-    "crc32c": _Crc32c,
-}
+_HASHES: Final[dict[str, Any]] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
 
 
 class ContentDigest:
@@ -45,7 +37,7 @@ class ContentDigest:
 
     def __init__(self, expected: dict[str, bytes]) -> None:
         self._expected = expected
-        self._hashes: dict[str, _Hash] = {name: _HASHES[name]() for name in expected}
+        self._hashes: dict[str, Any] = {name: _HASHES[name]() for name in expected}
 
     @classmethod
     def parse(cls, header: str | None) -> ContentDigest:
@@ -53,8 +45,19 @@ class ContentDigest:
 
         Raises `BadParameter`.
         """
-        members = _members(header) if header is not None else {}
-        return cls({name: value for name, value in members.items() if name in _HASHES})
+        expected, position = {}, 0
+        while header is not None and position < len(header):
+            match = _MEMBER.match(header, position)
+            if match is None:
+                raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
+            try:
+                digest = base64.b64decode(match[2], validate=True)
+            except binascii.Error as error:
+                raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
+            if match[1] in _HASHES:
+                expected[match[1]] = digest
+            position = match.end()
+        return cls(expected)
 
     def update(self, data: bytes | memoryview) -> None:
         for each in self._hashes.values():
@@ -62,25 +65,7 @@ class ContentDigest:
 
     def check(self) -> None:
         """Raise `DigestMismatch` unless all that was fed has the digests that were sent."""
-        for name, each in self._hashes.items():
-            found = each.digest()
-            if found != self._expected[name]:
-                raise DigestMismatch(name, _text(self._expected[name]), _text(found))
-
-
-def _members(header: str) -> dict[str, bytes]:
-    members, position = {}, 0
-    while position < len(header):
-        match = _MEMBER.match(header, position)
-        if match is None:
-            raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
-        try:
-            members[match[1]] = base64.b64decode(match[2], validate=True)
-        except binascii.Error as error:
-            raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
-        position = match.end()
-    return members
-
-
-def _text(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()
+        for name, sent in self._expected.items():
+            found = self._hashes[name].digest()
+            if found != sent:
+                raise DigestMismatch(name, base64.b64encode(sent).decode(), base64.b64encode(found).decode())

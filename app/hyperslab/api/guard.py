@@ -1,4 +1,4 @@
-"""The one place where exceptions become answers."""
+"""Middleware that turns exceptions into problem documents: the only place that does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("hyperslab.api")
 
 
 class Guard:
-    """Sends a problem where nothing was sent yet. A body that has begun is cut instead: it ends short of its
+    """Sends a problem document if no response has begun. A body that has begun is cut instead: it ends short of its
     Content-Length, which the client sees, and never with a proper end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -31,13 +31,13 @@ class Guard:
             return
         started = False
 
-        async def send_and_note(message: Message) -> None:
+        async def send_and_mark(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, send_and_note)
+            await self._app(scope, receive, send_and_mark)
         except Cancelled:
             self._metrics.count_abandoned(scope.get(ROUTE, "other"))
         except asyncio.CancelledError:  # the server ends, and waits no longer

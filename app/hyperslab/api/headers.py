@@ -23,15 +23,15 @@ _CHUNKS, _TIMING = ARRAY_CHUNKS.lower().encode(), SERVER_TIMING.lower().encode()
 
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
-    """How caches may treat what lies in a store: keep it where it never changes, else ask each time."""
-    kept = _REVALIDATE
+    """``Cache-Control`` for what lies in a store: immutable if it never changes, else revalidated each time."""
+    policy = _REVALIDATE
     if mount is not None and mount.recheck == "never" and not mount.writable:
-        kept = kept_for(options.immutable_seconds, options)
-    return (*kept, *_VARY) if negotiated else kept
+        policy = immutable_for(options.immutable_seconds, options)
+    return (*policy, *_VARY) if negotiated else policy
 
 
-def kept_for(seconds: int, options: ApiOptions) -> Headers:
-    """Caches need not ask again; where tokens are needed to read, only the reader's own cache may keep anything."""
+def immutable_for(seconds: int, options: ApiOptions) -> Headers:
+    """``Cache-Control`` without revalidation; private if a token is needed to read: no shared cache may store it."""
     whose = "private" if options.read_tokens else "public"
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 

@@ -1,4 +1,4 @@
-"""What the HTTP layer can be told, as plain values."""
+"""Options of the HTTP layer, as plain values."""
 
 from __future__ import annotations
 

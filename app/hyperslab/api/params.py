@@ -1,4 +1,4 @@
-"""Paths and query parameters: decoded once, refused with a reason."""
+"""Parser of paths and query parameters: each is decoded once, and refused with a reason."""
 
 from __future__ import annotations
 

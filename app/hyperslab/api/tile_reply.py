@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.headers import array_headers, caching, cost_headers, kept_for
+from hyperslab.api.headers import array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.representation import Made, Representation, Whole
 from hyperslab.api.request import Request
@@ -81,7 +81,7 @@ async def rendering_reply(routes: TileRoutes, request: Request, query: TileQuery
     """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing."""
     etag = f'"{rendering.tag}"'
     options = routes.context.options
-    always = caching(rendering.mount, options) if query.v is None else kept_for(_PINNED_SECONDS, options)
+    always = caching(rendering.mount, options) if query.v is None else immutable_for(_PINNED_SECONDS, options)
     kept = rendering.cached()
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
