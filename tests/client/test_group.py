@@ -137,7 +137,7 @@ def test_arrays_and_groups_are_told_apart(group: RemoteGroup) -> None:
 
 
 def test_long_listings_come_in_pages(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.group._PAGE", 3)
+    monkeypatch.setattr("hyperslab.client.group.PAGE", 3)
     for i in range(10):
         proxy.add(f"store/a{i}", PLANE, (2, 2))
 

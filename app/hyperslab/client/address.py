@@ -10,9 +10,6 @@ from hyperslab import wire
 from hyperslab.errors import BadParameter, BadPath
 
 _ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr|view)(?=/|$)", re.ASCII)
-_METADATA_KEYS = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
-_CHUNK_KEY = re.compile(r"[0-9]+(\.[0-9]+)*", re.ASCII)
-_TILE = re.compile(r"/(info\.json|[0-9]+/[0-9]+/[0-9]+\.\w+)$", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +100,11 @@ def _segments(name: str) -> list[str]:
 def _node_path(route: str, tail: str) -> str:
     """The node's path, without the key, the chunk coordinates or the tile that may follow it in a URL."""
     if route == "tile":
-        tail = _TILE.sub("", tail)
+        tail = re.sub(r"/(info\.json|[0-9]+/[0-9]+/[0-9]+\.\w+)$", "", tail, flags=re.ASCII)
     path = unquote(tail).strip("/")
     parent, _, last = path.rpartition("/")
-    is_key = last in _METADATA_KEYS if route == "zarr" else route == "chunk" and _CHUNK_KEY.fullmatch(last)
+    if route == "zarr":
+        is_key = last in (".zarray", ".zgroup", ".zattrs", ".zmetadata")
+    else:
+        is_key = route == "chunk" and re.fullmatch(r"[0-9]+(\.[0-9]+)*", last, re.ASCII) is not None
     return parent if is_key else path

@@ -33,7 +33,6 @@ from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRang
 
 _MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
 """Errors that a valid request gets if the array has changed since its node document was read."""
-_ITERATION_BYTES = 16 << 20  # fetched at once by iteration
 
 
 class RemoteArray(RemoteNode):
@@ -218,7 +217,7 @@ class RemoteArray(RemoteNode):
     def __iter__(self) -> Iterator[Any]:
         """Items along the first axis, fetched by rows of chunks; raises as `get`, and `TypeError` where there is no
         axis."""
-        rows = max(1, _ITERATION_BYTES // max(1, self.nbytes // max(1, len(self))))
+        rows = max(1, (16 << 20) // max(1, self.nbytes // max(1, len(self))))
         if rows > self.chunks[0]:
             rows -= rows % self.chunks[0]
         for start in range(0, len(self), rows):

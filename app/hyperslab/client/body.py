@@ -8,6 +8,9 @@ from hyperslab.client.session import Request, Session, reason_of, unreachable
 from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Cancel, Response
 from hyperslab.errors import RemoteProblem
 
+RESTARTS = 5
+"""How often a body that cannot be resumed is read from its beginning."""
+
 OnBytes = Callable[[int], None]
 """Progress callback: called with the number of new bytes, negative if some have to be read again."""
 

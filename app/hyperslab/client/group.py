@@ -22,8 +22,8 @@ from hyperslab.client.transport import Transport
 from hyperslab.client.values import dump_json
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, UnsupportedFormat, WrongKind
 
-_PAGE = 1000
-_SHOWN = 50
+PAGE = 1000
+"""Children in one request."""
 
 Kind = Literal["array", "group"]
 Mode = Literal["create", "open", "replace"]
@@ -141,7 +141,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """Names and kinds of the direct children, read page by page; raises the server's errors."""
         cursor: str | None = None
         while True:
-            url = self._address.url("metadata", limit=str(_PAGE), cursor=cursor)
+            url = self._address.url("metadata", limit=str(PAGE), cursor=cursor)
             members, _ = self._session.read_json(Request("GET", url))
             yield from ((child["name"], child["kind"]) for child in members.get("children", ()))
             cursor = members.get("next_cursor")
@@ -330,11 +330,12 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def _repr_html_(self) -> str:
         """A small table for notebooks, with the first children."""
-        return group_as_html(self.path or "/", self.url, self.attrs, list(islice(self.children(), _SHOWN + 1)), _SHOWN)
+        shown = list(islice(self.children(), 51))
+        return group_as_html(self.path or "/", self.url, self.attrs, shown, most=50)
 
     def _ipython_key_completions_(self) -> list[str]:
         """Names to complete ``group["`` with."""
-        return list(islice(self, _PAGE))
+        return list(islice(self, PAGE))
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -31,10 +31,6 @@ _Item = tuple[int | None, Axis]
 _NEW_AXIS = range(1)
 _NO_AXES = range(0)  # an ellipsis that stands for nothing still separates index arrays, as any slice does
 _LIST_TEXT = 4096  # characters of the bracketed lists of one request: with the rest, a URL stays below 6 KiB
-_INVALID = (
-    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), field names and integer or boolean arrays "
-    "are valid indices"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,7 +228,12 @@ def _read_part(part: Any) -> _Part:
     if array.size == 0 and not isinstance(part, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "biu":
-        raise IndexError("arrays used as indices must be of integer (or boolean) type" if array.ndim else _INVALID)
+        if array.ndim:
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), field names and integer or boolean "
+            "arrays are valid indices"
+        )
     return array if array.ndim or array.dtype.kind == "b" else int(array)
 
 

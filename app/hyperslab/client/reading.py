@@ -17,7 +17,7 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.body import Body, BodyChanged, OnBytes
+from hyperslab.client.body import RESTARTS, Body, BodyChanged, OnBytes
 from hyperslab.client.document import ArrayDocument
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths, open_mesh
 from hyperslab.client.session import Request, Session
@@ -29,12 +29,6 @@ SMALLEST_BOX = 8 << 20
 LARGEST_BOX = 32 << 20
 """Bytes of one request of a big read."""
 _SCRATCH = 1 << 20  # bytes that pass through a temporary where the destination is not contiguous
-_RESTARTS = 5
-_MARGIN = 0.75  # objects differ in length: parts a little smaller than the average suggests nearly all fit
-_CELLS = 1 << 16  # of one part: coordinates of at most a few MiB
-_PART_BYTES = 8 << 20
-_OWN_REQUEST = 512  # cells that are worth a request for one point
-_MOST_BOXES = 4  # more, and one request for all points is quicker
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,8 @@ class Endpoint:
         """Boxes within the limit in ``problem``, or of half the size; raises ``problem`` for a single item."""
         nbytes = prod(box.shape) * self.document.item_nbytes
         share = problem.limit / max(problem.requested, 1)  # of objects, this is what the ones that were read suggest
-        wanted = int(nbytes * share * (_MARGIN if self.document.dtype.hasobject else 1))
+        margin = 0.75 if self.document.dtype.hasobject else 1  # so that nearly all parts fit, though lengths differ
+        wanted = int(nbytes * share * margin)
         parts = self.cut(box, max(1, min(wanted, nbytes // 2)), inside_chunks=True)
         if len(parts) < 2:
             raise problem
@@ -149,7 +144,8 @@ class _Reader:
     def read_points(self, axes: Sequence[Axis], raw: AnyArray) -> None:
         """Read points: one after the other, each with its ranges."""
         document = self.endpoint.document
-        most = min(_CELLS, document.limits.get("max_points") or _CELLS, _PART_BYTES // document.item_nbytes)
+        most = min(1 << 16, (8 << 20) // document.item_nbytes)  # cells of one part: a few MiB of coordinates or values
+        most = min(most, document.limits.get("max_points") or most)
         step = max(1, most * len(raw) * prod(document.item_shape) // raw.size)
 
         def read_part(part: slice, cancel: Cancel) -> None:
@@ -181,7 +177,7 @@ class _Reader:
         count, cells = len(region), region.size // prod(self.endpoint.document.item_shape)
         if count > 1 and self._fill_from_hull(axes, region, cells, cancel):
             return
-        if count > 1 and cells < count * _OWN_REQUEST:
+        if count > 1 and cells < count * 512:  # more cells are worth a request for each point
             flat = region.reshape(cells, *self.endpoint.document.item_shape)
             self._gather(coordinates(axes), flat, cancel)
             return
@@ -208,7 +204,7 @@ class _Reader:
         if nbytes > cells * (8 * len(axes) + document.item_nbytes):
             return False
         boxes = self.endpoint.cut(Box.of(hull), nbytes)
-        if len(boxes) > _MOST_BOXES:
+        if len(boxes) > 4:  # one request for all points is quicker
             return False
         read = np.empty(lengths(hull) + document.item_shape, document.dtype)
         quiet = replace(self, on_bytes=lambda _: None)
@@ -239,7 +235,7 @@ class _Reader:
         def check(response: Response) -> None:
             endpoint.check_response(response, shape)
 
-        for _ in range(_RESTARTS):
+        for _ in range(RESTARTS):
             body = Body(endpoint.session, request, check=check, cancel=cancel, on_bytes=on_bytes)
             try:
                 if objects:
@@ -255,7 +251,7 @@ class _Reader:
                 return
             finally:
                 body.close()
-        found = f"others, {_RESTARTS} times"
+        found = f"others, {RESTARTS} times"
         raise ArrayChanged(path=endpoint.document.path, member="values", expected="the same bytes", found=found)
 
 

@@ -36,11 +36,7 @@ log = logging.getLogger("hyperslab.client")
 T = TypeVar("T")
 
 _BUSY: Final = frozenset({429, 502, 503, 504})  # a later attempt may succeed
-_UNCLEAR: Final = frozenset({502, 504})  # of those, what a proxy says that has lost the answer
 _PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
-_SNIPPET: Final = 500  # bytes that are shown of an answer that cannot be understood
-_OF_URLLIB3: Final = re.compile(r"^HTTPS?Connection(Pool)?\(.*?\): ")
-_POLL: Final = 0.5  # seconds of waiting after which Python looks whether it was interrupted
 
 CHANGE_ATTEMPTS: Final = 100
 """That many times others may come first in `until_undisturbed`; each time, one of them has written."""
@@ -173,7 +169,7 @@ class Session:
                 response = self.transport.request(request.method, request.url, headers=headers, body=request.body)
                 if response.status < 300 or response.status == 304 or (lost and response.status == 404):
                     return take(response)
-                lost |= request.removes and response.status in _UNCLEAR
+                lost |= request.removes and response.status in (502, 504)  # a proxy has lost the response
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
             except (SSLError, ProxyError) as error:  # the same at every attempt
@@ -221,7 +217,7 @@ def reason_of(error: Exception) -> str:
     inner = error.args[-1] if error.args else None
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror
-    return _OF_URLLIB3.sub("", str(error)) or type(error).__name__
+    return re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", str(error)) or type(error).__name__
 
 
 def parse_retry_after(value: str | None) -> float | None:
@@ -275,7 +271,7 @@ def _parse_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _snippet(body: bytes) -> str:
-    return body[:_SNIPPET].decode("utf-8", "replace").strip()
+    return body[:500].decode("utf-8", "replace").strip()
 
 
 def _read_whole(response: Response) -> Whole:
@@ -293,7 +289,7 @@ def _wait_for_failure(futures: Sequence[Future[None]]) -> bool:
     """
     pending: Collection[Future[None]] = futures
     while pending:
-        done, pending = wait(pending, _POLL, return_when=FIRST_EXCEPTION)
+        done, pending = wait(pending, 0.5, return_when=FIRST_EXCEPTION)
         if any(future.exception() is not None for future in done):
             return True
     return False

@@ -10,8 +10,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-_LONGEST = 200  # characters of an attribute
-
 Progress = bool | Callable[[int, int], None]
 """True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
 
@@ -67,7 +65,7 @@ def group_as_html(
     """A group as tables: its attributes, and at most so many of its children with their kinds."""
     listed = dict(children[:most]) | ({"…": "and more"} if len(children) > most else {})
     own = {name: json.dumps(value, ensure_ascii=False) for name, value in attributes.items()}
-    shown = {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for name, text in own.items()}
+    shown = {name: text if len(text) <= 200 else f"{text[:200]}…" for name, text in own.items()}
     sections = {"attributes": shown, "children": listed}
     tables = [
         f"<details open><summary>{title}</summary>{table(rows)}</details>" for title, rows in sections.items() if rows

@@ -22,7 +22,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
 from hyperslab.client.array import RemoteArray, facts
-from hyperslab.client.body import Body, BodyChanged
+from hyperslab.client.body import RESTARTS, Body, BodyChanged
 from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
@@ -39,8 +39,6 @@ from hyperslab.errors import (
 )
 
 _PIPE: Final = Path("-")  # stdin or stdout, as with other tools
-_BUFFER: Final = 1 << 20
-_RESTARTS: Final = 5
 _FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
 _OPEN_FILES: Final = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
 """Folders of links to open files, such as ``/dev/stdout``."""
@@ -231,7 +229,7 @@ def _write_to_pipe(session: Session, request: Request, output: Path, progress: P
 def _write_to_file(session: Session, request: Request, target: Path, progress: Progress) -> None:
     """GET a body into a file; the part that an earlier attempt left is resumed where the body is still the same."""
     data, origin = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
-    for _ in range(_RESTARTS):
+    for _ in range(RESTARTS):
         begun = _begun(data, origin, request.url)
 
         def open_part(etag: str | None, mode: str = "ab" if begun[0] else "wb") -> Any:
@@ -282,7 +280,7 @@ def _copy(
         with open_file(body.etag) as file, report(progress, begun[0] + remaining, title) as advance:
             body.on_bytes = advance
             advance(begun[0])
-            buffer = memoryview(bytearray(min(_BUFFER, remaining)))
+            buffer = memoryview(bytearray(min(1 << 20, remaining)))
             while remaining:
                 count = body.read(buffer[: min(len(buffer), remaining)])
                 file.write(buffer[:count])

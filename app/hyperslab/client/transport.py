@@ -32,7 +32,6 @@ BROKEN_CONNECTION: tuple[type[Exception], ...] = (
 )
 """What a transport may raise for a connection that a second attempt could mend."""
 
-_TLS_ENDS: Final = {6, 8}  # SSL_ERROR_ZERO_RETURN and SSL_ERROR_EOF: the module ssl is not there in a browser
 _PIECE: Final = 1 << 20  # urllib3 reads through a temporary of this size; larger ones leave the CPU's cache
 
 
@@ -201,7 +200,8 @@ def _is_broken_off(error: SSLError | ProxyError) -> bool:
     """Whether the peer closed the connection, so that a retry may help; unlike for a bad certificate."""
     if isinstance(error, ProxyError):
         return isinstance(error.original_error, BROKEN_CONNECTION)
-    return getattr(error.args[0], "errno", None) in _TLS_ENDS
+    ends = (6, 8)  # SSL_ERROR_ZERO_RETURN and SSL_ERROR_EOF: the module ssl is not there in a browser
+    return getattr(error.args[0], "errno", None) in ends
 
 
 class HTTPConnection(connection.HTTPConnection):

@@ -29,9 +29,6 @@ from hyperslab.errors import TooLarge
 SMALLEST_BOX = 4 << 20
 LARGEST_BOX = 16 << 20
 """Bytes of one request of a big write."""
-_SCALAR_BOX = 64 << 20  # of the array: its bytes do not travel
-_POINTS_BYTES = 4 << 20
-_APPENDED_BYTES = 64 << 20  # of one request, where the server's limit allows more
 
 
 def write_selection(
@@ -109,7 +106,7 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
 def _append_parts(document: ArrayDocument, values: AnyArray, axis: int) -> list[AnyArray]:
     """``values`` in as many parts along ``axis`` as requests are needed, none where it is empty."""
     length, chunk = values.shape[axis], document.grid_chunks[axis]
-    limit = min(_APPENDED_BYTES, document.limits.get("max_request_bytes") or _APPENDED_BYTES)
+    limit = min(64 << 20, document.limits.get("max_request_bytes") or 64 << 20)
     rows = max(1, limit // max(1, values.size * document.dtype.itemsize // max(1, length)))
     if rows > chunk:
         rows -= rows % chunk
@@ -150,7 +147,7 @@ def _write_scalar(endpoint: Endpoint, axes: tuple[Axis, ...], value: AnyArray, o
         on_bytes(prod(box.shape) * document.item_nbytes)
 
     on_bytes((prod(lengths(axes)) - prod(lengths(distinct))) * document.item_nbytes)
-    endpoint.session.for_each(put, endpoint.cut(Box.of(distinct), _SCALAR_BOX))
+    endpoint.session.for_each(put, endpoint.cut(Box.of(distinct), 64 << 20))
 
 
 def _write_boxes(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
@@ -181,7 +178,7 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
     cells = coordinates(axes)
     items = values.reshape(len(cells), *document.item_shape)
     kept = _last_of_each(cells)
-    step = max(1, _POINTS_BYTES // (8 * cells.shape[1] + document.item_nbytes))
+    step = max(1, (4 << 20) // (8 * cells.shape[1] + document.item_nbytes))
     step = min(step, document.limits.get("max_points") or step)
     url = endpoint.address.url("points", values="1", field=document.field)
 
