@@ -1,7 +1,8 @@
-"""``python -m tests.docs``: write the reference pages that come from the code. A test says when they are behind."""
+"""``python -m tests.docs``: write the pages, or parts, that come from the code. A test says when they are behind."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,9 +22,11 @@ from hyperslab.cli import app
 from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import client, http, local
+from tests.architecture.sources import PACKAGE
+from tests.architecture.trace import measure
 from tests.interop.page import support_page
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
 NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem, Unreachable)
 NOTE = "<!-- Made by `python -m tests.docs`: change the code, not this page. -->"
 
@@ -187,12 +190,37 @@ def _labels(name: str) -> str:
     return ", ".join(f"`{label}`" for label in labels)
 
 
+def requests_page() -> str:
+    """The page as it is, with the files that requests enter now."""
+    text = (DOCS / "internals" / "requests.md").read_text(encoding="utf-8")
+    for name, measured in measure().items():
+        listed = (
+            _described(measured["files"]) if name == "slice" else " → ".join(f"`{file}`" for file in measured["files"])
+        )
+        before, mark, rest = text.partition(f"<!-- made: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        text = f"{before}{mark}\n{listed}\n\n{end}{after}"
+    return text
+
+
+def _described(files: Iterable[str]) -> str:
+    """Each with the first sentence of its docstring."""
+    rows = [f"| `{file}` | {_first_sentence(PACKAGE / file)} |" for file in files]
+    return "\n".join(["| file | what it is |", "|---|---|", *rows])
+
+
+def _first_sentence(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    sentence = re.split(r"(?<=[.:;])\s", " ".join(docstring.split()), maxsplit=1)[0]
+    return sentence.rstrip(".:;").replace("``", "`").replace("|", "\\|")
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
-    "settings.md": settings_page,
-    "problems.md": problems_page,
-    "command-line.md": commands_page,
-    "metrics.md": metrics_page,
-    "zarr-support.md": partial(support_page, NOTE),
+    "reference/settings.md": settings_page,
+    "reference/problems.md": problems_page,
+    "reference/command-line.md": commands_page,
+    "reference/metrics.md": metrics_page,
+    "reference/zarr-support.md": partial(support_page, NOTE),
 }
 
 
@@ -268,15 +296,14 @@ def _spelling(parameter: Any) -> str:
 def stale() -> Iterator[str]:
     """The names of pages that the code no longer agrees with."""
     for name, page in PAGES.items():
-        path = REFERENCE / name
+        path = DOCS / name
         if not path.is_file() or path.read_text(encoding="utf-8") != page():
             yield name
 
 
 def main() -> None:
-    REFERENCE.mkdir(parents=True, exist_ok=True)
-    for name, page in PAGES.items():
-        (REFERENCE / name).write_text(page(), encoding="utf-8")
+    for name, page in {**PAGES, "internals/requests.md": requests_page}.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
