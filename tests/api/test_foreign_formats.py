@@ -127,7 +127,7 @@ def test_a_page_that_time_cuts_short_says_where_to_go_on(data: Served, monkeypat
 def test_metadata_that_cannot_be_gathered_in_time_is_not_made_up(data: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     data.store.put("a/.zarray", ARRAY)
     assert data.http.get("/zarr/data/.zmetadata").status_code == 200
-    monkeypatch.setattr(KeyReader, "gather_seconds", -1.0)
+    monkeypatch.setattr(KeyReader, "consolidation_seconds", -1.0)
 
     assert problem(data.http.get("/zarr/data/.zmetadata")) == (404, "key-not-found")
 

@@ -29,7 +29,7 @@ _ANNOUNCED_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """Where the data went: ``offset`` along ``axis``; ``repeated`` if an earlier request had done it already."""
 
     array: ArrayNode
@@ -56,9 +56,8 @@ class Appender:
         idempotency_key: str | None = None,
         made_for: DataType | None = None,
         check: Callable[[ArrayNode], None] | None = None,
-    ) -> Appended:
-        """Store ``values`` behind the end of ``axis`` and then publish the longer shape: no reader sees fill in
-        between.
+    ) -> AppendResult:
+        """Store ``values`` behind the end of ``axis``, then publish the longer shape: no reader sees fill in between.
 
         ``at`` is where the caller believes the array to end: `AppendConflict` if it does not. A request whose
         ``idempotency_key`` one of the last 64 appends had returns what that append returned and stores nothing, even
@@ -86,7 +85,7 @@ class Appender:
                     check(array)
                 if at is not None and at != array.metadata.shape[axis]:
                     raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
-                grown = _Grown(array, values, axis)
+                grown = _LongerArray(array, values, axis)
                 version = self._announce(grown, turn)
                 if version is not None:
                     announced = version
@@ -97,7 +96,7 @@ class Appender:
                 turn.take_again()
         raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
 
-    def _announce(self, grown: _Grown, turn: Turn) -> str | None:
+    def _announce(self, grown: _LongerArray, turn: Turn) -> str | None:
         """Note in the metadata how far data may reach. None if it says so already; else the version that the node has
         now, for which the condition of the append holds as it did before."""
         array = grown.array
@@ -113,11 +112,11 @@ class Appender:
             turn.take_again()
         return array.version.replace(array.metadata_version, version or "changed by another writer", 1)
 
-    def _append_once(self, grown: _Grown, key: _Key | None, turn: Turn) -> Appended | None:
+    def _append_once(self, grown: _LongerArray, key: _Key | None, turn: Turn) -> AppendResult | None:
         """One attempt; None if another writer came between: into the metadata, or into a chunk at the old edge."""
         array, metadata, axis, length = grown.array, grown.metadata, grown.axis, grown.length
         if length == 0 and key is None:
-            return Appended(array, axis, grown.offset, 0, repeated=False)
+            return AppendResult(array, axis, grown.offset, 0, repeated=False)
         try:
             self._write(grown, turn)
             reserved = extent(array.metadata)
@@ -133,9 +132,10 @@ class Appender:
             if isinstance(error.__cause__, WriteConflict):
                 return None
             raise
-        return Appended(self._catalog.open_array(array.path, fresh=True), axis, grown.offset, length, repeated=False)
+        array = self._catalog.open_array(array.path, fresh=True)
+        return AppendResult(array, axis, grown.offset, length, repeated=False)
 
-    def _write(self, grown: _Grown, turn: Turn) -> None:
+    def _write(self, grown: _LongerArray, turn: Turn) -> None:
         """Write into the region that is not published yet, each chunk on top of the version seen now.
 
         What lies there was never published, or was cut off: whole new chunks replace it. Where replicas share the store
@@ -162,7 +162,7 @@ class Appender:
         write_chunks(self._reader, array, projections, write)
 
 
-class _Grown:
+class _LongerArray:
     """An array with ``values`` behind the end of ``axis``: ``metadata`` after the append, the ``region`` of the values
     and ``ahead``, an extent that also covers the next appends of this length, so that only some have to announce one.
 
@@ -183,8 +183,8 @@ class _Grown:
         self.after = replace(array, metadata=self.metadata)
         items = [slice(self.offset, None) if a == axis else slice(None) for a in range(len(shape))]
         self.region: Selection = normalise(items, self.metadata.shape)
-        far = min(LARGEST, size + _ANNOUNCED_AHEAD * self.length)
-        self.ahead = (*shape[:axis], far, *shape[axis + 1 :])
+        end = min(LARGEST, size + _ANNOUNCED_AHEAD * self.length)
+        self.ahead = (*shape[:axis], end, *shape[axis + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +195,14 @@ class _Key:
     at: int | None
     digest: str | None
 
-    def find(self, array: ArrayNode, axis: int, values: NDArray) -> Appended | None:
+    def find(self, array: ArrayNode, axis: int, values: NDArray) -> AppendResult | None:
         """What an earlier request with this key did; raises `BadParameter`, which says what differs, if this one is not
         its repetition."""
         for done in remembered(array.metadata):
             if done["key"] == self.key:
                 length = values.shape[axis] if values.ndim == len(array.metadata.shape) else None
                 self._check_repeats(done, axis, length)
-                return Appended(array, axis, done["offset"], done["length"], repeated=True)
+                return AppendResult(array, axis, done["offset"], done["length"], repeated=True)
         return None
 
     def entry(self, axis: int, offset: int, length: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.delete import (
-    Kept,
+    Remainder,
     check_free,
     clear_leftovers,
     new_array,
@@ -51,12 +51,12 @@ _GROUP_TEXT = dump_json({"zarr_format": 2})
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class NewNode:
     """The node as it is now, whether this request has made it, and what it has left of what was there."""
 
     node: Node
     created: bool
-    kept: Kept = field(default_factory=Kept)
+    kept: Remainder = field(default_factory=Remainder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Creator:
         mode: Mode = "create",
         foreign: bool = False,
         check: NodeCheck | None = None,
-    ) -> Created:
+    ) -> NewNode:
         """Make an array as ``definition`` says (the members of a node document), with all its ancestors. What replaces
         takes nodes of Zarr v2 away, and with ``foreign`` all other keys too.
 
@@ -107,13 +107,13 @@ class Creator:
 
         if mode == "open":  # then a few members may stand for all
             mount, prefix = self._catalog.locate_writable(path)
-            refuse_v3(mount, prefix, beside=False)
+            refuse_v3(mount, prefix, coexisting=False)
             node, _ = self._find(path)
             if node is not None and not isinstance(node, BrokenNode):
                 if check is not None:
                     check(node)
                 check_fits(node)
-                return Created(node, created=False)
+                return NewNode(node, created=False)
         metadata = ArrayMetadata.from_document(new_document(members), ".zarray")
         attributes = _with_dimension_names(attributes, names, len(metadata.shape))
         return self._create(path, _Definition(metadata, attributes, check_fits), mode, check, foreign=foreign)
@@ -126,7 +126,7 @@ class Creator:
         mode: Mode = "create",
         foreign: bool = False,
         check: NodeCheck | None = None,
-    ) -> Created:
+    ) -> NewNode:
         """Make a group, with all its ancestors; ``foreign`` as for `create_array`."""
 
         def check_fits(node: Node) -> None:
@@ -140,7 +140,7 @@ class Creator:
 
     def delete(
         self, path: str, *, recursive: bool = False, foreign: bool = False, check: NodeCheck | None = None
-    ) -> Kept:
+    ) -> Remainder:
         """Remove a node, also one that is broken, and if ``recursive`` all nodes below it; else `NodeExists` is raised
         if any key is not the node's own. Keys that are not of Zarr v2 stay unless ``foreign``; returns which.
 
@@ -172,10 +172,10 @@ class Creator:
                     return self._catalog.open_node(path, fresh=True)
         raise WriteConflict(prefix + ".zattrs", f"other writers came first {MOST_TRIES} times")
 
-    def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> Created:
+    def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
         if not foreign:
-            refuse_v3(mount, prefix, beside=False)
+            refuse_v3(mount, prefix, coexisting=False)
         self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
             node, implicit = self._find(path, broken=mode == "replace")
@@ -201,7 +201,7 @@ class Creator:
                 if node is None or isinstance(node, BrokenNode) or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return self._taken(node, mode, wanted)
-            return Created(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
+            return NewNode(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
         """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
@@ -230,24 +230,24 @@ class Creator:
 
     def _make_room(
         self, mount: MountedStore, prefix: str, wanted: _Definition, turn: Turn, *, replace: bool, foreign: bool
-    ) -> Kept:
+    ) -> Remainder:
         """Remove what is to be replaced, and what would be chunks of a new array; returns what stays."""
         if not replace:
             if wanted.metadata is not None:
                 array = new_array(mount, prefix, wanted.metadata)
                 clear_leftovers(self._reader, array, turn.check, foreign=foreign)
-            return Kept()
+            return Remainder()
         kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
         if wanted.metadata is not None:
             check_free(mount, prefix, wanted.metadata)  # others may have made a node below meanwhile
         return kept
 
-    def _taken(self, node: Node, mode: Mode, wanted: _Definition) -> Created:
+    def _taken(self, node: Node, mode: Mode, wanted: _Definition) -> NewNode:
         """The node that is there already, which is good only if it is to be opened and fits."""
         if mode == "create":
             raise NodeExists(node.path, node.kind)
         wanted.check_fits(node)
-        return Created(node, created=False)
+        return NewNode(node, created=False)
 
     def _store_node(
         self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn

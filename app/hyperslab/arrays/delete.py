@@ -1,4 +1,4 @@
-"""Deleting nodes: documents and chunks of Zarr v2 go, keys of anything else stay unless they are asked for too.
+"""Deleting nodes: documents and chunks of Zarr v2 go; keys of anything else stay unless the request includes them.
 
 Also what a deletion has left before a new array comes: one that is killed half way leaves chunks, and so does a plain
 client that removes only an array's document. They must not become the data of the new one, and are told from files of
@@ -38,7 +38,7 @@ Owns = Callable[[str], bool]
 
 
 @dataclass(slots=True)
-class Kept:
+class Remainder:
     """What a deletion has left where it was: how many keys of the store, and the first of them."""
 
     count: int = 0
@@ -57,14 +57,14 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
         raise NodeExists(node.path, node.kind, "children", "none", found[0], found)
 
 
-def refuse_v3(mount: MountedStore, prefix: str, *, beside: bool = True) -> None:
-    """Raise `NodeExists` if a new node would lie at or below one of Zarr v3; ``beside``: also if documents of v2 lie
-    beside that of v3."""
+def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
+    """Raise `NodeExists` if a new node would lie at or below one of Zarr v3; ``coexisting``: also if it has documents
+    of v2 as well."""
     roots = prefixes(prefix)
     names = (V3, mount.metadata_key, ".zgroup")
     versions = iter(mount.store.versions("", [root + name for root in roots for name in names]))
     for root, v3, array, group in zip(roots, versions, versions, versions, strict=True):
-        if v3 is not None and ((beside and root == prefix) or array is group is None):
+        if v3 is not None and ((coexisting and root == prefix) or array is group is None):
             raise NodeExists(mount.path(root), "Zarr v3 node", "zarr_format", 2, 3, [root + V3])
 
 
@@ -134,7 +134,9 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
         mount.store.delete(_marker(prefix))
 
 
-def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool) -> Kept:
+def remove(
+    catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool
+) -> Remainder:
     """Remove a node whose lock is held, and if ``recursive`` each node below it under the lock of its own: whoever
     writes into one has ended before, or finds it gone. Returns what stays: with ``foreign`` nothing.
 
@@ -161,7 +163,7 @@ def remove(catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, re
             bury_doubt(node, inner_turn.check)
     _remove_own(mount, prefix, own, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
-    kept = Kept()
+    kept = Remainder()
 
     def keep(key: str) -> bool:
         kept.count += 1

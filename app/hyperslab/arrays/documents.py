@@ -1,4 +1,4 @@
-"""Metadata documents: stored and removed on condition, attributes merged, and ``.zmetadata`` kept true.
+"""Metadata documents: stored and removed on condition, attributes merged, and ``.zmetadata`` updated.
 
 Wherever a store has a ``.zmetadata``, it follows every change of the documents below it. It is one document for all
 nodes, so whoever changes it holds its lock for the whole read, change and put; replicas that no lock reaches come one

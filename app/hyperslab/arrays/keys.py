@@ -59,10 +59,9 @@ class Index:
 
 
 class KeyReader:
-    """Finds and reads keys; ``most_nodes`` and ``gather_seconds`` bound the hierarchies for which ``.zmetadata`` is
-    made up."""
+    """Finds and reads keys; ``most_nodes`` and ``consolidation_seconds`` limit the ``.zmetadata`` that it makes up."""
 
-    gather_seconds = 30.0
+    consolidation_seconds = 30.0
 
     def __init__(self, catalog: Catalog, *, most_nodes: int = 10_000) -> None:
         self._catalog = catalog
@@ -125,7 +124,7 @@ class KeyReader:
         return self.index(path)
 
     def is_known_chunk(self, path: str) -> bool:
-        """Whether a path that ends like a chunk's key lies below an array that was opened before; asks no far store."""
+        """Whether a path that ends like a chunk's key lies below a known array; sends no request to a remote store."""
         for above in _above(path):
             node = self._catalog.remembered(above) or self._catalog.open_known(above)
             if not isinstance(node, GroupNode):
@@ -177,12 +176,12 @@ class KeyReader:
             return None
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
-        """All documents at and below a group as they are now; None if there are too many, or too much beside them, to
+        """All documents at and below a group as they are now; None if there are too many, or too many other keys, to
         collect. What is broken is left out with all below it, and says why when it is asked for itself."""
         documents: dict[str, Any] = {}
         left_out: list[str] = []
         broken: tuple[str, ...] = ()
-        deadline, count = time.monotonic() + self.gather_seconds, 0
+        deadline, count = time.monotonic() + self.consolidation_seconds, 0
         try:
             for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
                 if step.kind == "unsupported" or step.path.startswith(broken):

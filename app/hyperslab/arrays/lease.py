@@ -67,7 +67,7 @@ class Turn:
     inherited = False
 
     def check(self) -> None:
-        """Raise `WriteConflict` where the turn may be somebody else's by now. Costs nothing: to be asked before each
+        """Raise `WriteConflict` if the turn may be somebody else's by now. Costs nothing: to be called before each
         change of what is not published."""
 
     def take_again(self) -> None:

@@ -1,5 +1,4 @@
-"""The children of a group, found without looking into arrays: an array of a million chunks costs as much as one of
-two.
+"""Lists the children of a group without entering arrays: one of a million chunks costs as much as one of two.
 
 A folder without a document is a group where any node lies below, however deep. It is searched folder by folder, and no
 longer than `SEARCH_SECONDS` for a page: a page that time cuts short has a cursor that says where to go on.
@@ -21,23 +20,23 @@ V3: Final = "zarr.json"
 SEARCH_SECONDS: Final = 2.0
 
 
-class Unfinished(NamedTuple):
+class PartialSearch(NamedTuple):
     """A search that has ended for lack of time. ``after``: the folder up to which, in the order of names, there is no
     node; None if it has not begun."""
 
     after: str | None
 
 
-Found = ChildKind | Unfinished | None
+Outcome = ChildKind | PartialSearch | None
 
 
 class Each(Protocol):
     """Calls something with every item, and returns what comes of that in the same order."""
 
-    def __call__(self, work: Callable[[str], Found], items: Sequence[str], /) -> list[Found]: ...
+    def __call__(self, work: Callable[[str], Outcome], items: Sequence[str], /) -> list[Outcome]: ...
 
 
-def in_turn(work: Callable[[str], Found], items: Sequence[str]) -> list[Found]:
+def in_turn(work: Callable[[str], Outcome], items: Sequence[str]) -> list[Outcome]:
     """One item after the other."""
     return [work(item) for item in items]
 
@@ -77,13 +76,13 @@ def children(
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
     first, begun = names[0] if names else None, last if slash else None
 
-    def look(name: str) -> Found:
+    def look(name: str) -> Outcome:
         return search(mount, f"{prefix}{name}/", end, after if name == begun else None, must=name == first)
 
     found: list[ChildInfo] = []
     while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count
         batch, names = names[: limit + 1], names[limit + 1 :]
-        kinds: dict[str, Found] = {}
+        kinds: dict[str, Outcome] = {}
         versions = iter(
             _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup")])
         )
@@ -93,7 +92,7 @@ def children(
         bare = [name for name, kind in kinds.items() if kind is None]
         kinds |= zip(bare, each(look, bare), strict=True)
         for name, kind in kinds.items():
-            if isinstance(kind, Unfinished) and len(found) <= limit:
+            if isinstance(kind, PartialSearch) and len(found) <= limit:
                 return Children(tuple(found), last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
@@ -103,12 +102,12 @@ def children(
     return Children(tuple(found[:limit]), found[limit - 1].name)
 
 
-def search(mount: MountedStore, prefix: str, deadline: float, after: str | None = None, *, must: bool = True) -> Found:
+def search(mount: MountedStore, prefix: str, end: float, after: str | None = None, *, must: bool = True) -> Outcome:
     """What a folder is that has no document of Zarr v2: None if no node lies below (TensorStore writes no groups).
     ``must``: searches one folder more, however late it is, so that there is an end some time."""
     documents = {mount.metadata_key, ".zgroup", ".zmetadata", V3}
     folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
-    while must or time.monotonic() <= deadline:
+    while must or time.monotonic() <= end:
         folder, listed = next(folders, (None, None))
         if listed is None:
             return None
@@ -116,7 +115,7 @@ def search(mount: MountedStore, prefix: str, deadline: float, after: str | None 
         if names:
             return "unsupported" if not folder and names == {V3} else "group"
         must, after = False, folder
-    return Unfinished(after)
+    return PartialSearch(after)
 
 
 def _folders(

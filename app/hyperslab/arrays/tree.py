@@ -61,7 +61,7 @@ def walk(
             raise OutOfTime(f"{folder}{_HERE}{after}")
         begun, inner = True, group
         try:
-            if folder and group.mount is not None:  # it was just listed, and needs not be opened
+            if folder and group.mount is not None:  # it was just listed, and need not be opened
                 inner = GroupNode(join(group.path, folder), group.mount, f"{group.prefix}{folder}/", {}, "")
             elif folder:
                 mount, rest = catalog.locate(folder)

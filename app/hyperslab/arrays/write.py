@@ -70,7 +70,7 @@ ChunkCheck = Callable[[ArrayNode, Entry | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a write did. ``tag`` is that of the selection with exactly the chunk versions that this write has made."""
 
     array: ArrayNode
@@ -97,7 +97,7 @@ class Writer:
         self._reader = reader
 
     def memory(self, array: ArrayNode, chunks: int) -> int:
-        """Bytes that writing so many chunks takes beside their values: of those in hand at once, what is stored, the
+        """Bytes that writing so many chunks takes besides their values: of those in hand at once, what is stored, the
         changed copy, and what lies between the codecs."""
         each = self._reader.chunk_memory(array)
         return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
@@ -113,7 +113,7 @@ class Writer:
         made_for: DataType | None = None,
         check: Precondition | None = None,
         cancel: Cancel | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
 
         ``seen``: which cells these were when the caller looked; ``made_for``: the data type that it saw; None if it did
@@ -144,7 +144,7 @@ class Writer:
         field: str | None = None,
         made_for: DataType | None = None,
         check: Precondition | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
 
         def choose(array: ArrayNode) -> _Target:
@@ -188,7 +188,7 @@ class Writer:
         made_for: DataType | None,
         check: Precondition | None,
         cancel: Cancel | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
             array, target = self._open(path, choose, made_for)
@@ -215,7 +215,7 @@ class Writer:
 
                 write_chunks(self._reader, array, target.projections, write, cancel)
         tag = target.tag(writer.written[projection.coords] for projection in target.projections)
-        return Written(array, len(target.projections), tag)
+        return WriteResult(array, len(target.projections), tag)
 
     def _open(
         self, path: str, choose: Callable[[ArrayNode], _Target], made_for: DataType | None

@@ -43,7 +43,7 @@ class KeyWriter:
         self._resizer = resizer
 
     def memory(self, path: str) -> int:
-        """Bytes that `put` takes beside its data, where that is a chunk."""
+        """Bytes that `put` takes besides its data, where that is a chunk."""
         mount, key, name = self._locate(path)
         found = None if name else self._chunk(mount, key)
         return 0 if found is None else self._writer.memory(found[0], 1)
@@ -109,7 +109,7 @@ class KeyWriter:
             if outer is not None:
                 raise WrongKind(outer.path, "array", "group")
         if name == ".zmetadata":
-            refuse_v3(mount, prefix, beside=False)
+            refuse_v3(mount, prefix, coexisting=False)
             with node_lock(mount, prefix):
                 try:
                     return documents.put_consolidated(versions, mount, prefix, data, document, check=check)

@@ -18,7 +18,7 @@ from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag,
 from hyperslab.api.upload import media_type, parse_json_body, received_body
 from hyperslab.api.writing import router as router_of
 from hyperslab.arrays.create import Mode
-from hyperslab.arrays.delete import Kept
+from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.engine.creation import MEMBERS
@@ -114,7 +114,11 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
 
 
 async def _node_answer(
-    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Kept | None = None
+    context: Context,
+    request: Request,
+    node: ArrayNode | GroupNode,
+    status: int = 200,
+    kept: Remainder | None = None,
 ) -> Response:
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
