@@ -27,6 +27,7 @@ from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMe
 from hyperslab.wire import JSON, MERGE_PATCH
 
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
+_NOTHING: Final = Remainder()
 _ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
 
 
@@ -114,11 +115,7 @@ async def _document(context: Context, request: Request, kinds: tuple[str, ...]) 
 
 
 async def _node_answer(
-    context: Context,
-    request: Request,
-    node: ArrayNode | GroupNode,
-    status: int = 200,
-    kept: Remainder | None = None,
+    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder = _NOTHING
 ) -> Response:
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
@@ -126,7 +123,7 @@ async def _node_answer(
         list_children = context.service.catalog.children
         children = await context.threads.run(list_children, node, limit=context.options.max_listed)
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
-    if kept is not None and kept.count:
+    if kept.count:
         document["kept"] = asdict(kept)
     location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
