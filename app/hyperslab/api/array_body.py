@@ -15,7 +15,7 @@ from hyperslab.api.conditional import etag_of
 from hyperslab.api.headers import cost_headers
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.replay import MOST_KEYS, Sources
-from hyperslab.api.representation import Made
+from hyperslab.api.representation import Content
 from hyperslab.api.response import Buffer, Headers
 from hyperslab.api.values_out import add_objects
 from hyperslab.arrays.cost import Cancel, ReadCost
@@ -100,7 +100,7 @@ class ArrayBody:
             at += len(piece)
             slab = next(slabs, None)
 
-    def make(self, cancel: Cancel) -> Made:
+    def make(self, cancel: Cancel) -> Content:
         """The whole body, with the tag of what was read; blocks.
 
         Raises `TooLarge` for objects (a single one never is) and `NotRepresentable`.
@@ -114,7 +114,7 @@ class ArrayBody:
         else:
             data, plan = self._values(cancel)
             etag = query.etag(plan.tag)
-        return Made(data, cost=self.cost(), etag=etag or query.etag(plan.tag), sources=_sources(plan))
+        return Content(data, cost=self.cost(), etag=etag or query.etag(plan.tag), sources=_sources(plan))
 
     def _decoding(self, nbytes: int) -> int:
         """Bytes that decoding so many stored ones takes."""

@@ -11,7 +11,7 @@ from hyperslab.api.array_body import ArrayBody
 from hyperslab.api.array_query import ArrayQuery, array_query
 from hyperslab.api.context import Context, runs_on_loop
 from hyperslab.api.headers import array_headers, caching
-from hyperslab.api.representation import Representation, Whole
+from hyperslab.api.representation import DeferredContent, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
@@ -45,7 +45,7 @@ async def array_reply(
         cached = context.service.reader.look_up_cached(plan)
     timings = {"plan": perf_counter() - began}
     body = ArrayBody(context.service, query, cached or plan, context.options.max_json_bytes, timings)
-    found = Representation(
+    representation = Representation(
         context,
         None if plan.found is None else query.etag(plan.tag),
         query.media_type,
@@ -54,10 +54,10 @@ async def array_reply(
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
     )
     if cached is not None:
-        return found.made(body.make(Cancel()))
+        return representation.with_content(body.make(Cancel()))
     if body.size is None or (is_small and request.header(b"range") is None):
-        return replace(found, body=Whole(body.make, body.whole_memory, body.size, body.cost))
-    return found
+        return replace(representation, body=DeferredContent(body.make, body.whole_memory, body.size, body.cost))
+    return representation
 
 
 def _is_small(context: Context, query: ArrayQuery, plan: ReadPlan) -> bool:

@@ -49,7 +49,10 @@ class Context:
 
     async def open_array(self, path: str) -> ArrayNode:
         """Also raises `WrongKind`."""
-        return _array(await self.open_node(path))
+        node = await self.open_node(path)
+        if isinstance(node, ArrayNode):
+            return node
+        raise WrongKind(node.path, "group", "array")
 
     async def answer_from(
         self, path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Reply]]
@@ -87,9 +90,3 @@ def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
     """Whether to look up the versions of so many chunks, and to put together so many bytes of cached ones, takes a
     fraction of a millisecond: then it runs on the event loop, else in a thread."""
     return not mount.is_remote and chunks <= _MOST_CHUNKS and nbytes <= _MOST_BYTES
-
-
-def _array(node: ArrayNode | GroupNode) -> ArrayNode:
-    if isinstance(node, ArrayNode):
-        return node
-    raise WrongKind(node.path, "group", "array")

@@ -40,7 +40,7 @@ class Body(Protocol):
         ...
 
 
-class Made(NamedTuple):
+class Content(NamedTuple):
     """A whole body in memory; ``headers`` describe it, ``cost`` says what it took. ``etag`` and ``sources``: of what
     was read, where that decides."""
 
@@ -52,10 +52,10 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A body that is made as a whole before any of it is sent; ``make`` blocks. ``size`` as in `Body`."""
+class DeferredContent:
+    """A body that is made as a whole when it is known to be wanted; ``make`` blocks. ``size`` as in `Body`."""
 
-    make: Callable[[Cancel], Made]
+    make: Callable[[Cancel], Content]
     memory: int
     size: int | None = None
     cost: Callable[[], Headers] = field(default=tuple)
@@ -65,7 +65,7 @@ class Whole:
 class Representation:
     """Answers GET and HEAD with conditions and ranges, as RFC 9110 wants it, whatever the body is.
 
-    ``etag`` is strong, and None only where it comes with a `Whole` body; ``modified`` in seconds since 1970.
+    ``etag`` is strong, and None only where it comes with a `DeferredContent` body; ``modified`` in seconds since 1970.
     ``headers`` go with every status that tells of the body, ``always`` with 304 too, ``cost`` with what is not
     replayed. ``sources``: what it is made of, where it may be replayed.
     """
@@ -73,7 +73,7 @@ class Representation:
     context: Context
     etag: str | None
     media_type: str
-    body: Buffer | Body | Whole
+    body: Buffer | Body | DeferredContent
     headers: Headers = ()
     always: Headers = ((b"cache-control", b"no-cache"),)
     modified: float | None = None
@@ -89,9 +89,9 @@ class Representation:
             return Response(304, self._validating())
         if request.method == "HEAD":
             return self._head()
-        if isinstance(body, Whole):
+        if isinstance(body, DeferredContent):
             cancel = await request.hold(self.context.admission, body.memory)  # until the client has taken it
-            return await self.made(await self.context.threads.run(body.make, cancel)).respond(request)
+            return await self.with_content(await self.context.threads.run(body.make, cancel)).respond(request)
         size = len(body) if isinstance(body, bytes | memoryview) else body.size
         assert size is not None
         text = request.header(b"range")
@@ -130,16 +130,16 @@ class Representation:
         size = None if body.size is None else Pieces(body.size, _cut(memoryview(b"")), 0)
         return Response(200, (*headers, *body.cost()), size)
 
-    def made(self, made: Made) -> Representation:
+    def with_content(self, content: Content) -> Representation:
         """The representation with its body in memory."""
-        headers, sources = (*self.headers, *made.headers), self.sources if made.etag is None else made.sources
-        etag = made.etag or self.etag
-        return replace(self, etag=etag, body=made.data, headers=headers, sources=sources, cost=made.cost)
+        etag, sources = (self.etag, self.sources) if content.etag is None else (content.etag, content.sources)
+        headers = (*self.headers, *content.headers)
+        return replace(self, etag=etag, body=content.data, headers=headers, sources=sources, cost=content.cost)
 
     async def _streamed(self, request: Request, head: Response, part: ByteRange, layout: Multipart | None) -> Response:
         """The first piece is read before the status line is sent."""
         context, body = self.context, self.body
-        assert not isinstance(body, Whole)
+        assert not isinstance(body, DeferredContent)
         stream = _InMemory(body) if isinstance(body, bytes | memoryview) else body
         cancel = await request.hold(context.admission, stream.memory)
         pieces = stream.open(part, cancel) if layout is None else _parts(stream, layout, cancel)

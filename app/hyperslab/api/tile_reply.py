@@ -15,7 +15,7 @@ from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.headers import array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.replay import MOST_KEYS, Sources
-from hyperslab.api.representation import Made, Representation, Whole
+from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Reply, Response
 from hyperslab.api.threads import cancelled_when_gone
@@ -86,9 +86,13 @@ async def rendering_reply(routes: TileRoutes, request: Request, query: TileQuery
     if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
         drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
         kept = None if drawn.moved else drawn
-    body, sources = Whole(partial(_draw, rendering, request), rendering.memory), _sources(rendering)
+    body, sources = DeferredContent(partial(_draw, rendering, request), rendering.memory), _sources(rendering)
     found = Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
-    return found if kept is None else found.made(Made(kept.body, _described(kept), cost_headers(0, 0, None, {})))
+    return (
+        found
+        if kept is None
+        else found.with_content(Content(kept.body, _described(kept), cost_headers(0, 0, None, {})))
+    )
 
 
 def _sources(rendering: Rendering) -> Sources | None:
@@ -99,7 +103,7 @@ def _sources(rendering: Rendering) -> Sources | None:
     return Sources(rendering.mount, tuple(found), list(found.values()), 0, until=rendering.until)
 
 
-def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Made:
+def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
@@ -108,7 +112,7 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Made:
         raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
     # all of it at once is a good answer still, with a tag that no other one ever has
     etag = etag_of(token_bytes()) if encoded.moved else None
-    return Made(encoded.body, _described(encoded), spent, etag)
+    return Content(encoded.body, _described(encoded), spent, etag)
 
 
 def _described(encoded: Encoded) -> Headers:
