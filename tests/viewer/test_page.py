@@ -278,7 +278,7 @@ def test_the_filter_finds_what_is_not_loaded(browser: Browser, odd_url: str) -> 
         tree.get_by_role("link", name="g129").click()
         expect(viewer.page).to_have_url(re.compile("/view/many/g129$"))
         field.fill("no such name")
-        expect(viewer.page.locator(".tree-hint")).to_have_text("Nothing has this name.")
+        expect(viewer.page.locator(".tree-hint")).to_have_text("No match.")
         field.fill("")
         expect(viewer.page.locator(".tree-hint")).to_be_hidden()
         rows = tree.locator('[data-path="many"] > ul > li')
@@ -293,7 +293,7 @@ def test_an_empty_store_says_so(browser: Browser, odd_url: str) -> None:
         viewer = Viewer(tab, odd_url)
         viewer.open("/view/empty")
 
-        expect(viewer.page.locator(".empty")).to_have_text("This group has no members.")
+        expect(viewer.page.locator(".empty")).to_have_text("This group is empty.")
         viewer.check_clean()
 
 
@@ -318,7 +318,7 @@ def test_a_picture_that_is_cut_while_somebody_looks_is_shown_as_it_is_now(browse
         slider.fill("6")
 
         expect(slider).to_have_attribute("max", "2")
-        expect(viewer.page.get_by_role("alert")).to_contain_text("shown as it is now")
+        expect(viewer.page.get_by_role("alert")).to_contain_text("the current version is shown")
 
 
 def test_a_plate_names_the_well_under_the_cursor(browser: Browser, odd_url: str) -> None:

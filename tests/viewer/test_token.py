@@ -19,7 +19,7 @@ from tests.server import running_server
 from tests.viewer.support import Viewer, read
 
 TOKEN: Final = "sésame".encode().hex()
-REFUSED: Final = "The service does not know this token."
+REFUSED: Final = "The service rejected this token."
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ async function reach(address, token, signal) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
       title: "The service cannot be reached",
-      detail: "No answer came. Is the service still running?",
+      detail: "No response. Is the service running?",
       status: 0,
       code: "unreachable",
     });
@@ -166,7 +166,7 @@ export async function numbers(path, select, { field, decode, bins, signal } = {}
   if (!Typed) {
     const facts = {
       title: "These values cannot be plotted",
-      detail: `They came as ${dtype}.`,
+      detail: `Their dtype is ${dtype}.`,
       status: 0,
       code: "page",
     };

@@ -11,7 +11,7 @@ export function createComponent(store) {
   const choose = (name) => store.update({ component: name === "abs" ? "" : name, channels: null }, "component");
   const parts = Object.entries(COMPONENTS).map(([name, text]) => chip(text, () => choose(name), name));
   const labels = chip("As labels", () => store.update({ labels: !store.get().labels }, "as labels"));
-  const element = h("div", { class: "chips", role: "group", "aria-label": "What values stand for" }, parts, labels);
+  const element = h("div", { class: "chips", role: "group", "aria-label": "Component and labels" }, parts, labels);
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
   function update(state, info) {

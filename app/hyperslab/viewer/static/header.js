@@ -6,8 +6,8 @@ import { pageAddress } from "./state.js";
 import { forgetToken, heldToken } from "./token.js";
 
 const DECODINGS = [
-  ["cf", "Decoded", "Values as their attributes mean them"],
-  ["none", "Stored", "Numbers as they are stored"],
+  ["cf", "Decoded", "Values decoded by their CF attributes"],
+  ["none", "Stored", "Stored numbers"],
 ];
 const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
 

@@ -239,7 +239,7 @@ async function showWhatChanged(asked) {
   if (asked !== question || sizeOf(now) === sizeOf(info)) return;
   node = { path };
   await show(store.get());
-  if (node.path === path) strip.show("This has changed since you opened it, and is shown as it is now.");
+  if (node.path === path) strip.show("This node has changed since it was opened; the current version is shown.");
 }
 
 const sizeOf = ({ width, height, axes }) => JSON.stringify([width, height, axes.map(({ size }) => size)]);

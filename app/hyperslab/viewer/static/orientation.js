@@ -7,10 +7,10 @@ import { aspectOf, flipOf, planeOf } from "./tilequery.js";
 export function createOrientation(store) {
   let info = null;
   const chip = (onclick, title) => h("button", { type: "button", class: "chip", title, onclick });
-  const sides = [0, 1].map((side) => chip(() => flip(side), "Draw this axis the other way round"));
+  const sides = [0, 1].map((side) => chip(() => flip(side), "Flip this axis"));
   const square = chip(
     () => store.update({ aspect: aspectOf(store.get(), info) === 1 ? null : 1 }, "aspect"),
-    "Draw cells as squares, whatever their size is",
+    "Square pixels, whatever the size of cells",
   );
   square.textContent = "1:1";
   const element = h("div", { class: "chips", role: "group", "aria-label": "Orientation" }, sides, square);

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { heldToken, keepToken } from "./token.js";
 
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/; // what a header can carry
-const REFUSED = "The service does not know this token.";
+const REFUSED = "The service rejected this token.";
 
 /** @type {Promise<void>|null} what all requests wait for together */
 let asking = null;
@@ -47,7 +47,7 @@ function createForm() {
   const hint = h(
     "p",
     { class: "hint", id: "token-hint" },
-    "Whoever runs the service has one for you. It is kept until this tab is closed.",
+    "The operator of the service has one for you. It is stored until this tab is closed.",
   );
   const error = h("p", { class: "field-error", id: "token-error", role: "alert" });
   const input = h("input", {

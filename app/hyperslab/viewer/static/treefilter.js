@@ -69,9 +69,9 @@ export function createFilter({ narrow, add, forget }) {
       any = narrow(wanted);
       cursor = page.next_cursor;
     } while (cursor && found < MOST);
-    if (cursor || found > MOST) return `The first ${MOST} are shown: more of the name finds less.`;
+    if (cursor || found > MOST) return `The first ${MOST} are shown: type more of the name.`;
     if (problems.length) return `Not everything could be searched: ${problems[0]}`;
-    return any ? "" : "Nothing has this name.";
+    return any ? "" : "No match.";
   }
 
   return { input, note, text };
