@@ -433,8 +433,8 @@ def test_says_what_it_found_and_what_it_skipped(tmp_path: Path, store: Path) -> 
     bounded = survey(Catalog([]), mount_stores(load(None, {"stores": {"s": str(store)}}))[0], seconds=-1)
 
     assert "1 array in 1 group" in shown
-    assert "skipped 1: Zarr v3 (zarr.json), which cannot be read yet (deep/er/v3)" in shown
-    assert "skipped 2: broken metadata (broken/.zarray: not JSON" in shown
+    assert "deep/er/v3/zarr.json: zarr_format: is missing" in shown
+    assert "skipped 3: broken metadata (broken/.zarray: not JSON" in shown
     assert not bounded.whole
     assert next(bounded.lines()) == "at least 0 arrays in 0 groups"
 
@@ -442,7 +442,9 @@ def test_says_what_it_found_and_what_it_skipped(tmp_path: Path, store: Path) -> 
 def test_a_folder_without_arrays_says_what_was_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").touch()
 
-    assert "no .zarray, .zgroup or .zmetadata" in welcome(load(None, {"stores": {"s": str(tmp_path)}}), "", demo=False)
+    assert "no .zarray, .zgroup, .zmetadata or zarr.json" in welcome(
+        load(None, {"stores": {"s": str(tmp_path)}}), "", demo=False
+    )
     assert run(["info", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "no arrays and no groups"
 

@@ -300,9 +300,9 @@ def _check(store: Store) -> None:
 
 
 def _unread(settings: Settings) -> list[str]:
-    """A sentence for each store that holds nodes of a format that is not read."""
+    """A sentence for each store that holds nodes that cannot be read."""
     from hyperslab.arrays.catalog import Catalog
-    from hyperslab.arrays.tree import V3, survey
+    from hyperslab.arrays.tree import survey
     from hyperslab.asgi import mount_stores
 
     catalog = Catalog(mount_stores(settings))
@@ -311,7 +311,7 @@ def _unread(settings: Settings) -> list[str]:
         for name, mount in catalog.mounts.items()
         for line in survey(catalog, mount, seconds=_SURVEY_SECONDS).lines()
     ]
-    return [f"store {name!r}: {line}" for name, line in lines if V3 in line]
+    return [f"store {name!r}: {line}" for name, line in lines if line.startswith("skipped")]
 
 
 def _answer(settings: Settings, path: str) -> int:

@@ -458,13 +458,13 @@ class StoredTooLarge(BrokenData, code="stored-too-large", title="A stored value 
 
 
 class UnsupportedFormat(
-    BrokenData, code="unsupported-format", title="A node of a format that is not read yet", status=422
+    BrokenData, code="unsupported-format", title="A node of a format that cannot be changed yet", status=422
 ):
-    """A node that is sound, but of another format than Zarr v2; ``key`` is its document."""
+    """A node that is sound, but of Zarr v3, which is read and not written; ``key`` is its document."""
 
     path: str
     key: str
-    sentence = "{path!r} is of Zarr v3 ({key}): only Zarr v2 is read, as zarr_format=2 writes it"
+    sentence = "{path!r} is of Zarr v3 ({key}), which is read but cannot be changed yet: only Zarr v2 can"
 
 
 class StoreError(HyperslabError, code="store-failed", title="The store could not answer", status=502):

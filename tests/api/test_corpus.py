@@ -136,6 +136,8 @@ def digest(media_type: str, asked: Asked, body: bytes) -> Any:
     if media_type == "application/problem+json":
         facts = json.loads(_TAG.sub("TAG", body.decode()))
         return {name: _fact(value) for name, value in sorted(facts.items()) if name != "title"}
+    if media_type.startswith("text/html"):  # a page for people, in words that may change
+        return "page"
     if media_type in ("image/jpeg", "image/webp"):  # their bytes are those of a version of a library
         return list(Image.open(io.BytesIO(body)).size)
     if media_type == "image/png":

@@ -19,7 +19,7 @@ from tests.api.support import Running, request, running
 from tests.arrays.support import zarr_array
 
 VALUES = np.arange(60 * 50, dtype="<i4").reshape(60, 50)
-DOCUMENTS = 3
+DOCUMENTS = 4
 """Keys whose versions together are that of an array."""
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import zarr
 
-from hyperslab import RemoteGroup, cli, errors
+from hyperslab import RemoteGroup, cli
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import GroupNode
+from hyperslab.errors import StoreError
 from hyperslab.storage import StoreConfig
 from tests.api.test_broken_nodes import DEFINITION, Served, problem, serving
 
@@ -47,44 +48,61 @@ def copied(data: Served, folder: Path, prefix: str) -> None:
             data.store.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
 
 
-def test_zarr_v3_is_named_and_not_an_empty_group(data: Served, tmp_path: Path) -> None:
+def test_zarr_v3_is_read_beside_v2_and_not_changed(data: Served, tmp_path: Path) -> None:
     v3_group(tmp_path / "v3")
     copied(data, tmp_path / "v3", "exp/v3/")
     data.store.put("exp/b/.zarray", ARRAY)
 
     for path in ("exp/v3", "exp/v3/a"):
-        refused = data.http.get(f"{ROOT}/{path}")
-        assert problem(refused) == (422, "unsupported-format")
-        assert refused.json()["key"] == f"{path}/zarr.json"
-        assert problem(data.http.get(f"/v1/slice/data/{path}")) == (422, "unsupported-format")
-        for name in (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"):
+        assert data.http.get(f"{ROOT}/{path}").json()["zarr_format"] == 3
+        stored = (tmp_path / path.removeprefix("exp/") / "zarr.json").read_bytes()
+        assert data.http.get(f"/zarr/data/{path}/zarr.json").content == stored
+        for name in (".zgroup", ".zarray", ".zattrs", ".zmetadata"):
             assert data.http.get(f"/zarr/data/{path}/{name}").status_code == 404
         for query in ("", "?recursive=true"):
             assert problem(data.http.delete(f"{ROOT}/{path}{query}")) == (422, "unsupported-format")
+    assert data.http.get("/v1/slice/data/exp/v3/a?format=json").json() == [1, 1, 1, 1]
+    changes: list[tuple[str, str, Any]] = [
+        ("PUT", "slice/data/exp/v3/a", {"content": bytes(32)}),
+        ("DELETE", "chunk/data/exp/v3/a/0", {}),
+    ]
+    changes += [("PATCH", "metadata/data/exp/v3/a", {"json": {"shape": [9]}})]
+    for method, route, body in changes:
+        assert problem(data.http.request(method, f"/v1/{route}", **body)) == (422, "unsupported-format"), route
 
     kinds = [(child["name"], child["kind"]) for child in data.http.get(f"{ROOT}/exp").json()["children"]]
-    assert kinds == [("b", "array"), ("v3", "unsupported")]
+    assert kinds == [("b", "array"), ("v3", "group")]
     made = data.http.get("/zarr/data/.zmetadata").json()["metadata"]
     assert made.keys() == {".zgroup", "exp/.zgroup", "exp/b/.zarray"}
     group = RemoteGroup(f"{data.http.base_url}{ROOT}")
-    assert "v3, which is not read: 'data/exp/v3' is of Zarr v3" in str(group.tree())
-    with pytest.raises(errors.UnsupportedFormat):
-        group["exp/v3"]
+    assert "a (4,) float64" in str(group.tree())
+    np.testing.assert_array_equal(np.asarray(group["exp/v3/a"])[1:], [1.0] * 3)
     assert data.http.delete(f"{ROOT}/exp/v3?recursive=true&foreign=true").status_code == 204
     assert sorted(data.keys()) == ["exp/b/.zarray"]
 
 
-def test_a_store_of_v3_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_of_v3_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     v3_group(tmp_path / "data")
     (tmp_path / "c.toml").write_text(f'[stores.data]\nurl = "{tmp_path / "data"}"\n')
     with serving(StoreConfig(name="data", url=str(tmp_path / "data"), writable=True)) as data:
-        assert problem(data.http.get(ROOT)) == (422, "unsupported-format")
-        assert data.http.get("/v1/metadata").json()["children"] == [{"name": "data", "kind": "unsupported"}]
-        assert cli.run(["info", f"{data.http.base_url}{ROOT}"]) == 1
-    assert "'data' is of Zarr v3 (zarr.json)" in capsys.readouterr().err
+        assert data.http.get(ROOT).json()["children"] == [{"name": "a", "kind": "array"}]
+        assert data.http.get("/v1/metadata").json()["children"] == [{"name": "data", "kind": "group"}]
+        assert cli.run(["info", f"{data.http.base_url}{ROOT}"]) == 0
+        assert "a (4,) float64" in capsys.readouterr().out
 
-    assert cli.run(["check", "--config", str(tmp_path / "c.toml")]) == 1
-    assert "store 'data': skipped 1: Zarr v3 (zarr.json)" in capsys.readouterr().err
+    assert cli.run(["check", "--config", str(tmp_path / "c.toml")]) == 0
+
+
+def test_a_node_in_both_formats_is_that_of_v3(data: Served, tmp_path: Path) -> None:
+    v3_group(tmp_path / "v3")
+    copied(data, tmp_path / "v3", "exp/")
+    data.store.put("exp/a/.zarray", ARRAY)
+
+    found = data.http.get(f"{ROOT}/exp/a").json()
+
+    assert (found["zarr_format"], found["dtype"], found["also"]) == (3, "<f8", ["exp/a/.zarray"])
+    data.store.put("exp/a/zarr.json", b"{}")
+    assert data.http.get(f"{ROOT}/exp/a").json()["dtype"] == "<i4"
 
 
 def test_nodes_show_however_deep_or_far_behind_they_lie(data: Served) -> None:
@@ -180,7 +198,7 @@ def test_nodes_are_found_by_part_of_their_path(data: Served, monkeypatch: pytest
         ("data/exp/b/Cells/0", "array"),
         ("data/exp/b/Cells/1", "array"),
         ("data/exp/cellsize", "array"),
-        ("data/exp/v3 cells", "unsupported"),
+        ("data/exp/v3 cells", "array"),
         ("data/lab/H5/a/my cells", "array"),
         ("data/lab/cells", "group"),
         ("data/lab/cells/deep", "array"),
@@ -209,7 +227,7 @@ def test_a_search_says_what_it_could_not_search(data: Served, monkeypatch: pytes
 
     def children(self: Catalog, group: GroupNode, **facts: Any) -> Any:
         if group.prefix == "a/":
-            raise errors.StoreError("data", "a/", "it is away")
+            raise StoreError("data", "a/", "it is away")
         return whole(self, group, **facts)
 
     monkeypatch.setattr(Catalog, "children", children)

@@ -115,12 +115,13 @@ def test_no_request_pretends_to_change_what_the_configuration_fixes(url: str, fo
 
 def test_the_service_offers_no_line_about_a_store_that_it_cannot_read(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "v3", mode="w", zarr_format=3)
+    (tmp_path / "v3" / "zarr.json").write_text("{}")
     config = tmp_path / "hyperslab.toml"
     config.write_text(f"[stores.v3]\nurl = '{tmp_path / 'v3'}'\n")
 
     said = welcome(load(config), "http://a", demo=False)
 
-    assert "skipped 1: Zarr v3" in said
+    assert "skipped 1: broken metadata (zarr.json: " in said
     assert "curl http://a/v1\n" in said
     assert "/v1/metadata/v3" not in said
 

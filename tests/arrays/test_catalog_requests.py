@@ -71,7 +71,7 @@ def meet(proxy: FaultProxy, count: int) -> None:
     proxy.inject(Before(threading.Barrier(count, timeout=30).wait), times=count)
 
 
-DOCUMENTS = ["a/.zarray", "a/.zattrs", "a/.zgroup"]
+DOCUMENTS = ["a/.zarray", "a/.zattrs", "a/.zgroup", "a/zarr.json"]
 
 
 def test_a_new_node_is_read_at_once_and_a_known_one_looked_up(
@@ -79,7 +79,7 @@ def test_a_new_node_is_read_at_once_and_a_known_one_looked_up(
 ) -> None:
     put({"a/.zarray": ARRAY, "a/.zattrs": {"unit": "m"}})
     opened = catalog()
-    meet(proxy, 3)
+    meet(proxy, 4)
 
     first = opened.open_array("data/a")
 
@@ -97,8 +97,8 @@ def test_a_node_that_has_changed_is_looked_up_at_once_and_then_read_at_once(
     opened.open_array("data/a")
     put({"a/.zarray": {**ARRAY, "shape": [8]}})
     asked(proxy)
-    meet(proxy, 3)
-    meet(proxy, 3)
+    meet(proxy, 4)
+    meet(proxy, 4)
 
     assert opened.open_array("data/a").metadata.shape == (8,)
 
@@ -123,7 +123,7 @@ def test_the_documents_of_ancestors_are_read_at_once(
 ) -> None:
     put({".zmetadata": CONSOLIDATED})
     opened = catalog()
-    meet(proxy, 3)
+    meet(proxy, 4)
     meet(proxy, 4)
 
     assert opened.open_array("data/g/h/a").metadata.shape == (4,)

@@ -301,7 +301,7 @@ def test_values_that_were_stored_beyond_the_shape_do_not_show_when_it_grows(
     assert stored.data == chunks[1, 0].tobytes()
     read = len(store.gets)
     service.resizer.resize(A, (20, 12))
-    assert not [key for key in store.gets[read:] if key.startswith("a/") and key[2] != "."], "no chunk is cut"
+    assert not [key for key in store.gets[read:] if key.startswith("a/") and key[2] not in ".z"], "no chunk is cut"
 
 
 def test_values_that_were_stored_beyond_the_shape_do_not_show_when_rows_are_appended(

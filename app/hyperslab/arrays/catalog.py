@@ -10,7 +10,7 @@ from functools import partial
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, ChildKind, Children, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -21,6 +21,7 @@ from hyperslab.engine.metadata import (
     parse_consolidated,
     parse_group,
 )
+from hyperslab.engine.v3 import Document, describes_node, parse_document
 from hyperslab.errors import (
     BadMetadata,
     BadPath,
@@ -35,6 +36,8 @@ from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
+
+_NOT_DATA = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
 
 Node = ArrayNode | GroupNode
 
@@ -78,14 +81,14 @@ class Catalog:
         unknown = is_new and not self.versions.knows_all(mount, keys)  # to look up versions would only cost a trip
         stored = self.versions.read(mount, keys) if unknown else None
         versions = self.versions.versions(mount, prefix, keys) if stored is None else _versions_of(stored)
-        if rest not in mount.assume_metadata and versions[0] is versions[2] is None:
+        if rest not in mount.assume_metadata and versions[0] is versions[2] is versions[3] is None:
             return self._open_undocumented(mount, rest, has_attributes=versions[1] is not None)
-        if stored is None:
-            node = self._nodes.get((mount.name, rest), _joined(versions))
-            if node is not None:
-                return node
-            stored = self.versions.read(mount, keys)
-        return self._parse(mount, rest, stored)
+        node = self._nodes.get((mount.name, rest), _joined(versions)) if stored is None else None
+        if node is None:
+            node = self._parse(mount, rest, self.versions.read(mount, keys) if stored is None else stored)
+        if fresh and node.zarr_format == 3:
+            raise UnsupportedFormat(node.path, prefix + listing.V3)
+        return node
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
@@ -185,11 +188,9 @@ class Catalog:
             found += page.nodes
         return found
 
-    def _kind_of_store(self, name: str) -> ChildKind:
+    def _kind_of_store(self, name: str) -> Kind:
         try:
             return self.open_node(name).kind
-        except UnsupportedFormat:
-            return "unsupported"
         except (NodeNotFound, StoreError, BrokenData, BadPath):
             # a store that cannot list and has no documents at its root, or one that is down: the others are not
             return "group"
@@ -228,11 +229,14 @@ class Catalog:
         """Parse the documents, those of `_document_keys`; their versions are those of the bytes that were read."""
         prefix, keys, versions = as_prefix(rest), _document_keys(mount, rest), _versions_of(stored)
         documents = dict(zip(keys, versions, strict=True))
-        array, attributes, group = (None, *stored, None) if rest in mount.assume_metadata else stored
+        array, attributes, group, v3 = (None, *stored, None, None) if rest in mount.assume_metadata else stored
         path, key, version = mount.path(prefix), prefix + mount.metadata_key, _joined(versions)
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
         node: Node
-        if rest in mount.assume_metadata:
+        if v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
+            also = tuple([key for key, other in ((keys[0], array), (keys[2], group)) if other is not None])
+            node = _v3_node(mount, prefix, parse_document(v3.data, keys[3]), v3.version, {keys[3]: v3.version}, also)
+        elif rest in mount.assume_metadata:
             metadata = ArrayMetadata.from_document(mount.assume_metadata[rest], key)
             own = f"assumed-{_digest(metadata.to_bytes())}"
             node = ArrayNode(
@@ -259,15 +263,13 @@ class Catalog:
             node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
             if node is not None:
                 return node
-        if not any(path.startswith(prefix) for path in mount.assume_metadata):
-            if mount.store.stat(prefix + listing.V3) is not None:
-                raise UnsupportedFormat(mount.path(prefix), prefix + listing.V3)
-            if not (mount.store.capabilities.listable and self._is_implicit_group(mount, rest)):
-                raise NodeNotFound(mount.path(prefix))
-        array, attributes, group = _document_keys(mount, rest)
+        assumed = any(path.startswith(prefix) for path in mount.assume_metadata)
+        if not assumed and not (mount.store.capabilities.listable and self._is_implicit_group(mount, rest)):
+            raise NodeNotFound(mount.path(prefix))
+        array, attributes, group, v3 = _document_keys(mount, rest)
         stored = mount.store.get(attributes) if has_attributes else None
         attrs = {} if stored is None else parse_attributes(stored.data, attributes)
-        documents = {array: None, attributes: None if stored is None else stored.version, group: None}
+        documents = {array: None, attributes: None if stored is None else stored.version, group: None, v3: None}
         version = "implicit" + _joined([*documents.values()])
         return GroupNode(mount.path(prefix), mount, prefix, attrs, version, implicit=True, documents=documents)
 
@@ -279,20 +281,40 @@ class Catalog:
         above = prefixes(rest)[:-1]
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
-        if any(self.versions.versions(mount, "", [root + mount.metadata_key for root in above])):
+        documents = [
+            root + name for root in above for name in (mount.metadata_key, listing.V3)
+        ]  # all groups of v3 have
+        if any(self.versions.versions(mount, "", documents)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
 
 
+def _v3_node(  # noqa: PLR0917
+    mount: MountedStore,
+    prefix: str,
+    found: Document,
+    version: str,
+    documents: Mapping[str, str | None],
+    also: tuple[str, ...] = (),
+) -> Node:
+    """The node that a ``zarr.json`` describes; ``also``: documents of Zarr v2 for the same node, which it hides."""
+    path, attributes = mount.path(prefix), found.attributes
+    if found.array is None:
+        return GroupNode(path, mount, prefix, attributes, version, documents=documents, zarr_format=3, also=also)
+    identity = data_id(found.array)
+    return ArrayNode(path, mount, prefix, found.array, attributes, version, version, identity, documents, also)
+
+
 def data_id(metadata: ArrayMetadata) -> str:
-    """A digest of all that decides what a chunk's bytes mean: everything but the shape and our own notes of appends."""
-    members = {name: value for name, value in metadata.document.items() if name not in ("shape", OWN_MEMBER)}
+    """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
+    notes of appends."""
+    members = {name: value for name, value in metadata.document.items() if name not in _NOT_DATA}
     return _digest(repr(sorted(members.items(), key=lambda m: m[0])).encode())
 
 
 def _document_keys(mount: MountedStore, rest: str) -> list[str]:
     """The documents whose versions together are the version of a node; an assumed one has only attributes."""
-    names = [".zattrs"] if rest in mount.assume_metadata else [mount.metadata_key, ".zattrs", ".zgroup"]
+    names = [".zattrs"] if rest in mount.assume_metadata else [mount.metadata_key, ".zattrs", ".zgroup", listing.V3]
     return [as_prefix(rest) + name for name in names]
 
 

@@ -16,7 +16,7 @@ from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
-from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound, UnsupportedFormat
+from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -71,11 +71,11 @@ class KeyReader:
         """The key at ``path`` (its first segment names the store); reads no chunk but for the bytes that are ``wanted``
         (start and stop), which come by the same request as size and version do where the store can.
 
-        Raises `KeyNotFound` and `BadPath`, and `StoreError` where the store cannot tell. ``zarr.json`` is never found:
-        clients that find metadata of two formats choose the wrong one or neither.
+        Raises `KeyNotFound` and `BadPath`, and `StoreError` where the store cannot tell. A ``zarr.json`` is never made
+        up: clients that find metadata of two formats choose the wrong one or neither.
         """
         parent, _, name = normalise_path(path).rpartition("/")
-        if name == V3:
+        if name == V3 and not self._is_v3(parent):
             raise KeyNotFound(path)
         stored = self._stored(parent, name, wanted)
         if stored is not None:
@@ -85,6 +85,14 @@ class KeyReader:
             raise KeyNotFound(path)
         mount = self._catalog.locate(parent)[0] if parent else None
         return MadeKey(mount, path, made, hashlib.blake2b(made, digest_size=12).hexdigest())
+
+    def _is_v3(self, path: str) -> bool:
+        """Whether a ``zarr.json`` counts there, sound or not."""
+        try:
+            node = self._open(path)
+        except BrokenData:
+            return True
+        return node is not None and node.zarr_format == 3
 
     def read(self, found: StoredKey) -> Stored:
         """The whole value as it is now; raises `KeyNotFound` where it was deleted since."""
@@ -107,6 +115,9 @@ class KeyReader:
         """The listing of the node at ``path``; chunks are neither listed nor counted. Raises `NodeNotFound`."""
         node = self._catalog.open_node(path)
         attributes = [ATTRIBUTES] if node.attributes else []
+        if node.zarr_format == 3:
+            below = () if isinstance(node, ArrayNode) else self._catalog.some_children(node, sys.maxsize)
+            return Index(node.path, (V3, *[f"{child.name}/" for child in below]))
         if isinstance(node, ArrayNode):
             return Index(node.path, (ARRAY, *attributes))
         children = [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
@@ -154,7 +165,7 @@ class KeyReader:
         for prefix in reversed(prefixes(key.rpartition("/")[0])):
             node = self._open(mount.path(prefix))
             if isinstance(node, ArrayNode):
-                return node.metadata.grid.parse_key(key[len(prefix) :]) is not None
+                return node.metadata.stored_grid.parse_key(key[len(prefix) :]) is not None
         return False
 
     def _make(self, parent: str, name: str) -> bytes | None:
@@ -164,15 +175,17 @@ class KeyReader:
             if self._stored(parent, ARRAY, None) is None:
                 raise
             return None  # it is an array, and what is wrong is in its own document
+        if node is None or node.zarr_format == 3:  # of which no documents of Zarr v2 are made up
+            return None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return self._consolidated(node)
-        document = None if node is None else _document(node, name)
+        document = _document(node, name)
         return None if document is None else dump_json(document)
 
     def _open(self, path: str) -> Node | None:
         try:
             return self._catalog.open_node(path)
-        except (NodeNotFound, UnsupportedFormat):  # for those no documents of Zarr v2 are made up
+        except NodeNotFound:
             return None
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
@@ -184,7 +197,7 @@ class KeyReader:
         deadline, count = time.monotonic() + self.consolidation_seconds, 0
         try:
             for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
-                if step.kind == "unsupported" or step.path.startswith(broken):
+                if step.path.startswith(broken):
                     continue
                 try:
                     node = self._open(join(group.path, step.path)) if step.path else group
@@ -197,6 +210,8 @@ class KeyReader:
                     return None
                 count += 1
                 inner = as_prefix(step.path)
+                if node.zarr_format == 3:
+                    continue
                 if isinstance(node, ArrayNode) and not opens_in_zarr3(node.metadata.document):
                     left_out.append(inner + ARRAY)
                     continue

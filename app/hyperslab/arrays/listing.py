@@ -11,8 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hyperslab.arrays.nodes import ChildInfo, ChildKind, Children, MountedStore
-from hyperslab.errors import BadPath, StoreError
+from hyperslab.arrays.nodes import ChildInfo, Children, Kind, MountedStore
+from hyperslab.engine.jsontext import parse_json
+from hyperslab.errors import BadPath, HyperslabError, StoreError
 from hyperslab.storage.base import Listing
 
 V3: Final = "zarr.json"
@@ -27,7 +28,7 @@ class PartialSearch(NamedTuple):
     after: str | None
 
 
-Outcome = ChildKind | PartialSearch | None
+Outcome = Kind | PartialSearch | None
 
 
 class Each(Protocol):
@@ -41,7 +42,7 @@ def in_turn(work: Callable[[str], Outcome], items: Sequence[str]) -> list[Outcom
     return [work(item) for item in items]
 
 
-def page(kinds: Mapping[str, ChildKind], *, limit: int, cursor: str | None) -> Children:
+def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
     """At most ``limit`` of the children in order of name, after ``cursor``."""
     names = sorted(kinds)
     start = 0 if cursor is None else bisect_right(names, cursor)
@@ -84,12 +85,16 @@ def children(
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Outcome] = {}
         versions = iter(
-            _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup")])
+            _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup", V3)])
         )
-        for name, array, group in zip(batch, versions, versions, strict=True):
+        for name, array, group, v3 in zip(batch, versions, versions, versions, strict=True):
             is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
+            if v3 is not None:
+                kinds[name] = _kind_of_v3(mount, f"{prefix}{name}/{V3}")
         bare = [name for name, kind in kinds.items() if kind is None]
+        if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
+            bare = []
         kinds |= zip(bare, each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(found) <= limit:
@@ -113,7 +118,7 @@ def search(mount: MountedStore, prefix: str, end: float, after: str | None = Non
             return None
         names = documents & {entry.key.rpartition("/")[2] for entry in listed.entries}
         if names:
-            return "unsupported" if not folder and names == {V3} else "group"
+            return "group"
         must, after = False, folder
     return PartialSearch(after)
 
@@ -138,9 +143,19 @@ def _folders(
             yield from _folders(mount, prefix, below, f"{folder}/{name}" if folder else name)
 
 
-def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, ChildKind]:
+def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
+    """What a ``zarr.json`` says that it describes; one that cannot be read is found out when the node is opened."""
+    try:
+        stored = mount.store.get(key)
+        document = None if stored is None else parse_json(stored.data)
+    except (HyperslabError, ValueError):
+        return "array"
+    return "group" if isinstance(document, dict) and document.get("node_type") == "group" else "array"
+
+
+def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, Kind]:
     """The direct children of which documents are known."""
-    kinds: dict[str, ChildKind] = {}
+    kinds: dict[str, Kind] = {}
     for key in documents:
         name, _, document = key.removeprefix(prefix).rpartition("/")
         if not key.startswith(prefix) or not name or "/" in name:

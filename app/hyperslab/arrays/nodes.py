@@ -83,18 +83,28 @@ class ArrayNode:
     metadata_version: str
     data_id: str
     documents: Mapping[str, str | None]
+    also: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Literal["array"]:
         return "array"
 
+    @property
+    def zarr_format(self) -> int:
+        return self.metadata.zarr_format
+
     def chunk_key(self, coords: tuple[int, ...]) -> str:
-        """The key of a chunk in the store."""
+        """The key in the store of a stored object: of a chunk, or where there are shards of one of these, by its
+        position among them."""
         return self.prefix + self.metadata.grid.key(coords)
 
     @property
     def dimension_names(self) -> tuple[str, ...] | None:
-        """The names that xarray keeps in ``_ARRAY_DIMENSIONS``; None where there are none or they do not fit."""
+        """The names that xarray keeps in ``_ARRAY_DIMENSIONS``, or those of Zarr v3; None where there are none or they
+        do not fit."""
+        if self.metadata.zarr_format == 3:
+            known = self.metadata.dimension_names or ()
+            return tuple([name for name in known if name is not None]) if known and None not in known else None
         names = self.attributes.get("_ARRAY_DIMENSIONS")
         if not isinstance(names, list) or len(names) != len(self.metadata.shape):
             return None
@@ -126,6 +136,8 @@ class GroupNode:
     implicit: bool = False
     documents: Mapping[str, str | None] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    zarr_format: int = 2
+    also: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Literal["group"]:
@@ -149,14 +161,12 @@ class BrokenNode:
 
 
 Kind = Literal["array", "group"]
-ChildKind = Literal["array", "group", "unsupported"]
-"""``unsupported`` is a node of another format, such as Zarr v3."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
     name: str
-    kind: ChildKind
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Plan(ABC):
 
     @abstractmethod
     def coords(self) -> Iterator[Coords]:
-        """The chunks touched, in the order of `projections`."""
+        """The stored objects touched: the chunks, in the order of `projections`, or the shards that hold them."""
 
     @abstractmethod
     def identity(self) -> hashlib.blake2b:
@@ -120,7 +120,7 @@ class ReadPlan(Plan):
         return project(self.selection, self.array.metadata.grid)
 
     def coords(self) -> Iterator[Coords]:
-        return touched_coords(self.selection, self.array.metadata.grid)
+        return touched_coords(self.selection, self.array.metadata.stored_grid)
 
     def identity(self) -> hashlib.blake2b:
         return _identity(self.array, self.selection, self.field, self.dtype if self.converted else None)
@@ -142,7 +142,7 @@ class PointsPlan(Plan):
         return iter(self.parts)
 
     def coords(self) -> Iterator[Coords]:
-        return (part.coords for part in self.parts)
+        return iter(dict.fromkeys(self.array.metadata.stored_coords(part.coords) for part in self.parts))
 
     def identity(self) -> hashlib.blake2b:
         return _points_identity(self.array, self.points, self.field)

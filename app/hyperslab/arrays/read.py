@@ -27,6 +27,7 @@ from hyperslab.arrays.plan import (
     make_plan,
     make_points_plan,
 )
+from hyperslab.arrays.shards import ShardReader, chunk_name
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import VersionedCache
@@ -133,6 +134,7 @@ class Reader:
         nbytes = max(
             metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1),
             metadata.codec.memory // 2,
+            metadata.shard_nbytes if any(level.after for level in metadata.levels) else 0,
         )
         if nbytes > self._max_chunk_bytes:
             raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
@@ -140,6 +142,11 @@ class Reader:
     def count_cached(self, plan: Plan) -> int:
         """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""
         array, known = plan.array, {} if plan.found is None else plan.versions or {}
+        if array.metadata.levels:
+            stored = (
+                (part.coords, known.get(array.metadata.stored_coords(part.coords), "")) for part in plan.projections()
+            )
+            return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
         names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
@@ -299,16 +306,29 @@ class Reader:
         if first is None:
             return
         mount, metadata, known, planned = plan.array.mount, plan.array.metadata, self._known(plan), plan.found
-        caching = self._caching(plan)
-        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
         compares = mount.recheck == "always" and planned is not None and planned.by_coords is None
 
-        def read(part: Projection) -> None:
-            version = reader.read(part, known(part.coords), out, cost)
+        def note(coords: Coords, version: str | None) -> None:
             if found is not None:
-                found[part.coords] = version
-            if compares and planned is not None and not planned.holds(part.coords, version):
+                found[coords] = version
+            if compares and planned is not None and not planned.holds(coords, version):
                 cost.moved = True
+
+        caching = self._caching(plan)
+        if metadata.levels:
+            shard_reader = ShardReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
+            tasks = self._tasks(plan, parts())
+
+            def read_shard(task: tuple[Coords, list[Projection]]) -> None:
+                note(task[0], shard_reader.read_shard(task[1], known(task[0]), out, cost))
+
+            nbytes = max(len(task) for _, task in tasks) * metadata.chunk_nbytes if mount.is_remote else 0
+            self.pool(mount).each(tasks, len(tasks), read_shard, cancel, nbytes=nbytes)
+            return
+        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
+
+        def read(part: Projection) -> None:
+            note(part.coords, reader.read(part, known(part.coords), out, cost))
 
         nbytes = reader.decoded(first)
         effort = nbytes * metadata.codec.effort
@@ -319,6 +339,16 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             read(part)
+
+    def _tasks(self, plan: Plan, parts: Iterable[Projection]) -> list[tuple[Coords, list[Projection]]]:
+        """The parts of each shard, by the position of that; of a local store, whose requests cost little, shared out
+        among several threads."""
+        metadata = plan.array.metadata
+        most = plan.touched if plan.array.mount.is_remote else max(1, _WORTH_THREADS // metadata.chunk_nbytes)
+        shards: dict[Coords, list[Projection]] = {}
+        for part in parts:
+            shards.setdefault(metadata.stored_coords(part.coords), []).append(part)
+        return [(at, each[i : i + most]) for at, each in shards.items() for i in range(0, len(each), most)]
 
     def _caching(self, plan: Plan) -> Caching:
         if isinstance(plan, ReadPlan):

@@ -9,23 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode, ChildKind, Children, GroupNode, MountedStore
-from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError, UnsupportedFormat
+from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, Kind, MountedStore
+from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
 _HERE = "//"
-V3: Final = "Zarr v3 (zarr.json), which cannot be read yet"
 
 
 class Step(NamedTuple):
     """A node, by its path below the group that is walked, and the cursor behind it."""
 
     path: str
-    kind: ChildKind
+    kind: Kind
     cursor: str
 
 
@@ -98,7 +97,7 @@ def walk(
 @dataclass(frozen=True, slots=True)
 class Match:
     path: str
-    kind: ChildKind
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class Survey:
             )
             yield f"{least}{arrays} in {groups}"
         else:
-            yield "no arrays: there is no .zarray, .zgroup or .zmetadata in it"
+            yield "no arrays: there is no .zarray, .zgroup, .zmetadata or zarr.json in it"
         for reason, paths in self.skipped.items():
             shown = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
             yield f"skipped {least}{len(paths)}: {reason} ({shown})"
@@ -172,7 +171,7 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     steps = walk(catalog, GroupNode(mount.name, mount, "", {}, ""), end, page=1000, problems=problems)
     try:
         _count(catalog, mount, "", found, end)
-        for step in () if found.arrays or V3 in found.skipped else steps:  # what is below these is theirs
+        for step in () if found.arrays else steps:  # what is below an array is its own
             _count(catalog, mount, step.path, found, end)
     except OutOfTime:
         found.whole = False
@@ -190,9 +189,6 @@ def _count(catalog: Catalog, mount: MountedStore, path: str, found: Survey, end:
     try:
         node = catalog.open_node(join(mount.name, path))
     except NodeNotFound:
-        return
-    except UnsupportedFormat:
-        found.skipped.setdefault(V3, []).append(path or ".")
         return
     except HyperslabError as error:
         found.skipped.setdefault("broken metadata", []).append(str(error))

@@ -20,7 +20,7 @@ from hyperslab.client.session import Request, Session
 from hyperslab.client.text import Progress, Tree, dtype_text, group_as_html, size_text
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import dump_json
-from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, UnsupportedFormat, WrongKind
+from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, WrongKind
 
 PAGE = 1000
 """Children in one request."""
@@ -363,8 +363,7 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
         try:
             yield group.open_group(name).tree(level and level - 1) if kind == "group" else Tree(_label(group, name))
         except BrokenData as error:
-            what = "not read" if isinstance(error, UnsupportedFormat) else "broken"
-            yield Tree(f"{name}, which is {what}: {error}")
+            yield Tree(f"{name}, which is broken: {error}")
         except KeyError:
             continue  # deleted since it was listed
 

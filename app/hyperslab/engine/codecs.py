@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine import blosc, filters, object_codecs, streams
+from hyperslab.engine import blosc, filters, object_codecs, streams, v3_filters
 from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Inflates, Link, Stage, flat_bytes, reason_of
 from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.engine.dtypes import DataType
@@ -236,8 +236,14 @@ _MAKERS: Final[Mapping[str, Maker]] = {
     **dict.fromkeys(("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"), filters.checksum_link),
     "zfpy": filters.zfpy_link,
     "pcodec": filters.pcodec_link,
-    **dict.fromkeys(("vlen-utf8", "vlen-bytes", "vlen-array"), object_codecs.vlen_link),
+    **dict.fromkeys(("vlen-utf8", "vlen-bytes"), v3_filters.transposed_vlen_link),
+    "vlen-array": object_codecs.vlen_link,
     "json2": object_codecs.json2_link,
     "msgpack2": object_codecs.msgpack2_link,
     "categorize": object_codecs.categorize_link,
+    "transpose": v3_filters.transpose_link,
+    "byteswap": v3_filters.byteswap_link,
+    "bits": v3_filters.bits_link,
+    "scale_offset": v3_filters.scale_offset_link,
+    "cast_value": v3_filters.cast_value_link,
 }

@@ -40,7 +40,7 @@ EXTENSION_FLOATS: Final = frozenset(
         "float8_e8m0fnu",
     }
 )
-NARROW_INTEGERS: Final = {"int2": 2, "int4": 4}
+NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
 """Significant low bits by name; the other bits of the byte are ignored on reading."""
 
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
@@ -247,7 +247,8 @@ def _clean(a: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "b":
         stored = a.view(np.uint8)
         return a if (stored <= 1).all() else stored != 0
-    stored, idle_bits = a.view(np.int8), 8 - NARROW_INTEGERS[a.dtype.name]
+    unsigned = a.dtype.name.startswith("u")
+    stored, idle_bits = a.view(np.uint8 if unsigned else np.int8), 8 - NARROW_INTEGERS[a.dtype.name]
     extended = (stored << idle_bits) >> idle_bits
     return a if np.array_equal(stored, extended) else extended.view(a.dtype)
 

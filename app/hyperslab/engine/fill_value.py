@@ -217,6 +217,8 @@ def _parse_bool(value: Any, dtype: DType) -> Item:
 
 def _parse_integer(value: Any, dtype: DType) -> Item:
     if dtype.name in NARROW_INTEGERS:  # sign-extended to the byte, as TensorStore stores a fill value (CONFORMANCE 50)
+        if dtype.name.startswith("u"):
+            return np.array(_integer(value, 0, 2 ** NARROW_INTEGERS[dtype.name] - 1), np.uint8).view(dtype)
         high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
         return np.array(_integer(value, -high - 1, high), np.int8).view(dtype)
     limits = np.iinfo(dtype)

@@ -17,12 +17,14 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 class ChunkGrid:
     """A regular grid of chunks over an array of ``shape``; ``chunks`` are all >= 1.
 
-    Rank 0 has one chunk, with coords ``()`` and key ``"0"``. [Zarr v2 specification, "Chunks"]
+    Rank 0 has one chunk, with coords ``()`` and key ``"0"``. Keys have a ``prefix`` in front, ``"c"`` in Zarr v3 by
+    default. [Zarr v2 specification, "Chunks"; Zarr v3 core specification, "Chunk key encoding"]
     """
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     separator: Separator = "."
+    prefix: str = ""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -31,13 +33,17 @@ class ChunkGrid:
 
     def key(self, coords: Coords) -> str:
         """The key of a chunk, relative to its array."""
+        if self.prefix:
+            return self.separator.join((self.prefix, *map(str, coords)))
         return self.separator.join(map(str, coords)) or "0"
 
     def parse_key(self, text: str) -> Coords | None:
         """The coords that ``text`` is the key of; None unless it is spelt as `key` spells it and lies in the grid."""
         if not self.shape:
-            return () if text == "0" else None
+            return () if text == (self.prefix or "0") else None
         parts = text.split(self.separator)
+        if self.prefix and parts.pop(0) != self.prefix:
+            return None
         if len(parts) != len(self.shape) or not all(_NUMBER.fullmatch(part) for part in parts):
             return None
         coords = tuple(map(int, parts))

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,8 +20,9 @@ from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_co
 from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
-from hyperslab.engine.grid import ChunkGrid, Separator
+from hyperslab.engine.grid import ChunkGrid, Coords, Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_json, parse_json
+from hyperslab.engine.sharding import ShardLevel
 from hyperslab.errors import BadMetadata, CodecRefused, NotRepresentable, shown
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fil
 class ArrayMetadata:
     """Metadata of an array: everything that reading and writing it needs to know.
 
+    ``chunks`` are what is decoded at once: those inside the shards where there are ``levels`` of these, from the
+    outermost in. ``dimension_names`` are those of a Zarr v3 document.
     ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none, and codecs are as
     `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be missing, as all libraries
     read the same there. ``document`` is the stored one, unknown members included, for what copies or changes it.
@@ -61,17 +64,20 @@ class ArrayMetadata:
     codec: ChunkCodec = field(repr=False)
     fill_reads_alike: bool
     document: Mapping[str, Any] = field(repr=False)
+    zarr_format: int = 2
+    dimension_names: tuple[str | None, ...] | None = None
+    levels: tuple[ShardLevel, ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
         """The array that the bytes under ``key`` describe; see `from_document`."""
-        return cls.from_document(_parse_object(data, key, limit=MAX_ARRAY_BYTES), key)
+        return cls.from_document(parse_object(data, key, limit=MAX_ARRAY_BYTES), key)
 
     @classmethod
     def from_document(cls, document: Any, key: str) -> ArrayMetadata:
         """The array that a ``.zarray`` describes. Raises `BadMetadata`, which names the member, and `CodecRefused`,
         which names the codec."""
-        read = _Members(_checked_object(document, key), key)
+        read = Members(check_object(document, key), key)
         read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
         shape = read("shape", parse_shape)
@@ -109,12 +115,17 @@ class ArrayMetadata:
 
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null (CONFORMANCE 27)."""
+        if self.zarr_format == 3:
+            return dump_json(self.document)
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
         """The same array with another shape, all other members as they are; raises `BadMetadata` for one that is not
         possible."""
-        return self.from_document({**self.document, "shape": list(shape)}, ".zarray")
+        document = {**self.document, "shape": list(shape)}
+        if self.zarr_format == 2:
+            return self.from_document(document, ".zarray")
+        return replace(self, shape=shape, grid=replace(self.grid, shape=shape), document=document)
 
     def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
         """Other bytes than ``data`` that decode to the same chunk; None if the compressor knows none."""
@@ -158,6 +169,23 @@ class ArrayMetadata:
         """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero if that is null."""
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
 
+    @property
+    def shard_nbytes(self) -> int:
+        """Bytes of what is stored under one key, decoded: a shard, or a chunk where there are none."""
+        return math.prod(self.levels[0].shape) * self.itemsize if self.levels else self.chunk_nbytes
+
+    def stored_coords(self, coords: Coords) -> Coords:
+        """The position in `stored_grid` of what holds a chunk."""
+        if not self.levels:
+            return coords
+        shape = zip(coords, self.chunks, self.levels[0].shape, strict=True)
+        return tuple([at * chunk // size for at, chunk, size in shape])
+
+    @property
+    def stored_grid(self) -> ChunkGrid:
+        """The grid of what is stored under a key each: shards, or chunks where there are none."""
+        return replace(self.grid, chunks=self.levels[0].shape) if self.levels else self.grid
+
 
 class GroupMetadata(NamedTuple):
     """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning and are preserved. ``problems``: what is
@@ -170,7 +198,7 @@ class GroupMetadata(NamedTuple):
 def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
     """The group that the bytes under ``key`` describe; raises `BadMetadata`. The format as text is read, too: there is
     nothing else in the document that could mean something."""
-    read = _Members(_parse_object(data, key, limit=MAX_DOCUMENT_BYTES), key)
+    read = Members(parse_object(data, key, limit=MAX_DOCUMENT_BYTES), key)
     read.require("zarr_format")
     if read.document["zarr_format"] == "2":
         return GroupMetadata(read.document, (f'{key}: zarr_format: expected 2, found "2"',))
@@ -180,7 +208,7 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
 
 def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
     """The members of a ``.zattrs``; raises `BadMetadata`. Floats may be NaN and infinite."""
-    return _parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
+    return parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
 
 
 def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
@@ -188,12 +216,12 @@ def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
 
     Raises `BadMetadata`, also if ``zarr_consolidated_format`` is not 1 (CONFORMANCE 187).
     """
-    read = _Members(_parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
+    read = Members(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
     read("zarr_consolidated_format", lambda value: parse_format(value, 1))
     read.require("metadata")
-    documents = _checked_object(read.document["metadata"], key, "metadata")
+    documents = check_object(read.document["metadata"], key, "metadata")
     for name, document in documents.items():
-        _checked_object(document, key, f"metadata[{name!r}]")
+        check_object(document, key, f"metadata[{name!r}]")
     return documents
 
 
@@ -211,7 +239,7 @@ def check_codecs(
             raise CodecRefused(key, error.codec, error.reason, member) from None
 
 
-class _Members:
+class Members:
     """Reads the members of one document one by one, so that each error names its member."""
 
     def __init__(self, document: dict[str, Any], key: str) -> None:
@@ -234,16 +262,16 @@ def _chain(filters: tuple[CodecConfig, ...] | None, compressor: CodecConfig | No
     return (*(filters or ()), *([compressor] if compressor else ()))
 
 
-def _parse_object(data: bytes | memoryview, key: str, *, limit: int) -> dict[str, Any]:
+def parse_object(data: bytes | memoryview, key: str, *, limit: int) -> dict[str, Any]:
     try:
         check_values(data)
         value = parse_json(data, limit=limit)
     except ValueError as error:
         raise BadMetadata(key, None, str(error)) from None
-    return _checked_object(value, key)
+    return check_object(value, key)
 
 
-def _checked_object(value: Any, key: str, member: str | None = None) -> dict[str, Any]:
+def check_object(value: Any, key: str, member: str | None = None) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise BadMetadata(key, member, f"expected a JSON object, found {shown(value)}")

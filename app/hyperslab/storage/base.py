@@ -218,6 +218,18 @@ class Store(ABC):
     def stat(self, key: str) -> Entry | None:
         """Size and version without reading."""
 
+    def get_tail(self, key: str, nbytes: int) -> Part | None:
+        """The last ``nbytes`` bytes of a value, or all of a shorter one, with all that `stat` tells."""
+        for _ in range(MOST_TRIES):
+            entry = self.stat(key)
+            if entry is None:
+                return None
+            start = max(0, entry.size - nbytes)
+            part = self.get_part(key, start, max(entry.size, 1))
+            if part is None or part.entry.version == entry.version:
+                return part
+        raise StoreError(self.name, key, "it changed again and again while it was read")
+
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002 - others list it
         """The version of each key (None: absent), all of which start with ``prefix``.
 

@@ -108,6 +108,13 @@ class LocalStore(Store):
 
         return self._read(key, read)
 
+    def get_tail(self, key: str, nbytes: int) -> Part | None:
+        def read(descriptor: int, stat: os.stat_result) -> Part:
+            start = max(0, stat.st_size - nbytes)
+            return Part(entry_of(key, stat), start, _read(descriptor, start, stat.st_size))
+
+        return self._read(key, read)
+
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:

@@ -139,6 +139,22 @@ class ObjectStore(Store):
 
         return self._ask(key, read)
 
+    def get_tail(self, key: str, nbytes: int) -> Part | None:
+        path = self._path(key)
+
+        def read() -> Part | None:
+            try:
+                result = obstore.get(self._client, path, options={"range": {"suffix": nbytes}})
+            except BaseError as error:
+                if means_whole_values_only(error) or means_past_the_end(error):
+                    return super(ObjectStore, self).get_tail(key, nbytes)
+                raise
+            if self._deletes.is_tombstone(path, result.meta):
+                return None
+            return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
+
+        return self._ask(key, read)
+
     def stat(self, key: str) -> Entry | None:
         return self._ask(key, lambda: self._head(key))
 

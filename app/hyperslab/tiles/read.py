@@ -120,7 +120,7 @@ class RegionReader:
             return False
         if not array.mount.is_remote:
             return True
-        keys = [array.chunk_key(coords) for coords in touched_coords(selection, array.metadata.grid)]
+        keys = [array.chunk_key(coords) for coords in touched_coords(selection, array.metadata.stored_grid)]
         return self._reader.versions.knows_all(array.mount, keys)
 
     def working_memory(self, plan: RegionPlan) -> int:

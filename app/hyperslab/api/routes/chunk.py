@@ -14,7 +14,7 @@ from hyperslab.api.routing import Endpoint
 from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound
+from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
 
 PREFIX: Final = "/v1/chunk"
 
@@ -67,7 +67,10 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
 
 
 async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
-    key = array.chunk_key(coords)
+    key = array.chunk_key(array.metadata.stored_coords(coords))
+    if array.metadata.levels:
+        reason = f"the chunk lies in a shard, which /zarr gives whole and in part as {array.mount.name}/{key}"
+        raise NotRepresentable(str(array.metadata.dtype.json), _STORED, reason)
     try:
         found = await find_key(context, request, array.mount, f"{array.mount.name}/{key}")
     except KeyNotFound as error:

@@ -21,6 +21,7 @@ from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.tree import Matches, find
 from hyperslab.engine.dtypes import DataType
+from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document
 from hyperslab.errors import WrongKind
@@ -96,10 +97,10 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
     return {
         "kind": "array",
         "path": array.path,
-        "zarr_format": 2,
+        "zarr_format": metadata.zarr_format,
         "shape": metadata.shape,
         "chunks": metadata.chunks,
-        "dtype": stored["dtype"],
+        "dtype": metadata.dtype.json,
         "order": metadata.order,
         "fill_value": stored.get("fill_value"),
         "compressor": stored.get("compressor"),
@@ -113,6 +114,22 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "schema": schema_document(metadata, field),
         "limits": limits(options),
         "links": _links(array.path, root, _ARRAY_LINKS),
+        **(_v3_members(array) if metadata.zarr_format == 3 else {}),
+    }
+
+
+def _v3_members(array: ArrayNode) -> dict[str, Any]:
+    """What a document of Zarr v3 says in other words, as stored; ``shards`` is what is stored under one key."""
+    metadata = array.metadata
+    names = ("data_type", "codecs", "chunk_grid", "chunk_key_encoding")
+    return {
+        **{name: metadata.document[name] for name in names},
+        "dimension_names": metadata.dimension_names,
+        "shards": metadata.levels[0].shape if metadata.levels else None,
+        "fill_value": format_fill_value(metadata.fill_value, metadata.dtype),
+        "compressor": metadata.compressor,
+        "filters": metadata.filters,
+        "also": array.also,
     }
 
 
@@ -121,12 +138,14 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
     document: dict[str, Any] = {
         "kind": "group",
         "path": group.path,
-        "zarr_format": 2,
+        "zarr_format": group.zarr_format,
         "attributes": group.attributes,
         ("matches" if isinstance(listed, Matches) else "children"): [asdict(node) for node in listed.nodes],
         "next_cursor": listed.next_cursor,
         "links": _links(group.path, root, _GROUP_LINKS),
     }
+    if group.also:
+        document["also"] = group.also
     ome = read_ome(group.attributes)
     document["problems"] = [*listed.problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:

@@ -20,10 +20,9 @@ const NAMED = 4;
  * @returns {{element: HTMLElement, fill: () => Promise<void>}}
  */
 export function createCard(path, child, onopen) {
-  const unsupported = child.kind === "unsupported";
-  const sign = icon(unsupported ? "warning" : child.kind === "group" ? "group" : "array");
+  const sign = icon(child.kind === "group" ? "group" : "array");
   const picture = h("div", { class: "card-picture" }, sign);
-  const about = h("span", { class: "card-about" }, unsupported ? "Zarr v3, which is not read yet" : child.kind);
+  const about = h("span", { class: "card-about" }, child.kind);
   const follow = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
@@ -31,14 +30,13 @@ export function createCard(path, child, onopen) {
   };
   const link = h(
     "a",
-    { class: unsupported ? "card unsupported" : "card", href: pageAddress(path), onclick: follow },
+    { class: "card", href: pageAddress(path), onclick: follow },
     picture,
     h("span", { class: "card-name" }, child.name),
     about,
   );
 
   async function fill() {
-    if (unsupported) return;
     try {
       const document = await describe(path);
       about.textContent = summary(document);

@@ -31,7 +31,7 @@ export function createTree(host, onopen) {
       { class: "tree-chevron", onclick: (event) => (event.preventDefault(), event.stopPropagation(), toggle(path)) },
       icon("chevron"),
     );
-    const sign = icon(kind === "unsupported" ? "warning" : kind === "group" ? "group" : "array");
+    const sign = icon(kind === "group" ? "group" : "array");
     const about = h("span", { class: "tree-about" });
     const link = h(
       "a",

@@ -1,0 +1,143 @@
+"""Shards: stored objects that hold many chunks, and an index that says where each of them lies.
+
+[Zarr v3, "Sharding codec"]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.engine.chain import BYTE, UNSIZED_LIMIT, Buffer, Link, Stage, flat_bytes, reason_of
+from hyperslab.engine.codecs import LEAST_LIMIT, ChunkCodec, make_links
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.v3_codecs import Shard
+from hyperslab.errors import ChunkCorrupt
+
+Index = NDArray[np.uint64]
+"""Offset and length of each chunk of a shard, in the order in which they are stored; both 2**64 - 1 for none."""
+
+_ABSENT: Final = 2**64 - 1
+_OVERHEAD: Final = 1024
+"""Bytes that codecs may add to a chunk that they cannot compress."""
+
+
+class Extent(NamedTuple):
+    """Where a chunk lies in a stored object: bytes ``[start, stop)``."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardLevel:
+    """One level of shards of an array.
+
+    ``shape``: of a shard, in items; ``chunks``: of what it holds, chunks or further shards. ``axes``: the array's axis
+    that each stored axis is. ``after``: the codecs that a whole shard goes through, usually none.
+    """
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    axes: tuple[int, ...]
+    at_start: bool
+    index_nbytes: int
+    most_stored: int
+    after: tuple[Link, ...]
+    _index_order: np.dtype[Any]
+    _index: tuple[Link, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many chunks a shard has along each axis of the array."""
+        return tuple([size // chunk for size, chunk in zip(self.shape, self.chunks, strict=True)])
+
+    def local(self, origin: Coords) -> Coords:
+        """The coordinates, within its shard, of the chunk whose first item is ``origin``."""
+        shapes = zip(origin, self.shape, self.chunks, strict=True)
+        return tuple([at % size // chunk for at, size, chunk in shapes])
+
+    def position(self, local: Coords) -> int:
+        """Where in the index a chunk stands, from its coordinates within the shard."""
+        counts, at = self.counts, 0
+        for axis in self.axes:
+            at = at * counts[axis] + local[axis]
+        return at
+
+    def parse_index(self, data: Buffer, key: str) -> Index:
+        """The index from its stored bytes; raises `ChunkCorrupt`."""
+        if len(data) != self.index_nbytes:
+            raise ChunkCorrupt(key, "sharding_indexed", f"an index of {len(data)} bytes, expected {self.index_nbytes}")
+        items: Any = data
+        for link in reversed(self._index):
+            try:
+                items = link.decode(items if isinstance(items, bytes | memoryview) else flat_bytes(items).data, None)
+            except Exception as error:
+                raise ChunkCorrupt(key, link.id, f"of the index: {reason_of(error)}") from error
+        raw = flat_bytes(items).view(self._index_order)
+        found: Index = raw.astype(np.uint64).reshape(-1, 2)
+        found.setflags(write=False)
+        return found
+
+    def encode_index(self, index: Index) -> bytes:
+        """The bytes to store for an index."""
+        items: Any = index.astype(self._index_order).view(BYTE).reshape(-1)
+        for link in self._index:
+            items = flat_bytes(link.encode(flat_bytes(items)))
+        return flat_bytes(items).tobytes()
+
+    def extent(self, index: Index, local: Coords, size: int | None, key: str) -> Extent | None:
+        """Where a chunk lies in a shard of ``size`` bytes (None: not known); None where it is not stored.
+
+        Raises `ChunkCorrupt` for one that lies outside.
+        """
+        start, nbytes = index[self.position(local)].tolist()
+        if start == nbytes == _ABSENT:
+            return None
+        if start + nbytes > (2**63 if size is None else size):
+            reason = f"chunk {local} of the shard is said to lie at {start}, {nbytes} bytes, beyond its end"
+            raise ChunkCorrupt(key, "sharding_indexed", reason)
+        return Extent(start, start + nbytes)
+
+    def unwrap(self, data: Buffer, key: str) -> Buffer:
+        """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""
+        items: Any = data
+        for link in reversed(self.after):
+            try:
+                items = link.decode(items if isinstance(items, bytes | memoryview) else flat_bytes(items).data, None)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise ChunkCorrupt(key, link.id, reason_of(error)) from error
+        return items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
+
+    def split(self, data: Buffer, key: str) -> Index:
+        """The index of a whole shard (behind `unwrap`); raises `ChunkCorrupt`."""
+        if len(data) < self.index_nbytes:
+            raise ChunkCorrupt(key, "sharding_indexed", f"{len(data)} bytes are too few for the index of a shard")
+        view = memoryview(data)
+        return self.parse_index(view[: self.index_nbytes] if self.at_start else view[-self.index_nbytes :], key)
+
+
+def make_levels(shards: Sequence[Shard], codec: ChunkCodec) -> tuple[ShardLevel, ...]:
+    """The levels of shards around the chunks of ``codec``; raises `engine.chain.Inflates`."""
+    levels: list[ShardLevel] = []
+    unsized = 2 * UNSIZED_LIMIT if any(link.unsized for link in codec.links) else 0
+    shapes = [*[shard.shape for shard in shards], codec.chunks]
+    for shard, inner in zip(shards, shapes[1:], strict=True):
+        entries = math.prod(shard.shape) // math.prod(inner)
+        links = make_links(shard.index, Stage(16 * entries, True, BYTE))
+        index_nbytes = links[-1].encoded.nbytes if links else 16 * entries
+        most = 2 * math.prod(shard.shape) * codec.dtype.itemsize + _OVERHEAD * entries + index_nbytes + unsized
+        after = make_links(shard.after, Stage(most, False, BYTE)) if shard.after else ()
+        order = np.dtype(">u8" if shard.index_big else "<u8")
+        level = ShardLevel(
+            shard.shape, inner, shard.axes, shard.at_start, index_nbytes, most + LEAST_LIMIT, after, order, links
+        )
+        levels.append(level)
+    return tuple(levels)

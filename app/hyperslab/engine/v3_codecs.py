@@ -1,0 +1,359 @@
+"""Zarr v3 codecs: a list of them becomes a chain of the engine's codecs, and the shards around it.
+
+[Zarr v3 core specification, "Codecs", and its codecs; zarr-extensions, "codecs"]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine.codec_config import CODECS, CodecConfig, check_codec_config
+from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of
+from hyperslab.errors import BadMetadata, CodecRefused, shown
+
+_SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+_TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
+"""numcodecs' filters that come before items become bytes."""
+_FROM_ITEMS: Final = ("zfpy", "pcodec")
+_OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
+_MAX_DEPTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One level of shards: ``shape`` of the array's items it holds, ``axes`` the array's axis that each stored axis is.
+
+    ``index``: configurations of the codecs of its index; ``after``: of those that the whole shard goes through.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    index: tuple[CodecConfig, ...]
+    index_big: bool
+    at_start: bool
+    after: tuple[CodecConfig, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How chunks of ``shape`` are encoded: ``configs`` in order, the items' bytes in the order that ``big`` says, in
+    chunks that lie in Fortran order where ``fortran``; ``shards`` from the outermost in."""
+
+    shape: tuple[int, ...]
+    configs: tuple[CodecConfig, ...]
+    big: bool
+    fortran: bool
+    shards: tuple[Shard, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known so far while a list of codecs is read."""
+
+    key: str
+    data_type: Any
+    shape: tuple[int, ...]
+    """In the order of the array's axes."""
+    axes: list[int]
+    items: list[CodecConfig]
+    shards: list[Shard]
+    recast: bool = False
+    """Whether a codec has turned the items into items of another kind."""
+
+
+def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
+    """The chain of the ``codecs`` member for chunks (or shards) of ``shape``.
+
+    Raises `CodecRefused` for a codec that is unknown or not allowed, `BadMetadata` for what is wrong.
+    """
+    return _parse(value, _Reading(key, data_type, shape, [*range(len(shape))], [], []), "codecs")
+
+
+def _parse(value: Any, reading: _Reading, member: str) -> Chain:
+    if not isinstance(value, list) or not 0 < len(value) <= 64:
+        raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
+    named = [_named(each, f"{member}[{index}]", reading.key) for index, each in enumerate(value)]
+    at = next((index for index, (name, _) in enumerate(named) if _makes_bytes(name)), None)
+    if at is None:
+        unknown = next((name for name, _ in named if not _is_known(name)), None)
+        if unknown is not None:
+            raise CodecRefused(reading.key, unknown, _UNKNOWN, member)
+        raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
+    for index, (name, configuration) in enumerate(named[:at]):
+        _read_filter(name, configuration, reading, f"{member}[{index}]")
+    after = [
+        _compressor(name, configuration, reading, f"{member}[{at + 1 + index}]")
+        for index, (name, configuration) in enumerate(named[at + 1 :])
+    ]
+    name, configuration = named[at]
+    if name == "sharding_indexed":
+        return _read_shard(configuration, after, reading, f"{member}[{at}]")
+    return _read_last(name, configuration, after, reading, f"{member}[{at}]")
+
+
+_UNKNOWN: Final = "this codec is unknown"
+
+
+def _named(value: Any, member: str, key: str) -> tuple[str, dict[str, Any]]:
+    """Name and configuration; the prefix of numcodecs' codecs is left out."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise BadMetadata(key, member, f"expected a codec with a name, found {shown(value)}")
+    extra = sorted(value.keys() - {"name", "configuration", "must_understand"})
+    if extra:
+        raise BadMetadata(key, f"{member}.{extra[0]}", "is no member of a codec")
+    configuration = value.get("configuration", {})
+    if not isinstance(configuration, dict):
+        raise BadMetadata(key, f"{member}.configuration", f"expected an object, found {shown(configuration)}")
+    name: str = value["name"]
+    if name.startswith("numcodecs."):
+        bare = name.removeprefix("numcodecs.")
+        return (name if bare in _DIFFERENT else bare), configuration
+    return name, configuration
+
+
+_DIFFERENT: Final = ("blosc", "packbits", "crc32c", "gzip", "zstd")
+"""Codecs of which v3 has its own form beside numcodecs'."""
+
+
+def _makes_bytes(name: str) -> bool:
+    return name in ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *_FROM_ITEMS)
+
+
+def _is_known(name: str) -> bool:
+    bare = name.removeprefix("numcodecs.")
+    return _makes_bytes(name) or bare in CODECS or name in ("transpose", "scale_offset", "cast_value")
+
+
+def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
+    """A codec from items to items."""
+    if name == "transpose":
+        _read_transpose(configuration, reading, member)
+        return
+    kind = reading.data_type
+    if name == "scale_offset":
+        _check_members(configuration, ("offset", "scale"), reading.key, member)
+        given = {part: configuration[part] for part in ("offset", "scale") if part in configuration}
+        config: dict[str, Any] = {"id": name, "dtype": _numbers(kind, reading, member), **given}
+    elif name == "cast_value":
+        _check_members(configuration, ("data_type", "rounding", "out_of_range", "scalar_map"), reading.key, member)
+        before = _numbers(kind, reading, member)
+        reading.data_type, reading.recast = configuration.get("data_type"), True
+        config = {**configuration, "id": name, "dtype": before, "astype": _numbers(reading.data_type, reading, member)}
+        del config["data_type"]
+    else:
+        bare = name.removeprefix("numcodecs.")
+        if bare not in _TO_ITEMS:
+            what = "comes before the items are bytes" if _is_known(name) else _UNKNOWN
+            raise CodecRefused(reading.key, name, what, member)
+        config = {"id": bare, **configuration}
+        for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+            if isinstance(config.get(part), str):
+                config[part] = _type_string(config[part])
+        _check(config, reading, member)
+        reading.recast = True
+    reading.items.append(config)
+
+
+def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
+    _check_members(configuration, ("order",), reading.key, member)
+    order, rank = configuration.get("order"), len(reading.shape)
+    if order in ("C", "F"):  # spelled so by the first drafts of the specification
+        order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
+    if not isinstance(order, list) or any(type(axis) is not int for axis in order) or sorted(order) != [*range(rank)]:
+        expected = f"expected the {rank} axes in some order, found {shown(order)}"
+        raise BadMetadata(reading.key, f"{member}.order", expected)
+    reading.axes = [reading.axes[axis] for axis in order]
+    if order != [*range(rank)]:
+        reading.items.append({"id": "transpose", "order": tuple(order)})
+
+
+def _read_last(
+    name: str, configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str
+) -> Chain:
+    """The codec that turns items into bytes, where that is no shard."""
+    kind, configs, big = reading.data_type, reading.items, False
+    is_object = isinstance(kind, str) and kind in OBJECTS
+    if is_object != (name in _OBJECT_CODECS):
+        raise BadMetadata(reading.key, member, f"{name!r} does not store items of {name_of(kind)!r}")
+    if name == "bytes":
+        big = _endian(configuration, reading, member) == "big" and not has_no_order(kind)
+    elif name == "packbits":
+        configs = [*configs, _packbits(configuration, reading, member)]
+    elif is_object:
+        _check_members(configuration, (), reading.key, member)
+        if OBJECTS[kind] != name:  # the texts of one are not the bytes of the other
+            raise BadMetadata(reading.key, member, f"{name!r} does not store items of {kind!r}")
+        configs = [*configs, {"id": name}]
+    else:
+        config = {"id": name, **configuration}
+        _check(config, reading, member)
+        configs = [*configs, config]
+    if big and (reading.recast or not _swaps(kind)):
+        configs, big = [*configs, {"id": "byteswap", "dtype": _numbers(kind, reading, member)}], False
+    shape, fortran = reading.shape, False
+    rank = len(shape)
+    if configs and configs[0] == {"id": "transpose", "order": (*reversed(range(rank)),)}:
+        configs, fortran = configs[1:], True
+    configs = _with_shapes(configs, shape, fortran)
+    if is_object and configs[0]["id"] == "transpose":
+        configs = [{"id": name, "transpose": _composed(configs[:-1])}]
+    return Chain(shape, (*configs, *after), big, fortran, tuple(reading.shards))
+
+
+def _composed(transposes: Sequence[CodecConfig]) -> CodecConfig:
+    order = transposes[0]["order"]
+    for transpose in transposes[1:]:
+        order = tuple([order[axis] for axis in transpose["order"]])
+    return {**transposes[0], "order": order}
+
+
+def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran: bool) -> list[CodecConfig]:
+    """The configurations, each transpose with the shape of what it is given."""
+    shape = shape[::-1] if fortran else shape
+    found: list[CodecConfig] = []
+    for config in configs:
+        if config["id"] == "transpose":
+            found.append({**config, "shape": shape})
+            shape = tuple([shape[axis] for axis in config["order"]])
+        else:
+            found.append(config)
+    return found
+
+
+def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str) -> Chain:
+    _check_members(configuration, ("chunk_shape", "codecs", "index_codecs", "index_location"), reading.key, member)
+    if len(reading.shards) == _MAX_DEPTH:
+        raise BadMetadata(reading.key, member, f"shards in shards, more than {_MAX_DEPTH} deep")
+    if any(config["id"] not in ("transpose", "scale_offset", "cast_value") for config in reading.items):
+        raise BadMetadata(reading.key, member, "a filter that looks at neighbours comes before the shards")
+    stored = [reading.shape[axis] for axis in reading.axes]
+    chunk = configuration.get("chunk_shape")
+    if not isinstance(chunk, list) or len(chunk) != len(stored):
+        raise BadMetadata(reading.key, f"{member}.chunk_shape", f"expected {len(stored)} sizes, found {shown(chunk)}")
+    for size, inner in zip(stored, chunk, strict=True):
+        if type(inner) is not int or inner < 1 or size % inner:
+            raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{shown(inner)} does not divide {size}")
+    location = configuration.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise BadMetadata(reading.key, f"{member}.index_location", f"expected start or end, found {shown(location)}")
+    entries = math.prod(stored) // math.prod(chunk)
+    if entries > MAX_INDEX:
+        raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{entries} chunks a shard, the limit is {MAX_INDEX}")
+    index = _index_codecs(configuration.get("index_codecs"), reading.key, f"{member}.index_codecs")
+    axes = tuple(reading.axes)
+    reading.shards.append(Shard(reading.shape, axes, index[0], index[1], location == "start", tuple(after)))
+    inner_shape = [0] * len(axes)
+    for axis, size in zip(axes, chunk, strict=True):
+        inner_shape[axis] = size
+    reading.shape = tuple(inner_shape)
+    return _parse(configuration.get("codecs"), reading, f"{member}.codecs")
+
+
+MAX_INDEX: Final = 1 << 22
+"""Chunks of one shard: its index is 16 bytes for each."""
+
+
+def _index_codecs(value: Any, key: str, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
+    """Of the index, which has a size that is known: ``bytes``, and checksums behind it."""
+    chain = _parse(value, _Reading(key, "uint64", (1, 2), [0, 1], [], []), member)
+    if chain.shards or any(config["id"] not in ("crc32c", "crc32", "adler32") for config in chain.configs):
+        raise BadMetadata(key, member, "the encoded size of the index has to be known: expected bytes, and a checksum")
+    return chain.configs, chain.big
+
+
+def _endian(configuration: Mapping[str, Any], reading: _Reading, member: str) -> str:
+    _check_members(configuration, ("endian",), reading.key, member)
+    endian = configuration.get("endian", None if "index_codecs" in member else "little")
+    if endian not in ("little", "big"):
+        raise BadMetadata(reading.key, f"{member}.endian", f"expected little or big, found {shown(endian)}")
+    return str(endian)
+
+
+def _swaps(kind: Any) -> bool:
+    """Whether numpy has the type in either byte order."""
+    dtype = dtype_of(kind, ">")
+    return dtype.numpy.kind != "V" or (dtype.numpy.names is not None) or dtype.numpy.type is np.void
+
+
+def _numbers(kind: Any, reading: _Reading, member: str) -> str:
+    """numpy's type string of a data type, which has to be one of numbers."""
+    try:
+        found = dtype_of(kind)
+    except ValueError as error:
+        raise BadMetadata(reading.key, f"{member}.data_type", str(error)) from None
+    if not isinstance(found.json, str) or found.is_object:
+        raise BadMetadata(reading.key, member, f"takes numbers, not {shown(kind)}")
+    return found.json
+
+
+def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
+    _check_members(configuration, ("padding_encoding", "first_bit", "last_bit"), reading.key, member)
+    padding = configuration.get("padding_encoding", "none")
+    if padding not in ("none", "first_byte", "last_byte"):
+        raise BadMetadata(reading.key, f"{member}.padding_encoding", f"is unknown: {shown(padding)}")
+    numbers = _numbers(reading.data_type, reading, member)
+    width = _BITS.get(numbers, 1 if numbers == "|b1" else 8 * dtype_of(reading.data_type).itemsize)
+    first, last = configuration.get("first_bit"), configuration.get("last_bit")
+    first, last = 0 if first is None else first, width - 1 if last is None else last
+    if type(first) is not int or type(last) is not int or not 0 <= first <= last < width:
+        raise BadMetadata(reading.key, member, f"expected bits of {width}, found {shown([first, last])}")
+    return {"id": "bits", "dtype": numbers, "padding": padding, "first": first, "last": last}
+
+
+_BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+
+
+def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
+    """A codec from bytes to bytes."""
+    bare = name.removeprefix("numcodecs.")
+    if not _is_known(name):
+        raise CodecRefused(reading.key, name, _UNKNOWN, member)
+    if bare not in CODECS or bare in (*_TO_ITEMS, *_FROM_ITEMS, *_OBJECT_CODECS) or "vlen" in bare:
+        raise BadMetadata(reading.key, member, f"{name!r} does not follow a codec that makes bytes")
+    config: dict[str, Any] = {"id": bare, **configuration}
+    if name == "blosc":
+        shuffle = config.get("shuffle")
+        if shuffle not in _SHUFFLES:
+            raise BadMetadata(
+                reading.key, f"{member}.shuffle", f"expected one of {[*_SHUFFLES]}, found {shown(shuffle)}"
+            )
+        config["shuffle"] = _SHUFFLES[shuffle]
+    elif name in ("gzip", "zstd"):
+        low, high = (0, 9) if name == "gzip" else (-131072, 22)
+        level = config.get("level", 1)
+        if type(level) is not int or not low <= level <= high:
+            raise BadMetadata(reading.key, f"{member}.level", f"expected {low} to {high}, found {shown(level)}")
+    elif name == "crc32c":
+        _check_members(configuration, (), reading.key, member)
+        config["location"] = "end"
+    _check(config, reading, member)
+    return config
+
+
+def _check(config: CodecConfig, reading: _Reading, member: str) -> None:
+    try:
+        check_codec_config(config, key=reading.key)
+    except BadMetadata as error:
+        raise BadMetadata(reading.key, f"{member}: {error.member}", error.reason) from None
+    except CodecRefused as error:
+        raise CodecRefused(reading.key, error.codec, error.reason, member) from None
+
+
+def _check_members(configuration: Mapping[str, Any], known: Sequence[str], key: str, member: str) -> None:
+    unknown = sorted(configuration.keys() - {*known})
+    if unknown:
+        raise BadMetadata(key, f"{member}.{unknown[0]}", f"is no parameter (known: {', '.join(known) or 'none'})")
+
+
+def _type_string(text: str) -> str:
+    try:
+        return np.dtype(text).str
+    except TypeError:
+        return text

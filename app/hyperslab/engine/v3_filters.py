@@ -1,0 +1,200 @@
+"""Codecs of Zarr v3 that v2 has not: each ``*_link`` puts one into its place in a chain.
+
+[zarr-extensions: ``packbits``, ``scale_offset``, ``cast_value``; Zarr v3 core: ``transpose``, ``bytes``]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage
+from hyperslab.engine.codec_config import CodecConfig
+from hyperslab.engine.dtypes import DataType, parse_dtype
+from hyperslab.engine.object_codecs import vlen_link
+from hyperslab.engine.v3_dtypes import put_number
+
+NDArray = npt.NDArray[Any]
+
+_ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
+    "nearest-even": np.rint,
+    "towards-zero": np.trunc,
+    "towards-positive": np.ceil,
+    "towards-negative": np.floor,
+    "nearest-away": lambda values: np.trunc(values + np.copysign(0.5, values)),
+}
+
+
+def transpose_link(config: CodecConfig, stage: Stage) -> Link:
+    """The chunk (``shape``, in C order) with its axes in another order: axis i of what is stored was ``order[i]``."""
+    shape, order = config["shape"], config["order"]
+    stored = tuple([shape[axis] for axis in order])
+    back = tuple(np.argsort(order).tolist())
+
+    def decode(data: Buffer, _out: NDArray | None) -> NDArray:
+        items: NDArray = np.frombuffer(data, f"V{stage.dtype.itemsize}").reshape(stored)
+        return np.ascontiguousarray(items.transpose(back))
+
+    def encode(items: NDArray) -> Encoded:
+        return np.ascontiguousarray(items.reshape(shape).transpose(order)).reshape(-1)
+
+    return Link("transpose", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype), lossless=True)
+
+
+def transposed_vlen_link(config: CodecConfig, stage: Stage) -> Link:
+    """Objects of any length; where there is a ``transpose``, their axes are put into another order first."""
+    transpose, link = config.get("transpose"), vlen_link({"id": config["id"]}, stage)
+    if transpose is None:
+        return link
+    shape, order = transpose["shape"], transpose["order"]
+    back = tuple(np.argsort(order).tolist())
+    stored = tuple([shape[axis] for axis in order])
+
+    def decode(data: Buffer, out: NDArray | None) -> NDArray:
+        found: NDArray = np.asarray(link.decode(data, out)).reshape(stored).transpose(back)
+        return found.reshape(-1)
+
+    def encode(items: NDArray) -> Encoded:
+        return link.encode(items.reshape(shape).transpose(order).reshape(-1))
+
+    return Link(config["id"], decode, encode, stage, link.encoded, lossless=link.lossless, unsized=link.unsized)
+
+
+def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
+    """Items whose bytes lie the other way round, of a type that numpy has in its own order alone."""
+    dtype = parse_dtype(config["dtype"]).numpy
+    width = dtype.itemsize // 2 if dtype.kind == "c" else 4 if dtype.kind == "U" else dtype.itemsize
+
+    def swap(data: Any) -> NDArray:
+        raw = np.frombuffer(np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else data, BYTE)
+        return np.ascontiguousarray(raw.reshape(-1, width)[:, ::-1]).reshape(-1)
+
+    def encode(items: NDArray) -> Encoded:
+        return swap(items.reshape(-1).view(BYTE))
+
+    return Link(
+        "bytes", lambda data, _out: swap(data), encode, stage, stage.raw(stage.nbytes, exact=True), lossless=True
+    )
+
+
+def bits_link(config: CodecConfig, stage: Stage) -> Link:
+    """``packbits``: the bits ``first`` to ``last`` of each item, the least significant first, without gaps.
+
+    A byte in front or behind says how many bits of padding there are. Signed integers are extended on reading.
+    """
+    dtype = parse_dtype(config["dtype"]).numpy
+    first, last, padding = config["first"], config["last"], config["padding"]
+    width, count = last - first + 1, stage.nbytes // dtype.itemsize
+    packed = -(-count * width // 8)
+    idle = 8 * packed - count * width
+    nbytes = packed + (padding != "none")
+    signed = dtype.kind == "i" or dtype.name in ("int2", "int4")
+
+    def decode(data: Buffer, _out: NDArray | None) -> NDArray:
+        raw = np.frombuffer(data, BYTE)
+        if padding != "none":
+            stated = raw[0] if padding == "first_byte" else raw[-1]
+            if stated != idle:
+                raise ValueError(f"{stated} bits of padding are stated, there are {idle}")
+            raw = raw[1:] if padding == "first_byte" else raw[:-1]
+        bits = np.unpackbits(raw, count=count * width, bitorder="little").reshape(count, width)
+        whole = np.zeros((count, 8 * dtype.itemsize), BYTE)
+        whole[:, first : last + 1] = bits
+        if signed:
+            whole[:, last + 1 :] = bits[:, -1:]
+        return np.packbits(whole, axis=1, bitorder="little").reshape(-1)
+
+    def encode(items: NDArray) -> Encoded:
+        raw = np.ascontiguousarray(items).view(BYTE).reshape(count, dtype.itemsize)
+        bits = np.unpackbits(raw, axis=1, bitorder="little")[:, first : last + 1]
+        stored = np.packbits(bits.reshape(-1), bitorder="little")
+        around = {"none": (stored,), "first_byte": ([idle], stored), "last_byte": (stored, [idle])}[padding]
+        return np.concatenate(around).astype(BYTE)
+
+    whole = width == 8 * dtype.itemsize or config["dtype"] == "|b1"
+    return Link("packbits", decode, encode, stage, stage.raw(nbytes, exact=True), lossless=whole)
+
+
+def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
+    """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself."""
+    dtype = parse_dtype(config["dtype"])
+    offset = _scalar(config.get("offset", 0), dtype)
+    scale = _scalar(config.get("scale", 1), dtype)
+
+    def decode(data: Buffer, _out: NDArray | None) -> NDArray:
+        items = np.frombuffer(data, dtype.numpy)
+        with np.errstate(all="ignore"):
+            divided = items / scale if dtype.numpy.kind not in "iu" else items // scale
+            return np.asarray(divided + offset, dtype.numpy)
+
+    def encode(items: NDArray) -> Encoded:
+        with np.errstate(all="ignore"):
+            return np.asarray((items - offset) * scale, dtype.numpy)
+
+    return Link("scale_offset", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
+
+
+def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
+    """Items as another type of numbers, and back: see `cast`."""
+    before, behind = parse_dtype(config["dtype"]), parse_dtype(config["astype"])
+    maps = config.get("scalar_map") or {}
+    rounding, limits = config.get("rounding", "nearest-even"), config.get("out_of_range")
+    to_stored = [(_scalar(a, before), _scalar(b, behind)) for a, b in maps.get("encode", [])]
+    to_items = [(_scalar(a, behind), _scalar(b, before)) for a, b in maps.get("decode", [])]
+
+    def decode(data: Buffer, _out: NDArray | None) -> NDArray:
+        return cast(np.frombuffer(data, behind.numpy), before.numpy, to_items, rounding, limits)
+
+    def encode(items: NDArray) -> Encoded:
+        return cast(items, behind.numpy, to_stored, rounding, limits)
+
+    return Link("cast_value", decode, encode, stage, stage.typed(before.numpy, behind.numpy))
+
+
+def cast(
+    items: NDArray, target: np.dtype[Any], mapped: list[tuple[NDArray, NDArray]], rounding: str, limits: str | None
+) -> NDArray:
+    """``items`` as ``target``. Values of ``mapped`` become what they are paired with; fractions are rounded; of what is
+    out of range ``limits`` says whether it is clamped or wraps round. Raises `ValueError` for what has no value."""
+    special = np.zeros(items.shape, bool)
+    out = np.zeros(items.shape, target)
+    for source, replacement in mapped:
+        where = np.isnan(items) if source.dtype.kind == "f" and np.isnan(source) else items == source
+        out[where] = replacement
+        special |= where
+    with np.errstate(all="ignore"):
+        out[~special] = _converted(items[~special], target, rounding, limits)
+    return out
+
+
+def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
+    if target.kind not in "iu":
+        found = items.astype(target)
+        if limits is None and items.dtype.kind != "b" and not np.array_equal(np.isfinite(found), np.isfinite(items)):
+            raise ValueError(f"a value is out of range for {target}")
+        return found
+    values = items if items.dtype.kind in "iub" else _ROUNDINGS[rounding](items)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError(f"NaN and infinity have no value in {target}")
+    low, high = np.iinfo(target).min, np.iinfo(target).max
+    outside = (values < low) | (values > high)
+    if not outside.any():
+        return values.astype(target)
+    if limits == "clamp":
+        return np.where(values < low, low, np.where(values > high, high, values)).astype(target)
+    if limits == "wrap":
+        return (
+            np.array([int(value) & (2 ** (8 * target.itemsize) - 1) for value in values.tolist()], np.uint64)
+            .astype(np.dtype(f"u{target.itemsize}"))
+            .view(target)
+        )
+    raise ValueError(f"a value is out of range for {target}")
+
+
+def _scalar(value: Any, dtype: DataType) -> NDArray:
+    out = np.zeros(1, dtype.numpy)
+    put_number(value, out)
+    return out.reshape(())

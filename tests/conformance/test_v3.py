@@ -1,0 +1,200 @@
+"""Zarr v3: what zarr-python and TensorStore write is read as they read it, and what is wrong is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+from hyperslab import RemoteArray
+from hyperslab.engine.sharding import ShardLevel
+from hyperslab.engine.v3 import parse_document
+from hyperslab.errors import BrokenData
+from hyperslab.storage import StoreConfig
+from tests.api.test_broken_nodes import Served, serving
+
+pytestmark = pytest.mark.filterwarnings("ignore:The (data type|codec)")
+
+DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "U3", "S4", "V5"]
+DTYPES += ["[('a', 'i4'), ('b', 'f8')]"]
+BYTES: list[list[Any]] = [
+    [],
+    [ZstdCodec(level=1)],
+    [GzipCodec(level=1)],
+    [Crc32cCodec()],
+    [BloscCodec(cname="lz4"), Crc32cCodec()],
+]
+DOCUMENT: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [8],
+    "data_type": "int16",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+}
+SHARD: dict[str, Any] = {
+    "name": "sharding_indexed",
+    "configuration": {
+        "chunk_shape": [2],
+        "codecs": DOCUMENT["codecs"],
+        "index_codecs": [*DOCUMENT["codecs"], {"name": "crc32c"}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    folder = tmp_path_factory.mktemp("v3")
+    with serving(StoreConfig(name="data", url=str(folder), durability="rename")) as found:
+        yield found, folder
+
+
+def items(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    raw = np.random.default_rng(len(shape)).integers(1, 100, (*shape, dtype.itemsize), np.uint8)
+    if dtype.kind in "bU":
+        return (raw[..., 0] % 3).astype(dtype) if dtype.kind == "U" else raw[..., 0] % 2 == 0
+    return np.ascontiguousarray(raw).view(dtype)[..., 0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(draw=st.data())
+def test_what_zarr_python_writes_is_read_as_it_was(data: tuple[Served, Path], draw: DataObject) -> None:
+    served, folder = data
+    dtype = np.dtype(eval(draw.draw(st.sampled_from([d if d.startswith("[") else repr(d) for d in DTYPES]))))
+    rank = draw.draw(st.integers(1, 3))
+    inner = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
+    outer = tuple(size * draw.draw(st.integers(1, 3)) for size in inner)
+    shape = tuple(draw.draw(st.integers(1, 9)) for _ in range(rank))
+    order = draw.draw(st.permutations(range(rank)))
+    endian = BytesCodec(endian=draw.draw(st.sampled_from(["little", "big"])))
+    chain: list[Any] = [TransposeCodec(order=order), endian, *draw.draw(st.sampled_from(BYTES))]
+    if dtype.kind != "V" and draw.draw(st.booleans()):  # zarr-python cannot write records in shards
+        location = draw.draw(st.sampled_from(["start", "end"]))
+        chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
+    values = items(dtype, shape)
+    place: dict[str, Any] = {"store": str(folder / "a"), "zarr_format": 3, "overwrite": True}
+    written: Any = zarr.create(shape=shape, dtype=dtype, chunks=outer, codecs=chain, **place)
+    filled = tuple(slice(0, draw.draw(st.integers(0, size))) for size in shape)
+    written[filled] = values[filled]
+    expected: Any = zarr.open_array(str(folder / "a"), mode="r")[...]
+
+    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/a")
+
+    np.testing.assert_array_equal(np.asarray(array), expected)
+    step = tuple(slice(None, None, draw.draw(st.sampled_from([1, 2, -1, -2]))) for _ in shape)
+    np.testing.assert_array_equal(array[step], expected[step])
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_what_tensorstore_writes_is_read_as_it_was(data: tuple[Served, Path], location: str) -> None:
+    served, folder = data
+    inner = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    bytes_codec = {"name": "bytes", "configuration": {"endian": "big"}}
+    shard = {
+        "chunk_shape": [4, 2],
+        "codecs": [inner, bytes_codec, {"name": "gzip", "configuration": {"level": 1}}],
+        "index_codecs": [bytes_codec, {"name": "crc32c"}],
+        "index_location": location,
+    }
+    metadata = {
+        "shape": [21, 13],
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 6]}},
+        "codecs": [{"name": "sharding_indexed", "configuration": shard}],
+    }
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder / "ts")}, "metadata": metadata}
+    values = np.arange(273, dtype="f4").reshape(21, 13)
+    ts.open(spec, create=True, delete_existing=True).result().write(values).result()
+
+    found = served.http.get("/v1/metadata/data/ts").json()
+
+    assert (found["chunks"], found["shards"], found["dtype"]) == ([4, 2], [8, 6], ">f4")
+    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/ts")
+    np.testing.assert_array_equal(np.asarray(array), values)
+    np.testing.assert_array_equal(array[[20, 0, 0], ::-3], values[[20, 0, 0], ::-3])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"data_type": "int17"}, "int17"),
+        ({"codecs": [{"name": "zip"}, *DOCUMENT["codecs"]]}, "zip"),
+        ({"codecs": [{"name": "numcodecs.pickle"}]}, "pickle"),
+        ({"chunk_grid": {"name": "hexagonal"}}, "hexagonal"),
+        ({"chunk_key_encoding": {"name": "hashed"}}, "hashed"),
+        ({"storage_transformers": [{"name": "mirror"}]}, "mirror"),
+        ({"extra": {"must_understand": True}}, "extra"),
+        ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),
+        ({"codecs": []}, "codecs"),
+        ({"codecs": [{**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [3]}}]}, "chunk_shape"),
+    ],
+)
+def test_what_is_unknown_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BrokenData, match=named):
+        parse_document(json.dumps({**DOCUMENT, **change}).encode(), "a/zarr.json")
+
+
+def test_what_need_not_be_understood_is_ignored() -> None:
+    found = parse_document(json.dumps({**DOCUMENT, "extra": {"must_understand": False}}).encode(), "a/zarr.json")
+
+    assert found.array is not None
+    assert found.array.shape == (8,)
+
+
+def sharded(folder: Path) -> tuple[Path, ShardLevel]:
+    """An array of one shard with four chunks; its file, and how it is laid out."""
+    document = {**DOCUMENT, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}}, "codecs": [SHARD]}
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "zarr.json").write_text(json.dumps(document))
+    zarr.open_array(str(folder), mode="r+")[:] = np.arange(1, 9)
+    parsed = parse_document(json.dumps(document).encode(), "zarr.json").array
+    assert parsed is not None
+    return folder / "c" / "0", parsed.levels[0]
+
+
+@pytest.mark.parametrize(
+    ("entries", "cut"),
+    [({1: (10**6, 4)}, None), ({1: (2**63, 2**63)}, None), ({0: (0, 3)}, None), ({}, 10), ({}, 0), ({}, 68)],
+    ids=["beyond the end", "around", "cut chunk", "cut index", "empty", "no room for the index"],
+)
+def test_a_forged_shard_is_corrupt_and_never_fill_values(
+    data: tuple[Served, Path], entries: dict[int, tuple[int, int]], cut: int | None
+) -> None:
+    served, folder = data
+    path, level = sharded(folder / "forged")
+    stored = path.read_bytes()
+    index = level.split(stored, "c/0").copy()
+    for at, entry in entries.items():
+        index[at] = entry
+    path.write_bytes((stored[: -level.index_nbytes] + level.encode_index(index))[: cut if cut != 68 else 67])
+
+    answers = [served.http.get(f"/v1/slice/data/forged?select={select}") for select in (":", "0:4")]
+
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(502, "chunk-corrupt")}
+    if entries:  # the other chunks are sound
+        assert served.http.get("/v1/slice/data/forged?select=4:&format=json").json() == [5, 6, 7, 8]
+
+
+def test_a_part_of_a_shard_takes_its_index_and_one_range(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    path, level = sharded(folder / "part")
+
+    read = served.http.get("/v1/slice/data/part?select=2:4&format=json")
+
+    assert read.json() == [3, 4]
+    assert int(read.headers["array-chunks"].split("bytes=")[1]) == 4
+    assert path.stat().st_size == 16 + level.index_nbytes
