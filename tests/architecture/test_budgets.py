@@ -18,11 +18,11 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2325, 9),
     "api": (5782, 47),
-    "arrays": (5594, 26),
+    "arrays": (5598, 26),  # 250 of it read shards
     "cache": (172, 1),
     "client": (3776, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (646, 8),
-    "engine": (5854, 28),
+    "engine": (5856, 28),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3336, 15),
     "tiles": (4777, 27),
     "viewer": (78, 2),
@@ -30,8 +30,8 @@ PACKAGES: dict[str, tuple[int, int]] = {
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 555
-TEST_LINES = 48_700
+PRIVATE_CONSTANTS = 390
+TEST_LINES = 46_100
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -41,7 +41,7 @@ def write_well(folder: Path, number: int) -> None:
 
 
 def is_of_chunks(keys: Sequence[str]) -> bool:
-    return not keys[0].rpartition("/")[2].startswith(".z")
+    return not keys[0].rpartition("/")[2].startswith((".z", "zarr.json"))
 
 
 def test_a_window_asks_for_the_versions_of_its_chunks_once(tmp_path: Path) -> None:

@@ -85,7 +85,11 @@ class Catalog:
             return self._open_undocumented(mount, rest, has_attributes=versions[1] is not None)
         node = self._nodes.get((mount.name, rest), _joined(versions)) if stored is None else None
         if node is None:
-            node = self._parse(mount, rest, self.versions.read(mount, keys) if stored is None else stored)
+            if stored is None:
+                present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
+                found = dict(zip(present, self.versions.read(mount, present), strict=True))
+                stored = [found.get(key) for key in keys]
+            node = self._parse(mount, rest, stored)
         if fresh and node.zarr_format == 3:
             raise UnsupportedFormat(node.path, prefix + listing.V3)
         return node

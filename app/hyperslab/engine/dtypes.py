@@ -44,6 +44,7 @@ NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
 """Significant low bits by name; the other bits of the byte are ignored on reading."""
 
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
+_V3_ALONE: Final = frozenset({"uint2", "uint4"})
 _TYPE_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", re.ASCII)
 _UNIT = re.compile(r"\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]", re.ASCII)
 _NAMED_KINDS = {"int": "i", "uint": "u", "float": "f", "complex": "c", "datetime": "M", "timedelta": "m"}
@@ -112,15 +113,16 @@ class DataType:
         return _has_idle_bits(self.numpy)
 
 
-def parse_dtype(value: Any) -> DataType:
-    """The data type that the ``dtype`` member of a ``.zarray`` stands for: a type string or a list of fields.
+def parse_dtype(value: Any, *, v3: bool = False) -> DataType:
+    """The data type that the ``dtype`` member of a ``.zarray`` stands for: a type string or a list of fields; ``v3``
+    adds the names that only Zarr v3 has.
 
     Raises `ValueError` with a reason for every other spelling, numpy's own included (CONFORMANCE 45).
     """
     if isinstance(value, str):
-        return DataType(value, _simple_dtype(value), ())
+        return DataType(value, _simple_dtype(value, v3=v3), ())
     if isinstance(value, list):
-        numpy, fields = _structured_dtype(value)
+        numpy, fields = _structured_dtype(value, v3=v3)
         return DataType(value, numpy, fields)
     raise ValueError("expected a type string such as '<i4', or a list of fields")
 
@@ -149,10 +151,10 @@ def canonical_json(value: Any) -> Any:
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]
 
 
-def _simple_dtype(text: str) -> np.dtype[Any]:
+def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if text == "|O":
         return np.dtype(object)
-    if text in _EXTENSIONS:
+    if text in _EXTENSIONS and (v3 or text not in _V3_ALONE):
         extension: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text))
         return extension
     match = _TYPE_STRING.fullmatch(text)
@@ -173,13 +175,13 @@ def _simple_dtype(text: str) -> np.dtype[Any]:
     return np.dtype(text)
 
 
-def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, ...]]:
+def _structured_dtype(entries: list[Any], *, v3: bool) -> tuple[np.dtype[Any], tuple[Field, ...]]:
     if len(entries) > MAX_FIELDS:
         raise ValueError(f"{len(entries)} fields, the limit is {MAX_FIELDS}")
     fields: list[Field] = []
     offset = 0
     for entry in entries:
-        field = _parse_field(entry, offset)
+        field = _parse_field(entry, offset, v3=v3)
         offset += field.numpy.itemsize * math.prod(field.shape)
         _check_itemsize(offset)
         fields.append(field if field.name else replace(field, name=f"{PADDING} {field.offset}"))
@@ -198,7 +200,7 @@ def _structured_dtype(entries: list[Any]) -> tuple[np.dtype[Any], tuple[Field, .
     return np.dtype(layout), named
 
 
-def _parse_field(entry: Any, offset: int) -> Field:
+def _parse_field(entry: Any, offset: int, *, v3: bool) -> Field:
     match entry:
         case [str(name), base]:
             sizes: Any = []
@@ -207,7 +209,7 @@ def _parse_field(entry: Any, offset: int) -> Field:
         case _:
             raise ValueError(f"expected fields as [name, dtype] or [name, dtype, shape], found {shown(entry)}")
     try:
-        numpy, shape = parse_dtype(base).numpy, _subarray_shape(sizes)
+        numpy, shape = parse_dtype(base, v3=v3).numpy, _subarray_shape(sizes)
     except ValueError as error:
         raise ValueError(f"field {shown(name)}: {error}") from None
     if numpy.hasobject:

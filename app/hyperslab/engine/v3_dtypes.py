@@ -41,7 +41,7 @@ def dtype_of(value: Any, order: ByteOrder = "<") -> DataType:
 
     Raises `ValueError` that names what is unknown.
     """
-    return parse_dtype(_as_v2(value, order))
+    return parse_dtype(_as_v2(value, order), v3=True)
 
 
 def name_of(value: Any) -> str:

@@ -65,7 +65,7 @@ def transposed_vlen_link(config: CodecConfig, stage: Stage) -> Link:
 
 def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
     """Items whose bytes lie the other way round, of a type that numpy has in its own order alone."""
-    dtype = parse_dtype(config["dtype"]).numpy
+    dtype = parse_dtype(config["dtype"], v3=True).numpy
     width = dtype.itemsize // 2 if dtype.kind == "c" else 4 if dtype.kind == "U" else dtype.itemsize
 
     def swap(data: Any) -> NDArray:
@@ -85,7 +85,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
     A byte in front or behind says how many bits of padding there are. Signed integers are extended on reading.
     """
-    dtype = parse_dtype(config["dtype"]).numpy
+    dtype = parse_dtype(config["dtype"], v3=True).numpy
     first, last, padding = config["first"], config["last"], config["padding"]
     width, count = last - first + 1, stage.nbytes // dtype.itemsize
     packed = -(-count * width // 8)
@@ -120,7 +120,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
 def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
     """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself."""
-    dtype = parse_dtype(config["dtype"])
+    dtype = parse_dtype(config["dtype"], v3=True)
     offset = _scalar(config.get("offset", 0), dtype)
     scale = _scalar(config.get("scale", 1), dtype)
 
@@ -139,7 +139,7 @@ def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
     """Items as another type of numbers, and back: see `cast`."""
-    before, behind = parse_dtype(config["dtype"]), parse_dtype(config["astype"])
+    before, behind = parse_dtype(config["dtype"], v3=True), parse_dtype(config["astype"], v3=True)
     maps = config.get("scalar_map") or {}
     rounding, limits = config.get("rounding", "nearest-even"), config.get("out_of_range")
     to_stored = [(_scalar(a, before), _scalar(b, behind)) for a, b in maps.get("encode", [])]
