@@ -116,6 +116,7 @@ def test_nodes_show_however_deep_or_far_behind_they_lie(data: Served) -> None:
     assert "lab/zz/a/b/c/d/e/f/.zarray" in data.http.get("/zarr/data/.zmetadata").json()["metadata"]
 
 
+@pytest.mark.parametrize("data", ["folder"], indirect=True)
 def test_a_page_that_time_cuts_short_says_where_to_go_on(data: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b", "d/x/y", "d/z", "f/g/h"):
         for n in range(3):
@@ -168,6 +169,7 @@ def test_live_documents_count_where_the_consolidated_one_is_broken(data: Served,
     assert data.keys() == [".zgroup"]
 
 
+@pytest.mark.parametrize("data", ["folder"], indirect=True)
 @pytest.mark.parametrize("seconds", [2.0, -1.0], ids=["in time", "out of time"])
 def test_nodes_are_found_by_part_of_their_path(data: Served, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """In pages that go on where the last one ended, whatever ended it; `Cells` is found inside groups, behind bare
