@@ -1,8 +1,8 @@
 """``GET /zarr/{path}/{key}``: the store's own keys, so that any Zarr client opens what is served.
 
 The rules each have a client that breaks without them: 404 and only 404 for a missing key, HEAD, Content-Length, Range,
-no Content-Encoding, strong tags, no redirects, no ``zarr.json``, a ``.zmetadata`` at every group, and an "Index of"
-page for clients that list directories.
+no Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``.zmetadata`` at every v2 group, and
+an "Index of" page for clients that list directories.
 """
 
 from __future__ import annotations
