@@ -196,12 +196,26 @@ class TestReading:
         assert bytes(part.data) == value[part.start :][: len(part.data)]
         assert store.get_ranges("a/0.0", [(3, 5)], part.entry.version) is not None
 
+    @pytest.mark.parametrize("nbytes", [1, 4, 10, 99])
+    def test_the_end_comes_with_what_stat_tells(self, opened: Opened, nbytes: int) -> None:
+        value = b"0123456789"
+        store = opened({"a/0.0": value})
+
+        part = store.get_tail("a/0.0", nbytes)
+
+        assert part is not None
+        assert part.entry == store.stat("a/0.0")
+        assert bytes(part.between(max(0, 10 - nbytes), 10)) == value[-nbytes:]
+        assert store.get_tail("a/0.1", nbytes) is None
+
     def test_a_part_of_an_empty_value_is_not_absence(self, opened: Opened) -> None:
         store = opened({"empty": b""})
 
-        part = store.get_part("empty", 0, 1000)
+        part, end = store.get_part("empty", 0, 1000), store.get_tail("empty", 1000)
 
         assert part is not None
+        assert end is not None
+        assert (end.entry, bytes(end.data)) == (part.entry, b"")
         assert (part.entry, bytes(part.data)) == (store.stat("empty"), b"")
 
     def test_the_beginning_of_a_big_value_is_a_part(self, opened: Opened) -> None:
