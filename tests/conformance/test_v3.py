@@ -24,7 +24,7 @@ from hyperslab.errors import BrokenData
 from hyperslab.storage import StoreConfig
 from tests.api.test_broken_nodes import Served, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:The (data type|codec)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a)")
 
 DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "U3", "S4", "V5"]
 DTYPES += ["[('a', 'i4'), ('b', 'f8')]"]
@@ -198,3 +198,29 @@ def test_a_part_of_a_shard_takes_its_index_and_one_range(data: tuple[Served, Pat
     assert read.json() == [3, 4]
     assert int(read.headers["array-chunks"].split("bytes=")[1]) == 4
     assert path.stat().st_size == 16 + level.index_nbytes
+
+
+def test_all_of_a_shard_is_read_at_once_and_so_in_one_version(
+    data: tuple[Served, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, folder = data
+    count, unwrapped = 1 << 21, 0
+    shard = {**SHARD["configuration"], "chunk_shape": [1 << 14]}
+    gzip = {"name": "gzip", "configuration": {"level": 1}}
+    grid = {"name": "regular", "configuration": {"chunk_shape": [count]}}
+    document = {**DOCUMENT, "shape": [count], "chunk_grid": grid, "codecs": [{**SHARD, "configuration": shard}, gzip]}
+    (folder / "large").mkdir()
+    (folder / "large" / "zarr.json").write_text(json.dumps(document))
+    values = np.arange(count, dtype="<i2")
+    zarr.open_array(str(folder / "large"), mode="r+")[:] = values
+    unwrap = ShardLevel.unwrap
+
+    def counted(self: ShardLevel, stored: Any, key: str) -> Any:
+        nonlocal unwrapped
+        unwrapped += 1
+        return unwrap(self, stored, key)
+
+    monkeypatch.setattr(ShardLevel, "unwrap", counted)
+
+    assert served.http.get("/v1/slice/data/large").content == values.tobytes()
+    assert unwrapped == 1

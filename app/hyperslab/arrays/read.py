@@ -317,13 +317,15 @@ class Reader:
         caching = self._caching(plan)
         if metadata.levels:
             shard_reader = ShardReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
-            tasks = self._tasks(plan, parts())
+            shards: dict[Coords, list[Projection]] = {}
+            for part in parts():
+                shards.setdefault(metadata.stored_coords(part.coords), []).append(part)
 
-            def read_shard(task: tuple[Coords, list[Projection]]) -> None:
-                note(task[0], shard_reader.read_shard(task[1], known(task[0]), out, cost))
+            def read_shard(coords: Coords) -> None:  # one task: all of a shard that is read is of one version
+                note(coords, shard_reader.read_shard(shards[coords], known(coords), out, cost))
 
-            nbytes = max(len(task) for _, task in tasks) * metadata.chunk_nbytes if mount.is_remote else 0
-            self.pool(mount).each(tasks, len(tasks), read_shard, cancel, nbytes=nbytes)
+            nbytes = max(map(len, shards.values())) * metadata.chunk_nbytes if mount.is_remote else 0
+            self.pool(mount).each(shards, len(shards), read_shard, cancel, nbytes=nbytes)
             return
         reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
 
@@ -339,16 +341,6 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             read(part)
-
-    def _tasks(self, plan: Plan, parts: Iterable[Projection]) -> list[tuple[Coords, list[Projection]]]:
-        """The parts of each shard, by the position of that; of a local store, whose requests cost little, shared out
-        among several threads."""
-        metadata = plan.array.metadata
-        most = plan.touched if plan.array.mount.is_remote else max(1, _WORTH_THREADS // metadata.chunk_nbytes)
-        shards: dict[Coords, list[Projection]] = {}
-        for part in parts:
-            shards.setdefault(metadata.stored_coords(part.coords), []).append(part)
-        return [(at, each[i : i + most]) for at, each in shards.items() for i in range(0, len(each), most)]
 
     def _caching(self, plan: Plan) -> Caching:
         if isinstance(plan, ReadPlan):
