@@ -84,6 +84,7 @@ def children(
     while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Outcome] = {}
+        of_v3: list[str] = []
         versions = iter(
             _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup", V3)])
         )
@@ -91,7 +92,8 @@ def children(
             is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
             if v3 is not None:
-                kinds[name] = _kind_of_v3(mount, f"{prefix}{name}/{V3}")
+                of_v3.append(name)
+        kinds |= zip(of_v3, each(lambda name: _kind_of_v3(mount, f"{prefix}{name}/{V3}"), of_v3), strict=True)
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
             bare = []
