@@ -6,7 +6,7 @@ import ast
 
 from tests.architecture.sources import ROOT, modules
 
-TOP_LEVEL = {"mkdocs.yml", "pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs"}
+TOP_LEVEL = {"pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs"}
 LEFT_BY_TOOLS = {"build", "dist"}
 TEXTS = {"", ".html", ".js", ".json", ".md", ".py", ".sh", ".toml", ".yaml", ".yml"}
 BUILT_ONCE = {"FastAPI", "Settings", "load", "create_app", "build", "open_store", "PoolManager", "ThreadPoolExecutor"}
