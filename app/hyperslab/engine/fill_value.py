@@ -40,7 +40,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     if value is None:
         return None
     if dtype.is_object:
-        item = _object_item(_parse_object(value, object_codec(codecs)))
+        item = object_item(_parse_object(value, object_codec(codecs)))
     else:
         item = _kind(dtype.numpy)[0](value, dtype.numpy)
         item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
@@ -82,7 +82,7 @@ def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
     """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec (CONFORMANCE 79, 106 to 108)."""
     if dtype.is_object:
         empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
-        item = _object_item(empty.get(object_codec(codecs)))
+        item = object_item(empty.get(object_codec(codecs)))
     else:
         item = np.zeros((), dtype.numpy)
     item.setflags(write=False)
@@ -141,11 +141,11 @@ def object_codec(codecs: Codecs) -> str:
 def _parse_object(value: Any, codec: str) -> Any:
     """The object that a missing item is, by object codec (CONFORMANCE 106 to 108)."""
     if codec == "vlen-bytes":
-        return b"" if _is_zero(value) else _from_base64(value)
+        return b"" if _is_zero(value) else from_base64(value)
     return _plain_text(value) if codec in ("vlen-utf8", "categorize") else value
 
 
-def _object_item(value: Any) -> Item:
+def object_item(value: Any) -> Item:
     """0-d, whatever the object is: assigning a list to a 0-d array would spread it out."""
     item = np.empty(1, object)
     item[0] = value
@@ -156,7 +156,7 @@ def _parse_bytes(value: Any, dtype: DType) -> Item:
     """base64 of exactly the bytes of the item. Fixed-length bytes are padded with NUL if it is shorter; the number 0 of
     old writers is empty (CONFORMANCE 101, 104)."""
     padded = dtype.kind == "S"
-    raw = b"" if padded and _is_zero(value) else _from_base64(value)
+    raw = b"" if padded and _is_zero(value) else from_base64(value)
     if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
         raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
     return _item_from_bytes(raw, dtype)
@@ -184,7 +184,7 @@ def _item_from_bytes(raw: bytes, dtype: DType) -> Item:
     return item.reshape(())
 
 
-def _from_base64(value: Any) -> bytes:
+def from_base64(value: Any) -> bytes:
     if isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)

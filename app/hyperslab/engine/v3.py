@@ -25,7 +25,7 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.engine.sharding import make_levels
 from hyperslab.engine.v3_codecs import parse_codecs
-from hyperslab.engine.v3_dtypes import dtype_of, fill_of
+from hyperslab.engine.v3_dtypes import dtype_of, fill_of, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
@@ -155,22 +155,8 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
     return dict(value["metadata"])
 
 
-def _extension(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
-    """Name and configuration of a member that may be of several kinds."""
-    if isinstance(value, str):
-        return value, {}
-    match value:
-        case {"name": str(name), **members}:
-            configuration = members.pop("configuration", {})
-            members.pop("must_understand", None)
-            if not members and isinstance(configuration, dict):
-                return name, configuration
-            raise ValueError(f"{shown(next(iter(members), configuration))} is not understood")
-    raise ValueError(f"expected {what} with a name, found {shown(value)}")
-
-
 def _regular(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    name, configuration = _extension(value, "a chunk grid")
+    name, configuration = named_configuration(value, "a chunk grid")
     if name != "regular":
         raise ValueError(f"the chunk grid {name!r} is unknown")
     extra = sorted(configuration.keys() - {"chunk_shape"})
@@ -184,7 +170,7 @@ def _regular(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ..
 
 def _key_encoding(value: Any) -> tuple[str, Separator]:
     """What keys of chunks begin with, and what lies between their numbers."""
-    name, configuration = _extension(value, "a chunk key encoding")
+    name, configuration = named_configuration(value, "a chunk key encoding")
     if name not in ("default", "v2"):
         raise ValueError(f"the chunk key encoding {name!r} is unknown")
     extra = sorted(configuration.keys() - {"separator"})

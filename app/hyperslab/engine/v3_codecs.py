@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.codec_config import CODECS, CodecConfig, check_codec_config
-from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of
+from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
 _SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
@@ -101,17 +101,10 @@ _UNKNOWN: Final = "this codec is unknown"
 
 def _named(value: Any, member: str, key: str) -> tuple[str, dict[str, Any]]:
     """Name and configuration; the prefix of numcodecs' codecs is left out."""
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise BadMetadata(key, member, f"expected a codec with a name, found {shown(value)}")
-    extra = sorted(value.keys() - {"name", "configuration", "must_understand"})
-    if extra:
-        raise BadMetadata(key, f"{member}.{extra[0]}", "is no member of a codec")
-    configuration = value.get("configuration", {})
-    if not isinstance(configuration, dict):
-        raise BadMetadata(key, f"{member}.configuration", f"expected an object, found {shown(configuration)}")
-    name: str = value["name"]
+    try:
+        name, configuration = named_configuration(value, "a codec")
+    except ValueError as error:
+        raise BadMetadata(key, member, str(error)) from None
     if name.startswith("numcodecs."):
         bare = name.removeprefix("numcodecs.")
         return (name if bare in _DIFFERENT else bare), configuration

@@ -6,7 +6,6 @@ A data type becomes the v2 ``dtype`` that means the same, so that one engine rea
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -14,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType, parse_dtype
-from hyperslab.engine.fill_value import parse_fill_value
+from hyperslab.engine.fill_value import from_base64, object_item, parse_fill_value
 from hyperslab.errors import shown
 
 ByteOrder = Literal["<", ">"]
@@ -57,17 +56,25 @@ def has_no_order(value: Any) -> bool:
     return name in OBJECTS or name in _EXTENSION_BYTES or _as_v2(value, "<").startswith("|")
 
 
-def _named(value: Any) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(value, str):
-        return value, {}
-    if isinstance(value, dict) and isinstance(value.get("name"), str):
-        configuration = value.get("configuration", {})
-        extra = sorted(value.keys() - {"name", "configuration", "must_understand"})
-        if extra:
-            raise ValueError(f"data type {value['name']!r} has the unknown member {extra[0]!r}")
-        if isinstance(configuration, dict):
-            return value["name"], configuration
-    raise ValueError(f"expected a name, or an object with a name and a configuration, found {shown(value)}")
+def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
+    """Name and configuration of ``what`` may be of several kinds: a data type, a codec, a grid. It is an object, or a
+    name alone. Raises `ValueError`. [Zarr v3 core specification, "Extension points"]"""
+    match value:
+        case str():
+            return value, {}
+        case {"name": str(name), **members}:
+            configuration = members.pop("configuration", {})
+            members.pop("must_understand", None)
+            if members:
+                raise ValueError(f"{what} {name!r} has the unknown member {next(iter(members))!r}")
+            if isinstance(configuration, dict):
+                return name, configuration
+            raise ValueError(f"the configuration of {what} {name!r} is an object, found {shown(configuration)}")
+    raise ValueError(f"expected {what} with a name, found {shown(value)}")
+
+
+def _named(value: Any) -> tuple[str, dict[str, Any]]:
+    return named_configuration(value, "a data type")
 
 
 _EXTENSION_BYTES: Final = (EXTENSION_FLOATS | NARROW_INTEGERS.keys()) - {"bfloat16"}
@@ -142,7 +149,8 @@ def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     """The item, 0-d and read-only, that the ``fill_value`` member stands for, bit for bit; raises `ValueError`."""
     if dtype.is_object:
-        item = _object_item(value, name_of(data_type))
+        _check(value, name_of(data_type) != "string" or isinstance(value, str), "a string")
+        item = object_item(value if name_of(data_type) == "string" else _bytes(value))
     else:
         item = np.zeros(1, dtype.numpy)
         _put(value, data_type, item)
@@ -151,27 +159,11 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     return item
 
 
-def _object_item(value: Any, name: str) -> np.ndarray:
-    item = np.empty(1, object)
-    if name == "string":
-        if not isinstance(value, str):
-            raise ValueError(f"expected a string, found {shown(value)}")
-        item[0] = value
-    else:
-        item[0] = _bytes(value)
-    return item.reshape(())
-
-
 def _bytes(value: Any) -> bytes:
     """Bytes as base64, or as a list of their numbers."""
     if isinstance(value, list) and all(type(number) is int and 0 <= number < 256 for number in value):
         return bytes(value)
-    if isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except ValueError:
-            pass
-    raise ValueError(f"expected bytes in base64 or as a list of numbers, found {shown(value)}")
+    return from_base64(value)
 
 
 def _put(value: Any, data_type: Any, out: np.ndarray) -> None:

@@ -30,18 +30,29 @@ _ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
 
 def transpose_link(config: CodecConfig, stage: Stage) -> Link:
     """The chunk (``shape``, in C order) with its axes in another order: axis i of what is stored was ``order[i]``."""
-    shape, order = config["shape"], config["order"]
-    stored = tuple([shape[axis] for axis in order])
-    back = tuple(np.argsort(order).tolist())
+    to_stored, to_items = _transposing(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
-        items: NDArray = np.frombuffer(data, f"V{stage.dtype.itemsize}").reshape(stored)
-        return np.ascontiguousarray(items.transpose(back))
+        return to_items(np.frombuffer(data, f"V{stage.dtype.itemsize}"))
 
     def encode(items: NDArray) -> Encoded:
-        return np.ascontiguousarray(items.reshape(shape).transpose(order)).reshape(-1)
+        return to_stored(items)
 
     return Link("transpose", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype), lossless=True)
+
+
+def _transposing(config: CodecConfig) -> tuple[Callable[[NDArray], NDArray], Callable[[NDArray], NDArray]]:
+    """From the items of a chunk to those that are stored, flat, and back."""
+    shape, order = config["shape"], config["order"]
+    stored, back = [shape[axis] for axis in order], np.argsort(order)
+
+    def to_stored(items: NDArray) -> NDArray:
+        return items.reshape(shape).transpose(order).reshape(-1)
+
+    def to_items(items: NDArray) -> NDArray:
+        return items.reshape(stored).transpose(back).reshape(-1)
+
+    return to_stored, to_items
 
 
 def transposed_vlen_link(config: CodecConfig, stage: Stage) -> Link:
@@ -49,16 +60,13 @@ def transposed_vlen_link(config: CodecConfig, stage: Stage) -> Link:
     transpose, link = config.get("transpose"), vlen_link({"id": config["id"]}, stage)
     if transpose is None:
         return link
-    shape, order = transpose["shape"], transpose["order"]
-    back = tuple(np.argsort(order).tolist())
-    stored = tuple([shape[axis] for axis in order])
+    to_stored, to_items = _transposing(transpose)
 
     def decode(data: Buffer, out: NDArray | None) -> NDArray:
-        found: NDArray = np.asarray(link.decode(data, out)).reshape(stored).transpose(back)
-        return found.reshape(-1)
+        return to_items(np.asarray(link.decode(data, out)))
 
     def encode(items: NDArray) -> Encoded:
-        return link.encode(items.reshape(shape).transpose(order).reshape(-1))
+        return link.encode(to_stored(items))
 
     return Link(config["id"], decode, encode, stage, link.encoded, lossless=link.lossless, unsized=link.unsized)
 
