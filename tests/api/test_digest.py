@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.digest import ContentDigest
+from hyperslab.api.upload import ContentDigest
 from hyperslab.errors import BadParameter, DigestMismatch
 
 

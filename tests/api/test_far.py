@@ -204,7 +204,7 @@ def test_what_came_with_the_data_is_remembered_where_the_operator_allows(folder:
 
 
 def test_a_large_answer_is_streamed(far: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.api.array_reply._MOST_REMOTE", 100)
+    monkeypatch.setattr("hyperslab.api.slices._MOST_REMOTE", 100)
 
     assert read(far, "") == VALUES.tobytes()
 

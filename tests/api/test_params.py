@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.params import Query, decode_path, raw_path
+from hyperslab.api.request import Query, decode_path, raw_path
 from hyperslab.errors import BadParameter, BadPath, BadSelection
 
 NAMES = st.text(

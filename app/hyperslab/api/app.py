@@ -15,15 +15,12 @@ from hyperslab.api import docs
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import PageCheck, Tokens
 from hyperslab.api.context import Context
-from hyperslab.api.cors import Cors
-from hyperslab.api.guard import Guard
-from hyperslab.api.metrics import Metrics, Observed
+from hyperslab.api.metrics import Metrics
+from hyperslab.api.middleware import Endpoint, Endpoints, Frame
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
-from hyperslab.api.routes import chunk, edit, health, metadata, plan, points, tile, view, write, zarr
-from hyperslab.api.routes import slice as slices
-from hyperslab.api.routing import Endpoint, Endpoints
+from hyperslab.api.routes import edit, health, metadata, points, read, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
@@ -55,7 +52,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
-    endpoints = [module.endpoint(context) for module in (metadata, slices, chunk, plan, tile, zarr)]
+    endpoints = [*read.endpoints(context), *(module.endpoint(context) for module in (metadata, tile, zarr))]
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
@@ -87,17 +84,18 @@ def _context(service: Service, options: ApiOptions) -> Context:
 
 
 def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> Application:
-    """From the inside out. The endpoints stand before the framework, whose layers cost as much as a small answer."""
-    options, metrics = context.options, context.metrics
-    readers, writers = options.read_tokens, options.write_tokens
+    options = context.options
     served = Endpoints(app, endpoints, app.router.routes, context.responses)
-    inner: Application = served
-    if readers or writers:
-        inner = Tokens(served, readers=readers, writers=writers, public=view.is_page)
-    observed = Observed(Guard(inner, metrics=metrics), metrics=metrics)
-    cors = Cors(observed, origins=options.cors_origins, methods=served.methods)
-    app.state.refusal = Refusal(metrics, cors.headers, options.idle_seconds)
-    return cors
+    tokens = Tokens(options.read_tokens, options.write_tokens, public=view.is_page)
+    frame = Frame(
+        served,
+        context.metrics,
+        origins=options.cors_origins,
+        methods=served.methods,
+        check=tokens.check if options.read_tokens or options.write_tokens else None,
+    )
+    app.state.refusal = Refusal(context.metrics, frame.cors_headers, options.idle_seconds)
+    return frame
 
 
 def _lifespan(context: Context) -> Any:

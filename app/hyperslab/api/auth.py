@@ -12,9 +12,9 @@ import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from hyperslab.api.params import raw_path
+from hyperslab.api.request import raw_path
 from hyperslab.errors import ForeignHost, ForeignOrigin, Unauthorized, WriteForbidden
 
 _READING: Final = frozenset(("GET", "HEAD"))
@@ -25,40 +25,25 @@ _IS_READER = "hyperslab.is_reader"
 
 
 class Tokens:
-    """Middleware that checks bearer tokens. Probes of an orchestrator need none, and neither does reading where
+    """Bearer tokens of readers and writers. Probes of an orchestrator need none, and neither does reading where
     ``public``, a predicate on the path as it was sent, says that nothing stored is shown.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, readers: Sequence[str], writers: Sequence[str], public: Callable[[bytes], bool]
-    ) -> None:
-        self._app = app
+    def __init__(self, readers: Sequence[str], writers: Sequence[str], *, public: Callable[[bytes], bool]) -> None:
         self._public = public
         self._readers = [token.encode() for token in readers]
         self._writers = [token.encode() for token in writers]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_open(scope):
-            self._check(scope)
-        await self._app(scope, receive, send)
-
-    def _is_open(self, scope: Scope) -> bool:
+    def check(self, scope: Scope) -> None:
+        """Raises `Unauthorized` and `WriteForbidden`; notes in the scope who the bearer is, for `check_may_write`."""
         path = raw_path(scope)
-        return is_open(path) or (scope["method"] in _READING and self._public(path))
-
-    def _recognise(self, token: bytes | None) -> tuple[bool, bool]:
-        """Whether it is a reader's token, and whether its bearer may write."""
-        return _is_one_of(token, self._readers), not self._writers or _is_one_of(token, self._writers)
-
-    def _lets_read(self, *, reader: bool, writer: bool) -> bool:
-        return not self._readers or reader or (bool(self._writers) and writer)
-
-    def _check(self, scope: Scope) -> None:
+        if is_open(path) or (scope["method"] in _READING and self._public(path)):
+            return
         token = _bearer(scope["headers"])
-        reader, writer = self._recognise(token)
-        if not self._lets_read(reader=reader, writer=writer):
+        reader, named_writer = _is_one_of(token, self._readers), _is_one_of(token, self._writers)
+        if self._readers and not (reader or named_writer):
             raise Unauthorized("a bearer token is needed to read" if token is None else "no such token")
-        scope[_MAY_WRITE], scope[_IS_READER] = writer, reader
+        scope[_MAY_WRITE], scope[_IS_READER] = named_writer or not self._writers, reader
         if scope["method"] in _WRITING:
             check_may_write(scope)
 

@@ -9,25 +9,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from time import perf_counter
 from typing import Final
 
 import prometheus_client.values
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.arrays.service import Service
 from hyperslab.cache import CacheStats
 
 ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
-BEGAN: Final = "hyperslab.began"
-"""In the scope of a request on which somebody has worked before: since when (`time.perf_counter`)."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_CLIENT_HAS_LEFT: Final = 499
-_METHODS: Final = frozenset(("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"))
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _SAMPLE_SECONDS: Final = 1.0
 """How old the samples of other workers may be."""
@@ -205,33 +199,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-class Observed:
-    """Middleware that counts every request once it is answered, cut or abandoned."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began = scope.get(BEGAN) or perf_counter()
-        status, nbytes = _CLIENT_HAS_LEFT, 0
-
-        async def send_and_count(message: Message) -> None:
-            nonlocal status, nbytes
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            else:
-                nbytes += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_count)
-        finally:
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            labels = (scope.get(ROUTE, "other"), method, status)
-            self._metrics.count(labels, seconds=perf_counter() - began, nbytes=nbytes)

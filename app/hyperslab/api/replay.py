@@ -7,9 +7,8 @@ from math import inf
 from time import monotonic, perf_counter
 from typing import Final
 
-from hyperslab.api.headers import cost_headers
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Headers, Response
+from hyperslab.api.response import Buffer, Headers, Response, cost_headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache

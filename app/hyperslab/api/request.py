@@ -1,20 +1,145 @@
-"""HTTP request, as little of it parsed as its handler asks for."""
+"""HTTP request, as little of it parsed as its handler asks for. Each path and parameter is decoded once, and refused
+with a reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+import re
+from collections.abc import Collection, Set
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope
 
-from hyperslab.api import params
 from hyperslab.api.admission import SMALL, Admission
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel
+from hyperslab.errors import BadParameter, BadPath
+from hyperslab.storage.keys import normalise_path
+from hyperslab.wire import SelectionItem, parse_selection
+
+_TRUE = ("true", "1", "yes")
+_FALSE = ("false", "0", "no")
+_UNRESERVED = re.compile(rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
+"""Letters, digits and ``-._~`` as they are percent-encoded where nobody need do so."""
+
+_SLASHES = re.compile(rb"//+")
+
+
+def raw_path(scope: Any) -> bytes:
+    """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
+
+    Repeated slashes are one, and the name of a route has no letter percent-encoded.
+    """
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    raw = raw.removeprefix(scope.get("root_path", "").encode())
+    raw = _SLASHES.sub(b"/", raw) if b"//" in raw else raw
+    return _with_plain_front(raw) if b"%" in raw else raw
+
+
+def split_front(path: bytes) -> tuple[bytes, bytes]:
+    """The part of a path that names a route (``/v1/slice``, ``/zarr``), and the rest with its slash."""
+    parts = path.split(b"/", 3)
+    count = 3 if len(parts) > 2 and parts[1] == b"v1" else 2
+    front = b"/".join(parts[:count])
+    return front, path[len(front) :]
+
+
+def _with_plain_front(path: bytes) -> bytes:
+    """``/%7A%61rr/x`` is another way to write ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is
+    decoded once."""
+    for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
+        front, tail = split_front(path)
+        path = _UNRESERVED.sub(lambda found: unquote_to_bytes(found[0]), front) + tail
+    return path
+
+
+def decode_path(raw: bytes) -> str:
+    """Percent-decode a path exactly once and normalise it; raises `BadPath`.
+
+    An encoded slash is refused and not taken for a part of a name: proxies and frameworks disagree about it, so that
+    one URL would lead to different nodes.
+    """
+    if b"%" in raw and b"%2f" in raw.lower():
+        raise BadPath(raw.decode("latin-1"), "an encoded slash (%2F) is never part of a name")
+    try:
+        text = (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+    except UnicodeDecodeError as error:
+        raise BadPath(raw.decode("latin-1"), "not UTF-8 after percent-decoding") from error
+    return normalise_path(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Query parameters, each at most once."""
+
+    values: dict[str, str]
+
+    @classmethod
+    def parse(cls, query: bytes) -> Query:
+        """Raises `BadParameter` for what is not UTF-8 or comes twice."""
+        if not query:
+            return cls({})
+        try:
+            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise BadParameter(
+                "query", query.decode("latin-1"), "at most 100 parameters in percent-encoded UTF-8"
+            ) from error
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            twice = next(name for name, _ in pairs if sum(n == name for n, _ in pairs) > 1)
+            raise BadParameter(twice, [value for name, value in pairs if name == twice], "the parameter once")
+        return cls(values)
+
+    def only(self, known: Collection[str]) -> None:
+        """Refuse parameters that would be ignored: a misspelt ``select`` must not answer with the whole array."""
+        for name, value in self.values.items():
+            if name not in known:
+                raise BadParameter(name, value, f"one of the parameters {', '.join(sorted(known))}")
+
+    def text(self, name: str) -> str | None:
+        """A value as it stands; None where it is not given or empty."""
+        return self.values.get(name) or None
+
+    def integer(self, name: str, default: int, *, low: int, high: int) -> int:
+        """A decimal integer in ``[low, high]``."""
+        text = self.values.get(name)
+        if text is None:
+            return default
+        expected = f"an integer from {low} to {high}"
+        if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 20):
+            raise BadParameter(name, text, expected)
+        if not low <= int(text) <= high:
+            raise BadParameter(name, text, expected)
+        return int(text)
+
+    def flag(self, name: str, *, default: bool = False, bare: bool = True) -> bool:
+        """``true`` or ``false``; a name without a value means true, or is refused unless ``bare``: what destroys is
+        asked for in full."""
+        text = self.values.get(name)
+        if text is None:
+            return default
+        if text.lower() not in (*_TRUE, *_FALSE, *([""] if bare else [])):
+            raise BadParameter(name, text, "true or false")
+        return text.lower() not in _FALSE
+
+    def choice(self, name: str, choices: Collection[str]) -> str | None:
+        """One of ``choices``; None where it is not given."""
+        text = self.values.get(name)
+        if text is not None and text not in choices:
+            raise BadParameter(name, text, f"one of {', '.join(choices)}")
+        return text
+
+    def selection(self) -> tuple[SelectionItem, ...]:
+        """``select=``; everything where it is not given. Raises `BadSelection`."""
+        return parse_selection(self.values.get("select", ""))
+
 
 _PARTIAL: Final = CONDITIONAL | {b"range"}
 _NOT_REPLAYED: Final = _PARTIAL - {b"if-none-match"}
@@ -30,7 +155,7 @@ class CacheKey(NamedTuple):
 class Request:
     """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
-    ``path``: the whole path as `params.raw_path` gives it, where that was parsed before. Entered as a context, it gives
+    ``path``: the whole path as `raw_path` gives it, where that was parsed before. Entered as a context, it gives
     back what it holds at its end. ``is_last_try``: the response is not made anew where somebody writes what is being
     read.
     """
@@ -39,7 +164,7 @@ class Request:
         self.scope: dict[str, Any] = scope  # type: ignore[assignment]
         self.receive = receive
         self.method: str = scope["method"]
-        self._path = params.raw_path(scope) if path is None else path
+        self._path = raw_path(scope) if path is None else path
         self.raw_tail = self._path[len(prefix) :]
         self.is_last_try = False
         self._held = AsyncExitStack()
@@ -68,7 +193,7 @@ class Request:
     @cached_property
     def tail(self) -> str:
         """Raises `BadPath`."""
-        return params.decode_path(self.raw_tail)
+        return decode_path(self.raw_tail)
 
     @property
     def is_directory(self) -> bool:
@@ -76,8 +201,8 @@ class Request:
         return self.raw_tail.endswith(b"/") or not self.raw_tail
 
     @cached_property
-    def query(self) -> params.Query:
-        return params.Query.parse(self.scope["query_string"])
+    def query(self) -> Query:
+        return Query.parse(self.scope["query_string"])
 
     @cached_property
     def _headers(self) -> dict[bytes, str]:

@@ -8,12 +8,11 @@ from typing import Final
 
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.headers import caching
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Headers
+from hyperslab.api.response import Buffer, Headers, caching
 from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
 from hyperslab.arrays.nodes import MountedStore

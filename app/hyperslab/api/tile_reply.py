@@ -13,11 +13,10 @@ from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.headers import array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Headers, Reply, Response
+from hyperslab.api.response import Headers, Reply, Response, array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.engine.jsontext import dump_json

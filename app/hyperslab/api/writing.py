@@ -1,18 +1,32 @@
-"""Routes that write: FastAPI finds them, our own handlers answer."""
+"""What routes that write have in common: their router, and preconditions as checks that the use cases call under their
+locks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 
+from hyperslab.api.conditional import Conditions, Validators, etag_of, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, RoutedResponse
+from hyperslab.api.routes.metadata import document_etag
+from hyperslab.api.slices import ArrayQuery
+from hyperslab.api.values_out import MEDIA_TYPES
+from hyperslab.arrays.create import NodeCheck
+from hyperslab.arrays.documents import KeyCheck
+from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
+from hyperslab.arrays.plan import selection_tag
+from hyperslab.arrays.write import ChunkCheck, Precondition
+from hyperslab.engine.dtypes import Field
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import Selection, normalise
+from hyperslab.storage.base import Entry
 
 Handler = Callable[[Context, Request], Awaitable[Response]]
 
@@ -38,3 +52,106 @@ def router(context: Context, *routes: tuple[str, str, Handler]) -> APIRouter:
 def written_response(etag: str, chunks: int) -> Response:
     """What a write answers: the tag that its selection has now, and how many chunks it wrote."""
     return Response(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={chunks}".encode())))
+
+
+def box_check(request: Request, array: ArrayNode, selection: Selection, field: Field | None) -> Precondition | None:
+    """For a box: the tag of any of its forms matches, because a client has read one of them before it writes.
+
+    ``If-None-Match: *`` holds while no chunk of the box was ever written.
+    """
+    return _values_check(request, partial(box_etags, array, selection, field))
+
+
+def points_check(request: Request) -> Precondition | None:
+    """For points: the tag of any of their forms matches, as for a box."""
+    return _values_check(request, lambda tag: [points_etag(tag, form) for form in MEDIA_TYPES])
+
+
+def box_etags(array: ArrayNode, selection: Selection, field: Field | None, tag: str) -> list[str]:
+    """The entity tags of a selection in all its forms, raw first."""
+    return [ArrayQuery(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
+
+
+def points_etag(tag: str, form: str) -> str:
+    """The entity tag of points in one of their forms."""
+    return etag_of(f"{tag} {form}".encode())
+
+
+def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
+    """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches, which a
+    resize changes where it moves the edge of the array."""
+    conditions = _conditions(request, with_times=True)
+    if conditions is None:
+        return None
+
+    def check(array: ArrayNode, entry: Entry | None) -> None:
+        selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
+        version = None if entry is None else entry.version
+        decoded = box_etags(array, selection, None, selection_tag(array, selection, None, [version]))
+        _check_entry(conditions, entry, decoded)
+
+    return check
+
+
+def key_check(request: Request) -> KeyCheck | None:
+    """For a key of the store: the tag of its bytes, or when it was written."""
+    conditions = _conditions(request, with_times=True)
+    return None if conditions is None else partial(_check_entry, conditions)
+
+
+def node_check(context: Context, request: Request) -> NodeCheck | None:
+    """For a node: the tag of its document, for a group also that of the document without children, for records those
+    that state the schema of a field.
+
+    A broken node has no document of ours: the tags are those that its stored documents have as keys of the store.
+    """
+    conditions = _conditions(request)
+    if conditions is None:
+        return None
+    catalog, most_listed = context.service.catalog, context.options.max_listed
+
+    def check(node: ArrayNode | GroupNode | BrokenNode | None) -> None:
+        tags: list[str] = []
+        if isinstance(node, BrokenNode):
+            tags = [strong_etag(version) for version in node.documents.values()]
+        elif isinstance(node, ArrayNode):
+            names = [field.name for field in node.metadata.dtype.fields]
+            tags = [document_etag(node, field=name) for name in (None, *names)]
+        elif node is not None:
+            tags = [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]
+        _check_tags(conditions, tags, exists=node is not None)
+
+    return check
+
+
+def _conditions(request: Request, *, with_times: bool = False) -> Conditions | None:
+    """Those of a write, None where it has none. Keys are all that has a time of modification; elsewhere it is no
+    condition (RFC 9110 §13.1.4)."""
+    found = request.conditions
+    timed = with_times and found.if_unmodified_since is not None
+    return found if timed or found.if_match is not None or found.if_none_match is not None else None
+
+
+def _values_check(request: Request, etags: Callable[[str], list[str]]) -> Precondition | None:
+    conditions = _conditions(request)
+    if conditions is None:
+        return None
+    return lambda now: _check_tags(conditions, etags(now.tag), exists=now.exists)
+
+
+def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[str] = ()) -> None:
+    """The tag of the bytes that are stored matches, or any of the ``others``."""
+    tags = [] if entry is None else [strong_etag(entry.version)]
+    _check_tags(
+        conditions, [*tags, *others], exists=entry is not None, modified=None if entry is None else entry.modified
+    )
+
+
+def _check_tags(conditions: Conditions, tags: Sequence[str], *, exists: bool, modified: float | None = None) -> None:
+    """Raise `PreconditionFailed` unless one of the tags that the state has, or the time when it was ``modified`` where
+    that is known, fulfils the conditions."""
+    asked = [each for each in (conditions.if_match, conditions.if_none_match) if isinstance(each, tuple)]
+    matching = next((tag for tag in tags if any(tag in each for each in asked)), tags[0] if tags else None)
+    asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
+    now = matching if exists or not asks_for_absence else None
+    conditions.check(Validators(now, modified), reading=False)

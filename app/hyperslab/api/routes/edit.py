@@ -11,11 +11,11 @@ from urllib.parse import quote
 from fastapi import APIRouter
 
 from hyperslab.api.context import Context
-from hyperslab.api.preconditions import node_check
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import media_type, parse_json_body, received_body
+from hyperslab.api.writing import node_check
 from hyperslab.api.writing import router as router_of
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Remainder

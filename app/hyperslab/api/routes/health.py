@@ -13,8 +13,8 @@ from starlette.responses import Response
 from hyperslab.api import docs
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
-from hyperslab.api.params import Query
 from hyperslab.api.problems import UNEXPECTED, remedies
+from hyperslab.api.request import Query
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json

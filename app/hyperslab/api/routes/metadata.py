@@ -7,15 +7,14 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from hyperslab.api.array_query import DECODINGS
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.headers import caching
+from hyperslab.api.middleware import Endpoint
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply
-from hyperslab.api.routing import Endpoint
+from hyperslab.api.response import Reply, caching
+from hyperslab.api.slices import DECODINGS
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field

@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 
-from hyperslab.api.array_body import TEXT_IS_LARGER, bytes_of
-from hyperslab.api.array_query import DECODINGS, decoder_of
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.context import Context
-from hyperslab.api.headers import array_headers, cost_headers
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.preconditions import points_check, points_etag
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Response, RoutedResponse, encoded
+from hyperslab.api.response import Buffer, Response, RoutedResponse, array_headers, cost_headers, encoded
+from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
@@ -35,7 +32,7 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.api.writing import written_response
+from hyperslab.api.writing import points_check, points_etag, written_response
 from hyperslab.arrays.cost import Cancel, ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field

@@ -9,22 +9,20 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from hyperslab.api.array_query import ArrayQuery
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.preconditions import box_check, box_etags, chunk_check, key_check, node_check
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
-from hyperslab.api.routes.chunk import PREFIX as CHUNK
-from hyperslab.api.routes.chunk import open_chunk
 from hyperslab.api.routes.metadata import document_etag
+from hyperslab.api.routes.read import CHUNK, SLICE, open_chunk
 from hyperslab.api.routes.zarr import PREFIX as ZARR
+from hyperslab.api.slices import ArrayQuery
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
+from hyperslab.api.writing import box_check, box_etags, chunk_check, key_check, node_check, written_response
 from hyperslab.api.writing import router as router_of
-from hyperslab.api.writing import written_response
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
@@ -38,7 +36,7 @@ _MOST_APPENDED: Final = 1 << 16
 
 def router(context: Context) -> APIRouter:
     """The routes."""
-    values = (("PUT", "/v1/slice", put_slice), ("PUT", CHUNK, put_chunk), ("DELETE", CHUNK, delete_chunk))
+    values = (("PUT", SLICE, put_slice), ("PUT", CHUNK, put_chunk), ("DELETE", CHUNK, delete_chunk))
     keys = (("PUT", ZARR, put_key), ("DELETE", ZARR, delete_key))
     return router_of(context, *values, ("POST", "/v1/append", append), *keys)
 

@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.headers import caching
+from hyperslab.api.middleware import Endpoint
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply
-from hyperslab.api.routing import Endpoint
+from hyperslab.api.response import Reply, caching
 from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.keys import DOCUMENTS, Index, looks_like_chunk

@@ -1,35 +1,50 @@
-"""``GET /v1/chunk/{path}/{i.j.k}``: one chunk, decoded and cut at the edge of the array, or as it is stored."""
+"""Values of arrays: ``GET /v1/slice/{path}?select=…``, any box, stride or orthogonal selection; ``GET
+/v1/chunk/{path}/{i.j.k}``, one chunk, decoded and cut at the edge of the array, or as it is stored; and ``GET
+/v1/plan/{path}?select=…``, what a slice would cost, and how to cut it into requests that fit.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final
 
-from hyperslab.api.array_query import PARAMETERS
-from hyperslab.api.array_reply import array_reply
 from hyperslab.api.context import Context
+from hyperslab.api.middleware import Endpoint
+from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
-from hyperslab.api.routing import Endpoint
+from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, plan_of
 from hyperslab.api.stored_reply import find_key, stored_reply
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
+from hyperslab.wire import JSON, dtype_to_json
 
-PREFIX: Final = "/v1/chunk"
+SLICE: Final = "/v1/slice"
+CHUNK: Final = "/v1/chunk"
+PLAN: Final = "/v1/plan"
 
-_STORED = "stored"
-_KNOWN = frozenset(PARAMETERS)
+_STORED: Final = "stored"
+_BOX_BYTES: Final = 64 << 20
 
 
-def endpoint(context: Context) -> Endpoint:
-    """The route."""
-    return Endpoint(PREFIX, partial(get_chunk, context))
+def endpoints(context: Context) -> list[Endpoint]:
+    """The routes."""
+    handlers = {SLICE: get_slice, CHUNK: get_chunk, PLAN: get_plan}
+    return [Endpoint(prefix, partial(handler, context)) for prefix, handler in handlers.items()]
+
+
+async def get_slice(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD."""
+    request.query.only(("select", "reduce", "bins", *PARAMETERS))
+    items = request.query.selection()
+    return await context.answer_from(request.tail, request, lambda array: array_reply(context, request, array, items))
 
 
 async def get_chunk(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
-    request.query.only(_KNOWN)
+    request.query.only(PARAMETERS)
     path, _, text = request.tail.rpartition("/")
     if request.query.text("format") == _STORED:
         return await _get_stored(context, request, *await open_chunk(context, request))
@@ -76,3 +91,34 @@ async def _get_stored(context: Context, request: Request, array: ArrayNode, coor
     except KeyNotFound as error:
         raise ChunkNotFound(array.path, key) from error
     return stored_reply(context, found)
+
+
+async def get_plan(context: Context, request: Request) -> Reply:
+    """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON.
+
+    Caches always ask whether it is still good: what is cached changes, though the store may not.
+    """
+    query = request.query
+    query.only(("select", "box_bytes", *PARAMETERS))
+    items = query.selection()
+    array = await context.open_array(request.tail)
+    asked = array_query(request, array, items, negotiate=False)
+    plan = await look_up(context, request, plan_of(context, asked))
+    limit = asked.most_bytes(context.options)
+    box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
+    cached = context.service.reader.count_cached(plan)
+    etag = asked.etag(plan.tag)
+    document = {
+        "path": array.path,
+        "shape": asked.shape,
+        "dtype": dtype_to_json(asked.out_dtype),
+        "nbytes": asked.nbytes,
+        "format": asked.form,
+        "media_type": asked.media_type,
+        "limit": limit,
+        "chunks": {"touched": plan.touched, "cached": cached},
+        "etag": etag,
+        "boxes": await context.threads.run(asked.boxes, box_bytes),
+    }
+    tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
+    return Representation(context, tag, JSON, dump_json(document))
