@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "cache": (172, 1),
     "client": (3776, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (646, 8),
-    "engine": (5835, 28),  # 1,200 of it are Zarr v3: sharding and v3*
+    "engine": (6026, 29),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3336, 15),
     "tiles": (4777, 27),
     "viewer": (78, 2),
@@ -31,7 +31,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 390
-TEST_LINES = 46_100
+TEST_LINES = 47_500  # of them 1,000 for writing Zarr v3 and for streams
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

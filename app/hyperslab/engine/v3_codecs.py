@@ -16,10 +16,12 @@ from hyperslab.engine.codec_config import CODECS, CodecConfig, check_codec_confi
 from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
-_SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-_TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
+SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+"""How v3 names what Blosc counts."""
+TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
 """numcodecs' filters that come before items become bytes."""
-_FROM_ITEMS: Final = ("zfpy", "pcodec")
+FROM_ITEMS: Final = ("zfpy", "pcodec")
+"""Those that make bytes of items themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
 _MAX_DEPTH: Final = 4
 
@@ -116,7 +118,7 @@ _DIFFERENT: Final = ("blosc", "packbits", "crc32c", "gzip", "zstd")
 
 
 def _makes_bytes(name: str) -> bool:
-    return name in ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *_FROM_ITEMS)
+    return name in ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 
 
 def _is_known(name: str) -> bool:
@@ -142,7 +144,7 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         del config["data_type"]
     else:
         bare = name.removeprefix("numcodecs.")
-        if bare not in _TO_ITEMS:
+        if bare not in TO_ITEMS:
             what = "comes before the items are bytes" if _is_known(name) else _UNKNOWN
             raise CodecRefused(reading.key, name, what, member)
         config = {"id": bare, **configuration}
@@ -308,16 +310,16 @@ def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, 
     bare = name.removeprefix("numcodecs.")
     if not _is_known(name):
         raise CodecRefused(reading.key, name, _UNKNOWN, member)
-    if bare not in CODECS or bare in (*_TO_ITEMS, *_FROM_ITEMS, *_OBJECT_CODECS) or "vlen" in bare:
+    if bare not in CODECS or bare in (*TO_ITEMS, *FROM_ITEMS, *_OBJECT_CODECS) or "vlen" in bare:
         raise BadMetadata(reading.key, member, f"{name!r} does not follow a codec that makes bytes")
     config: dict[str, Any] = {"id": bare, **configuration}
     if name == "blosc":
         shuffle = config.get("shuffle")
-        if shuffle not in _SHUFFLES:
+        if shuffle not in SHUFFLES:
             raise BadMetadata(
-                reading.key, f"{member}.shuffle", f"expected one of {[*_SHUFFLES]}, found {shown(shuffle)}"
+                reading.key, f"{member}.shuffle", f"expected one of {[*SHUFFLES]}, found {shown(shuffle)}"
             )
-        config["shuffle"] = _SHUFFLES[shuffle]
+        config["shuffle"] = SHUFFLES[shuffle]
     elif name in ("gzip", "zstd"):
         low, high = (0, 9) if name == "gzip" else (-131072, 22)
         level = config.get("level", 1)

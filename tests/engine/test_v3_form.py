@@ -1,0 +1,118 @@
+"""The Zarr v3 form of arrays of Zarr v2: zarr-python 3 and TensorStore read the same chunks in the same way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3 import from_document
+from hyperslab.engine.v3_form import document_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Combining a|Object arrays)")
+
+DTYPES: list[Any] = ["|b1", "|i1", "<u2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", ">c16", "<M8[25us]", ">m8[s]"]
+DTYPES += ["<U3", ">U2", "|S4", "|V5", [["a", "<i4"], ["b", "|V3"], ["c", [["d", "<f8"]]]]]
+TENSORSTORE = {"|b1", "|i1", "<u2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", ">c16"}
+COMPRESSORS: list[dict[str, Any] | None] = [
+    None,
+    {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": -1, "blocksize": 0},
+    {"id": "gzip", "level": 5},
+    {"id": "zstd", "level": 3},
+    {"id": "zlib", "level": 1},
+    {"id": "bz2", "level": 1},
+    {"id": "lz4"},
+    {"id": "lzma"},
+]
+FILTERS: list[list[dict[str, Any]] | None] = [
+    None,
+    [{"id": "shuffle", "elementsize": 2}],
+    [{"id": "crc32c", "location": "end"}],
+    [{"id": "adler32"}],
+    [{"id": "delta", "dtype": "<f8", "astype": "<f4"}],
+    [{"id": "fixedscaleoffset", "offset": 0, "scale": 1, "dtype": "<f8", "astype": "<i4"}],
+    [{"id": "packbits"}],
+]
+
+
+def values(metadata: ArrayMetadata) -> np.ndarray[Any, Any]:
+    dtype = metadata.dtype.numpy
+    numbers = np.arange(1, 13).reshape(metadata.shape) % 3
+    if dtype.kind in "VSmM":
+        raw = (numbers[..., None] + np.arange(dtype.itemsize)).astype("u1")
+        return np.ascontiguousarray(raw).view(dtype)[..., 0]
+    return numbers.astype(dtype)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    order=st.sampled_from("CF"),
+    compressor=st.sampled_from(COMPRESSORS),
+    filters=st.sampled_from(FILTERS),
+    separator=st.sampled_from("./"),
+)
+def test_what_v2_stores_is_read_as_v3(
+    tmp_path_factory: pytest.TempPathFactory, dtype: Any, order: str, compressor: Any, filters: Any, separator: str
+) -> None:
+    if filters is not None and filters[0]["id"] in ("delta", "fixedscaleoffset", "packbits"):
+        dtype = "|b1" if filters[0]["id"] == "packbits" else "<f8"
+    stored = {"zarr_format": 2, "shape": [3, 4], "chunks": [2, 2], "dtype": dtype, "order": order, "filters": filters}
+    stored |= {"compressor": compressor, "fill_value": None, "dimension_separator": separator}
+    metadata = ArrayMetadata.from_document(stored, ".zarray")
+    wanted = values(metadata)
+    document = document_of(metadata, {"a": 1}, ["y", "x"])
+    folder = tmp_path_factory.mktemp("form")
+    store(folder, metadata, wanted)
+    (folder / "zarr.json").write_bytes(dump_json(document))
+    again = from_document(json.loads(dump_json(document)), "zarr.json").array
+    assert again is not None
+    assert again.dtype.numpy == metadata.dtype.numpy
+    assert (again.fill == metadata.fill).all()
+    for coords in np.ndindex(2, 2):
+        data = (folder / again.grid.key(coords)).read_bytes()
+        assert again.codec.decode(data, "").tobytes() == metadata.codec.decode(data, "").tobytes()
+    np.testing.assert_array_equal(zarr.open_array(folder, mode="r", zarr_format=3)[...], wanted)
+    simple = all("numcodecs" not in codec["name"] for codec in document["codecs"])
+    if isinstance(dtype, str) and dtype in TENSORSTORE and simple:
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}}
+        np.testing.assert_array_equal(tensorstore.open(spec).result().read().result(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "members", "reason"),
+    [
+        ([["a", "<i4", [2]]], {}, "subarrays"),
+        ([["a", "<i4"], ["", "|V4"]], {}, "padding"),
+        ([["a", "<i4"], ["b", ">i4"]], {}, "one byte order"),
+        ([["a", ">i4"]], {}, "little-endian"),
+        (">i4", {"filters": [{"id": "delta", "dtype": ">i4"}]}, "little-endian"),
+        ("|O", {"filters": [{"id": "json2"}]}, "json2"),
+        ("<i4", {"compressor": {"id": "base64"}}, "base64"),
+        ("<i4", {"filters": [{"id": "crc32"}, {"id": "delta", "dtype": "<i4"}]}, "delta"),
+    ],
+)
+def test_what_v3_has_no_form_for_is_said(dtype: Any, members: dict[str, Any], reason: str) -> None:
+    stored = {"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": dtype, "order": "C", "filters": None}
+    document = {**stored, "compressor": None, "fill_value": None, **members}
+    with pytest.raises(ValueError, match=reason):
+        document_of(ArrayMetadata.from_document(document, ".zarray"), {}, None)
+
+
+def store(folder: Path, metadata: ArrayMetadata, items: np.ndarray[Any, Any]) -> None:
+    for coords in np.ndindex(metadata.grid.counts):
+        chunk = np.zeros(metadata.chunks, metadata.dtype.numpy)
+        part = items[metadata.grid.bounds(coords)]
+        chunk[tuple(map(slice, part.shape))] = part
+        path = folder / metadata.grid.key(coords)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(metadata.codec.encode(chunk))
