@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hyperslab import RemoteArray
-from hyperslab.api import array_reply
+from hyperslab.api import slices
 from hyperslab.api.app import create_app
 from hyperslab.arrays import plan
 from hyperslab.arrays.nodes import MountedStore
@@ -65,7 +65,7 @@ def scene(
     request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     row = STORED[request.param]
-    monkeypatch.setattr(array_reply, "_MOST_REMOTE", row)  # what is larger is streamed
+    monkeypatch.setattr(slices, "_MOST_REMOTE", row)  # what is larger is streamed
     with FaultProxy(s3_server.url) as proxy:
         if request.param == "bucket":
             bucket = s3_server.new_bucket()
