@@ -14,7 +14,7 @@ from tests.architecture.sources import imports, layer_of, modules
 
 _GROUND = {"errors", "wire"}
 _STATE = {"engine", "storage", "cache"} | _GROUND
-_SERVICE = {"api", "tiles", "arrays", "viewer"} | _STATE
+_SERVICE = {"api", "tiles", "streams", "arrays", "viewer"} | _STATE
 _ROOTS = {"asgi", "settings", "server", "welcome", "demo"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": _GROUND,
     "cache": _GROUND,
     "arrays": _STATE,
+    "streams": {"arrays"} | _STATE,
     "tiles": {"arrays"} | _STATE,
     "viewer": set(),
     "api": _SERVICE,

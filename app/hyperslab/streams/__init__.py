@@ -1,0 +1,1 @@
+"""Acquisition streams: one writer, a buffer, and a plan of ordinary arrays that it fills."""

@@ -1,0 +1,131 @@
+"""OME-Zarr documents of a stream: version 0.4 in Zarr v2, 0.5 in v3. [OME-Zarr specifications 0.4 and 0.5]"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hyperslab import __version__
+from hyperslab.streams.settings import stored_order
+from hyperslab.wire.streams import ArraySettings, Dimension, PlateSettings, WellSettings
+
+
+def image(array: ArraySettings, name: str, halvings: Sequence[Sequence[int]], zarr_format: int) -> dict[str, Any]:
+    """The attributes of a multiscale image; ``halvings``: for each level, how often each dimension is halved.
+
+    An item of a level lies in the middle of those that it stands for; decimation takes the first of them.
+    """
+    dimensions, order = array.dimensions, stored_order(array)
+    middle = array.pyramid is not None and array.pyramid.method != "decimate"
+    multiscale: dict[str, Any] = {
+        **({"version": "0.4"} if zarr_format == 2 else {}),
+        "name": name,
+        "axes": [_axis(dimensions[axis]) for axis in order],
+        "datasets": [
+            {
+                "path": str(number),
+                "coordinateTransformations": [
+                    {"type": "scale", "scale": [dimensions[axis].scale * 2 ** times[axis] for axis in order]},
+                    {
+                        "type": "translation",
+                        "translation": [
+                            dimensions[axis].scale * (2 ** times[axis] - 1) / 2 if middle else 0.0 for axis in order
+                        ],
+                    },
+                ],
+            }
+            for number, times in enumerate(halvings)
+        ],
+    }
+    if array.pyramid is not None:
+        halved = [dimensions[axis].name for axis in order if halvings[-1][axis]]
+        multiscale["type"] = array.pyramid.method
+        multiscale["metadata"] = {
+            "description": "Each level reduces blocks of two items along each of the axes of the level above.",
+            "method": "hyperslab.streams.pyramid.reduce",
+            "version": __version__,
+            "kwargs": {"method": array.pyramid.method, "axes": halved},
+        }
+    return _versioned({"multiscales": [multiscale]}, zarr_format)
+
+
+def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any]:
+    """The attributes of a plate's group; ``name`` where the settings have none."""
+    counts = [Counter(field.acquisition for field in well.fields) for well in settings.wells]
+    document: dict[str, Any] = {
+        **({"version": "0.4"} if zarr_format == 2 else {}),
+        "name": settings.name or name,
+        "rows": [{"name": row} for row in settings.rows],
+        "columns": [{"name": column} for column in settings.columns],
+        "field_count": max((len(well.fields) for well in settings.wells), default=0),
+        "wells": [
+            {
+                "path": f"{well.row}/{well.column}",
+                "rowIndex": settings.rows.index(well.row),
+                "columnIndex": settings.columns.index(well.column),
+            }
+            for well in settings.wells
+        ],
+    }
+    if settings.acquisitions:
+        document["acquisitions"] = [
+            _present(
+                id=acquisition.id,
+                name=acquisition.name,
+                maximumfieldcount=max((count[acquisition.id] for count in counts), default=0) or None,
+                description=acquisition.description,
+                starttime=acquisition.starttime,
+                endtime=acquisition.endtime,
+            )
+            for acquisition in settings.acquisitions
+        ]
+    return _versioned({"plate": document}, zarr_format)
+
+
+def well(settings: WellSettings, zarr_format: int) -> dict[str, Any]:
+    """The attributes of a well's group."""
+    images = [_present(path=field.key, acquisition=field.acquisition) for field in settings.fields]
+    version = {"version": "0.4"} if zarr_format == 2 else {}
+    return _versioned({"well": {"images": images, **version}}, zarr_format)
+
+
+def plain(array: ArraySettings) -> dict[str, Any]:
+    """The attributes of an array that is no image: units and scales of its dimensions."""
+    dimensions = [array.dimensions[axis] for axis in stored_order(array)]
+    return {
+        "dimension_units": [dimension.unit for dimension in dimensions],
+        "dimension_scales": [dimension.scale for dimension in dimensions],
+    }
+
+
+def warnings(array: ArraySettings) -> tuple[str, ...]:
+    """What OME-Zarr does not allow of the axes of an image; other viewers may not open it."""
+    dimensions = [array.dimensions[axis] for axis in stored_order(array)]
+    types = [dimension.type for dimension in dimensions]
+    rest = [kind for kind in types if kind != "space"]
+    found = {
+        f"OME-Zarr has 2 to 5 axes, not {len(types)}": not 2 <= len(types) <= 5,
+        f"OME-Zarr has 2 or 3 axes of type space, not {types.count('space')}": types.count("space") > 3,
+        "OME-Zarr has one axis of type time at most": types.count("time") > 1,
+        "OME-Zarr has one axis of type channel, or of another type, at most": len(rest) - rest.count("time") > 1,
+        "OME-Zarr orders axes by type: time, then channel or another, then space": types != sorted(types, key=_rank),
+    }
+    return tuple([text for text, holds in found.items() if holds])
+
+
+def _rank(kind: str) -> int:
+    return {"time": 0, "space": 2}.get(kind, 1)
+
+
+def _axis(dimension: Dimension) -> dict[str, Any]:
+    return _present(name=dimension.name, type=dimension.type, unit=dimension.unit)
+
+
+def _versioned(attributes: dict[str, Any], zarr_format: int) -> dict[str, Any]:
+    return attributes if zarr_format == 2 else {"ome": {"version": "0.5", **attributes}}
+
+
+def _present(**members: Any) -> dict[str, Any]:
+    """The members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
