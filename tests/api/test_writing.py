@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hyperslab import RemoteArray
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
@@ -655,11 +655,12 @@ def test_a_read_tells_that_it_was_written_since_its_tag_was_made(
     array = service.catalog.open_array("data/a")
 
     def planned() -> ReadPlan:
-        return service.reader.plan(array, normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape))
+        selection = normalise((slice(chunk - 2, chunk + 2),), array.metadata.shape)
+        return service.reader.look_up(service.reader.plan(array, selection))
 
     def read(plan: ReadPlan) -> tuple[list[int], bool, bool]:
         cost = ReadCost()
-        values, found = service.reader.read_tagged(plan, cost=cost)
+        values, found = service.reader.read(plan, cost=cost)
         return values.tolist(), cost.moved, found.tag == plan.tag
 
     late, in_time = planned(), planned()

@@ -51,7 +51,7 @@ def zarr_array(
 def read_all(service: Service, path: str = "data/a") -> np.ndarray[Any, Any]:
     """The whole array at ``path`` as it is now."""
     array = service.catalog.open_array(path)
-    return service.reader.read(plan_items(service.reader, array, ()))
+    return service.reader.read(plan_items(service.reader, array, ()))[0]
 
 
 def open_array(service: Service, path: str = "data/a") -> ArrayNode:
@@ -74,4 +74,4 @@ def plan_items(
     reader: Reader, array: ArrayNode, items: Sequence[SelectionItem] = (), field: Field | None = None
 ) -> ReadPlan:
     """A plan whose versions are looked up when they are first wanted."""
-    return reader.plan_only(array, normalise(items, array.metadata.shape), field)
+    return reader.plan(array, normalise(items, array.metadata.shape), field)

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import ReadPlan, resolve_field
 from hyperslab.arrays.service import Service, build
@@ -94,7 +95,7 @@ def test_reading_equals_numpy_whole_and_by_the_slab(
         body = expected.tobytes()
         start, stop = sorted(int(bound * len(body)) for bound in window)
 
-        np.testing.assert_array_equal(service.reader.read(plan), expected)
+        np.testing.assert_array_equal(service.reader.read(plan)[0], expected)
         assert plan.shape == expected.shape
         assert plan.nbytes == len(body)
         assert b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, len(body))) == body
@@ -108,7 +109,7 @@ def test_scattered_points_equal_numpy(tmp_path: Path, service: Service) -> None:
 
     plan = service.reader.plan_points(open_array(service), [rows, columns])
 
-    np.testing.assert_array_equal(service.reader.read(plan), values[rows, columns])
+    np.testing.assert_array_equal(service.reader.read(plan)[0], values[rows, columns])
 
 
 def test_a_field_and_its_subarray_dimensions_can_be_read_alone(tmp_path: Path, service: Service) -> None:
@@ -121,7 +122,7 @@ def test_a_field_and_its_subarray_dimensions_can_be_read_alone(tmp_path: Path, s
     plan = plan_items(service.reader, array, (slice(2, 9),), resolve_field(array, "xyz"))
 
     assert plan.shape == (7, 3)
-    np.testing.assert_array_equal(service.reader.read(plan), values["xyz"][2:9])
+    np.testing.assert_array_equal(service.reader.read(plan)[0], values["xyz"][2:9])
     body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 5, 50))
     assert body == values["xyz"][2:9].tobytes()[5:50]
     with pytest.raises(FieldUnknown, match="xyz"):
@@ -206,7 +207,7 @@ def test_a_chunk_of_fill_values_that_was_written_is_not_missing(tmp_path: Path) 
         strict.appender.append("data/a", np.full(2, 7, "<i2"))
 
         array = strict.catalog.open_array("data/a")
-        read = [strict.reader.read(plan_items(strict.reader, array, (slice(*box),))) for box in ((0, 2), (4, 6))]
+        read = [strict.reader.read(plan_items(strict.reader, array, (slice(*box),)))[0] for box in ((0, 2), (4, 6))]
 
     np.testing.assert_array_equal(read, [[7, 7], [7, 7]])
 
@@ -236,7 +237,7 @@ def test_a_chunk_too_large_for_the_cache_is_not_taken_for_one_that_was_written(t
     array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=str, zarr_format=2)
     array[...] = np.array([letter * 100 for letter in "abcd"], object)
     with service_on(tmp_path, cache_bytes=200) as service:
-        plan = service.reader.plan(open_array(service), normalise((), (4,)))
+        plan = service.reader.look_up(service.reader.plan(open_array(service), normalise((), (4,))))
         cost = ReadCost()
 
         service.reader.read(plan, cost=cost)
@@ -345,7 +346,7 @@ def test_a_slab_works_out_its_own_chunks_and_not_all_of_the_answers(
     values = np.arange(300 * 8, dtype="<i4").reshape(300, 8)
     zarr_array(tmp_path, values, (1, 4))
     with service_on(tmp_path, slab_bytes=128, cache_bytes=0) as service:
-        plan = service.reader.plan(open_array(service), normalise((), (300, 8)))
+        plan = service.reader.look_up(service.reader.plan(open_array(service), normalise((), (300, 8))))
         monkeypatch.setattr(type(plan), "projections", lambda _: pytest.fail("the chunks of the whole answer"))
         body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, plan.nbytes))
 

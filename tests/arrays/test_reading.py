@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
-from hyperslab.arrays.buffers import Buffers
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.read import Buffers
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import ChunkCorrupt
@@ -69,7 +69,7 @@ class TestVersions:
             service = service_of(asked, cache_bytes)
             plan = plan_items(service.reader, open_array(service), (slice(3, 9), slice(2, 20)))
 
-            values, read = service.reader.read_tagged(plan)
+            values, read = service.reader.read(plan)
 
             np.testing.assert_array_equal(values, np.arange(400).reshape(20, 20)[3:9, 2:20])
             assert asked.versions_asked == 0
@@ -91,7 +91,7 @@ class TestVersions:
         array = open_array(service)
         selection = plan_items(service.reader, array, ()).selection
 
-        service.reader.plan(array, selection)
+        service.reader.look_up(service.reader.plan(array, selection))
 
         assert asked.versions_asked == 16
 
@@ -103,7 +103,7 @@ class TestVersions:
             shutil.copy(folder / "3.3", folder / "0.0")
             cost = ReadCost()
 
-            values, read = service.reader.read_tagged(plan, cost=cost)
+            values, read = service.reader.read(plan, cost=cost)
 
             assert values[0, 0] == values[15, 15]
             assert cost.moved
@@ -146,7 +146,7 @@ def test_small_chunks_around_the_cache_are_numpys(
         if old:
             age(folder)
 
-        found = service.reader.read(plan_items(service.reader, array, items))
+        found = service.reader.read(plan_items(service.reader, array, items))[0]
 
         np.testing.assert_array_equal(found, expected[items])
 
@@ -163,14 +163,14 @@ class TestAroundTheCache:
         array = open_array(service)
         selection = plan_items(service.reader, array, ()).selection
 
-        found = service.reader.read(service.reader.plan(array, selection, None, np.dtype("<f4")))
+        found = service.reader.read(service.reader.plan(array, selection, None, np.dtype("<f4")))[0]
 
         assert np.isinf(found).all()
 
     def test_an_answer_is_nobody_elses_memory(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.arange(64).reshape(8, 8), (4, 4), compressors=None)
         zarr_array(tmp_path, np.zeros((8, 8), int), (4, 4), name="b", compressors=None)
-        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 4), slice(0, 4))))
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 4), slice(0, 4))))[0]
 
         service.reader.read(plan_items(service.reader, open_array(service, "data/b"), ()))
 
@@ -215,7 +215,7 @@ class TestThroughTheCache:
 
     def read(self, service: Service, *items: Any) -> tuple[Array, ReadCost]:
         cost = ReadCost()
-        return service.reader.read(plan_items(service.reader, open_array(service), items), cost=cost), cost
+        return service.reader.read(plan_items(service.reader, open_array(service), items), cost=cost)[0], cost
 
     def test_what_was_read_is_there_the_second_time(self, values: Array, service: Service) -> None:
         first, cost = self.read(service, slice(10, 900), slice(5, 700))
@@ -288,7 +288,7 @@ class TestThroughTheCache:
             for name, cached in (("a", 0), ("b", 16)):
                 cost = ReadCost()
                 plan = plan_items(service.reader, array, (), resolve_field(array, name))
-                np.testing.assert_array_equal(service.reader.read(plan, cost=cost), values[name])
+                np.testing.assert_array_equal(service.reader.read(plan, cost=cost)[0], values[name])
                 assert cost.cached == cached
 
 
@@ -330,7 +330,7 @@ class TestRemoteChunks:
 
     def read(self, store: RemoteStore, items: Any, cache_bytes: int = 0) -> Array:
         service = service_of(store, cache_bytes)
-        found = service.reader.read(plan_items(service.reader, open_array(service), items))
+        found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
         service.close()
         return found
 
@@ -366,7 +366,7 @@ class TestLargeChunks:
     def test_a_few_rows_are_not_read_whole(self, values: Array, tmp_path: Path, service: Service) -> None:
         cost, whole = ReadCost(), (tmp_path / "a" / "0.0").stat().st_size
 
-        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(10, 12),)), cost=cost)
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(10, 12),)), cost=cost)[0]
 
         np.testing.assert_array_equal(found, values[10:12])
         assert cost.bytes_read < whole
@@ -376,13 +376,13 @@ class TestLargeChunks:
     )
     def test_values_are_numpys(self, values: Array, service: Service, items: Any) -> None:
         for _ in range(2):  # the second time in used memory
-            found = service.reader.read(plan_items(service.reader, open_array(service), items))
+            found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
             np.testing.assert_array_equal(found, values[items])
 
     def test_a_chunk_that_is_gone_reads_as_fill(self, values: Array, tmp_path: Path, service: Service) -> None:
         (tmp_path / "a" / "0.0").unlink()
 
-        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(510, 514),)))
+        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(510, 514),)))[0]
 
         np.testing.assert_array_equal(found, np.concatenate([np.zeros((2, 1024)), values[512:514]]))
 
@@ -441,7 +441,7 @@ class TestThreads:
         values = (np.arange(1 << 23) % 5003).astype("<u4").reshape(16, 512, 1024)
         zarr_array(folder, values, chunks, compressors=compressor)
         with service_on(folder, cache_bytes=0) as service:
-            found = service.reader.read(plan_items(service.reader, open_array(service), items))
+            found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
         np.testing.assert_array_equal(found, values[items])
 
     def test_whole_blocks_count_where_single_rows_are_wanted(self, tmp_path: Path, handed_out: list[int]) -> None:

@@ -192,7 +192,7 @@ def test_increments_under_a_precondition_are_never_lost(service: Service) -> Non
 
     def increment(_: int) -> None:
         while True:
-            value, plan = service.reader.read_tagged(plan_items(service.reader, open_array(service), ()))
+            value, plan = service.reader.read(plan_items(service.reader, open_array(service), ()))
 
             def unchanged(now: Current, tag: str = plan.tag) -> None:
                 if now.tag != tag:
@@ -335,7 +335,7 @@ def test_an_axis_can_be_appended_to_up_to_its_largest_size(service: Service) -> 
         count = 2 if value == 1 else 1
         assert service.appender.append(A, np.full(count, value, "<i4")).offset == offset
 
-    found = service.reader.read(plan_items(service.reader, open_array(service), (slice(-4, None),)))
+    found = service.reader.read(plan_items(service.reader, open_array(service), (slice(-4, None),)))[0]
     assert found.tolist() == [0, 1, 1, 2]
     with pytest.raises(BadDefinition, match=r"2\*\*62 - 1"):
         service.appender.append(A, np.array([3], "<i4"))

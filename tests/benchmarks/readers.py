@@ -56,7 +56,7 @@ class InProcess:
     def read(self, selection: Selection) -> Any:
         from hyperslab.engine.indexing import normalise
 
-        return self._reader.read(self._reader.plan_only(self._array, normalise(selection, self._array.metadata.shape)))
+        return self._reader.read(self._reader.plan(self._array, normalise(selection, self._array.metadata.shape)))[0]
 
 
 def hyperslab(root: str, name: str) -> ArrayReader:

@@ -100,7 +100,7 @@ def _drain(report: Connection, model: Model) -> None:
 
 def _check(service: Service, model: Model) -> None:
     array = service.catalog.open_array(A)
-    found = service.reader.read(plan_items(service.reader, array, ()))
+    found = service.reader.read(plan_items(service.reader, array, ()))[0]
     name, value = model.pending or ("nothing", -1)
     if name in ("append", "shrink"):
         _check_shape(found, model, name, value)
@@ -128,7 +128,7 @@ def _check_created(service: Service, model: Model) -> None:
         array = service.catalog.open_array(f"data/made/{value}")
         assert array.attributes == {"value": value}
         if filled:
-            assert service.reader.read(plan_items(service.reader, array, ())).tolist() == [value] * 4
+            assert service.reader.read(plan_items(service.reader, array, ()))[0].tolist() == [value] * 4
 
 
 def test_a_node_whose_creation_was_killed_can_be_created_again(tmp_path: Path) -> None:

@@ -466,7 +466,7 @@ def test_who_lost_the_lease_writes_no_more_chunks_on_its_condition(
         go_on.set()
         writing.join()
         array = other.catalog.open_array("data/a")
-        values = other.reader.read(other.reader.plan(array, normalise((), (16,))))
+        values = other.reader.read(other.reader.plan(array, normalise((), (16,))))[0]
 
     assert errors[0].written == ["a/0"]
     assert values.tolist() == [5] * 4 + [0] * 4 + [6] * 8

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import zarr
 from PIL import Image
 
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.resample import work_dtype
 from hyperslab.tiles.service import Encoded, Rendering, Tiles

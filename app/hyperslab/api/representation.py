@@ -13,7 +13,7 @@ from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.replay import Sources
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, Pieces, Response
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 
 _PIECE: Final = 1 << 20
 """Bytes in memory that are handed to the server at once."""

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope
 from hyperslab.api.admission import SMALL, Admission
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import BadParameter, BadPath
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import SelectionItem, parse_selection

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.request import Request
 from hyperslab.api.threads import HANG_UP
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import Cancelled

@@ -32,7 +32,8 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field, select
@@ -281,7 +282,7 @@ class ArrayBody:
     def _values(self, cancel: Cancel) -> tuple[Buffer, ReadPlan]:
         query, plan, reader = self._query, self._plan, self._reader
         if query.encode is not None or query.decoder is not None or not plan.nbytes:
-            values, plan = reader.read_tagged(plan, cancel, self._spent)
+            values, plan = reader.read(plan, cancel, self._spent)
             cancel.check()
             values = query.decode(values)
             return query.prefix + bytes_of(values) if query.encode is None else query.encode(values), plan
@@ -289,7 +290,7 @@ class ArrayBody:
         data = reader.buffer(len(prefix) + plan.nbytes)
         data[: len(prefix)] = np.frombuffer(prefix, np.uint8)
         out = data[len(prefix) :].view(plan.dtype).reshape(plan.shape)
-        _, plan = reader.read_tagged(plan, cancel, self._spent, out)
+        _, plan = reader.read(plan, cancel, self._spent, out)
         return memoryview(data.data), plan
 
     def _objects(self, cancel: Cancel) -> bytes:
@@ -394,7 +395,7 @@ def _is_small(context: Context, query: ArrayQuery, plan: ReadPlan) -> bool:
 def plan_of(context: Context, query: ArrayQuery) -> ReadPlan:
     """What is read for a query; nothing is looked up."""
     dtype = query.dtype if query.is_stored else None
-    return context.service.reader.plan_only(query.array, query.selection, query.field, dtype)
+    return context.service.reader.plan(query.array, query.selection, query.field, dtype)
 
 
 async def look_up(context: Context, request: Request, plan: ReadPlan) -> ReadPlan:

@@ -13,7 +13,7 @@ from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, caching
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.wire import JSON, RAW

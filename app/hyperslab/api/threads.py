@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Receive
 
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import Overloaded
 
 P = ParamSpec("P")

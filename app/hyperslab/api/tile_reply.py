@@ -18,7 +18,8 @@ from hyperslab.api.representation import Content, DeferredContent, Representatio
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Reply, Response, array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChangedWhileRead, TileNotFound
 from hyperslab.tiles.encode import MEDIA_TYPES

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum
+from threading import Lock
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.cost import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.versions import VersionBook
@@ -34,6 +35,39 @@ _PARTS_WORTH_LOCAL = 256 << 10
 """Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
 _PARTS_WORTH_REMOTE = 4 << 20
 """The same where a request takes milliseconds."""
+
+
+class ReadCost:
+    """Statistics of one request: chunks touched and found in the cache, bytes read from the store, and seconds by
+    phase; safe to add to from many threads.
+
+    ``moved``: a chunk was read in another version than the one that was looked up, and so was written meanwhile.
+    """
+
+    __slots__ = ("_lock", "bytes_read", "cached", "moved", "timings", "touched")
+
+    def __init__(self) -> None:
+        self.touched = self.cached = self.bytes_read = 0
+        self.moved = False
+        self.timings: defaultdict[str, float] = defaultdict(float)
+        self._lock = Lock()
+
+    def add(self, *, touched: int = 0, cached: int = 0) -> None:
+        with self._lock:
+            self.touched += touched
+            self.cached += cached
+
+    def chunk(self, bytes_read: int, *, fetch: float, decode: float) -> None:
+        """Add one chunk: bytes from the store, and seconds."""
+        with self._lock:
+            self.bytes_read += bytes_read
+            self.timings["fetch"] += fetch
+            self.timings["decode"] += decode
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Add to a phase; phases of chunks that are read concurrently add up to more than the clock shows."""
+        with self._lock:
+            self.timings[phase] += seconds
 
 
 class Caching(Enum):

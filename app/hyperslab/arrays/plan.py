@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.limits import check_readable
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.versions import VersionBook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from time import perf_counter
@@ -9,9 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.buffers import Buffers, Bytes
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, cache_key
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import (
@@ -38,6 +38,7 @@ from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
 R = TypeVar("R")
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _SLABS_PER_STREAM = 3
 """One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
@@ -56,6 +57,8 @@ _LARGEST_SHARE = 4
 """No answer puts more than a quarter of the cache's size into it."""
 _SMALL_ANSWER = 16 << 20
 _MOST_RECENT = 100_000
+_ROOMY = 4
+"""A buffer so many times as large as it need be is left to others."""
 _LARGE_BUFFER = 1 << 20
 """Bytes from which the system takes longer to make room than to find a buffer that is free."""
 _WORTH_THREADS = 2 << 20
@@ -82,10 +85,10 @@ class Reader:
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
 
-    def plan_only(
+    def plan(
         self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
     ) -> ReadPlan:
-        """What reading ``selection`` comes to, without asking the store for the versions of its chunks.
+        """What reading ``selection`` comes to; the store is not asked.
 
         Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
         can be looked up in a minute or two.
@@ -95,27 +98,15 @@ class Reader:
         check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
         return plan
 
-    def plan(
-        self,
-        array: ArrayNode,
-        selection: Selection,
-        field: Field | None = None,
-        dtype: np.dtype[Any] | None = None,
-        *,
-        cancel: Cancel | None = None,
-    ) -> ReadPlan:
-        """`plan_only` with the versions of its chunks, and so with a tag; also raises `Cancelled` and `StoreError`."""
-        return self.look_up(self.plan_only(array, selection, field, dtype), cancel)
-
     def plan_together(self, parts: Sequence[Part], cancel: Cancel | None = None) -> list[ReadPlan]:
-        """`plan` for several selections of one store that each touch few chunks, with one look-up for all of them."""
-        return look_up_together(self.versions, [self.plan_only(*part) for part in parts], cancel)
+        """Several plans of one store that each touch few chunks, with the versions of these from one look-up."""
+        return look_up_together(self.versions, [self.plan(*part) for part in parts], cancel)
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
-        """`plan_only` for scattered points. ``coordinates``: one int array per axis, broadcast together.
+        """`plan` for scattered points. ``coordinates``: one int array per axis, broadcast together.
 
         Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
-        `TooLarge` as `plan_only` does.
+        `TooLarge` as `plan` does.
         """
         self.check_chunk(array)
         return make_points_plan(array, coordinates, field=field)
@@ -150,11 +141,7 @@ class Reader:
         names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
-    def read(self, plan: Plan, cancel: Cancel | None = None, cost: ReadCost | None = None) -> NDArray:
-        """The values of `read_tagged`."""
-        return self.read_tagged(plan, cancel, cost)[0]
-
-    def read_tagged(
+    def read(
         self, plan: P, cancel: Cancel | None = None, cost: ReadCost | None = None, out: NDArray | None = None
     ) -> tuple[NDArray, P]:
         """The whole answer in C order, and the plan with the versions that were read: values and tag belong together.
@@ -248,7 +235,7 @@ class Reader:
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
-        """Read a part of the selection of a plan whose versions are known into ``out``; raises as `read_tagged` does.
+        """Read a part of the selection of a plan whose versions are known into ``out``; raises as `read` does.
 
         ``cost.moved`` says whether a chunk had another version.
         """
@@ -368,6 +355,55 @@ def _row_nbytes(plan: ReadPlan) -> int:
     step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
     rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
     return plan.nbytes // plan.shape[0] * rows
+
+
+class Buffers:
+    """Buffers that come back by themselves as soon as nothing refers to them any more, which may be long after the read
+    has ended: a server holds what it has not sent yet. Safe to use from many threads.
+
+    ``most``: bytes of free buffers that stay with the process.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._free: list[Bytes] = []
+        self._nbytes = 0
+        self._lock = Lock()
+
+    def take(self, nbytes: int) -> Bytes:
+        """A buffer of ``nbytes`` with anything in it."""
+        memory = self._pop(nbytes)
+        if memory is None:
+            memory = np.empty(nbytes, np.uint8)
+        lent = np.frombuffer(memoryview(memory.data), np.uint8)  # which all views of it refer to, and so keep alive
+        weakref.finalize(lent, self._give_back, memory).atexit = False
+        return lent[:nbytes]
+
+    def forget(self) -> None:
+        """Let go of all that is free."""
+        with self._lock:
+            self._free.clear()
+            self._nbytes = 0
+
+    def _pop(self, nbytes: int) -> Bytes | None:
+        with self._lock:
+            for at, memory in enumerate(self._free):
+                if nbytes <= memory.nbytes <= _ROOMY * nbytes:
+                    self._nbytes -= memory.nbytes
+                    return self._free.pop(at)
+        return None
+
+    def _give_back(self, memory: Bytes) -> None:
+        """Called wherever the last reference goes, perhaps by the garbage collector while the lock is held: then the
+        buffer is let go."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._free.append(memory)
+                self._nbytes += memory.nbytes
+                while self._nbytes > self._most:
+                    self._nbytes -= self._free.pop(0).nbytes
+            finally:
+                self._lock.release()
 
 
 class SlabStream:

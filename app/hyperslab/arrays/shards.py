@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, ChunkReader, NDArray, cache_key, chunk_nbytes, get_chunk
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import UNKNOWN, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.engine.chain import Buffer

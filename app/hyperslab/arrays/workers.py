@@ -9,7 +9,7 @@ from itertools import islice
 from threading import Lock
 from typing import Any, TypeVar
 
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 
 T = TypeVar("T")
 R = TypeVar("R")

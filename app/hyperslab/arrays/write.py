@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.cost import Cancel
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.limits import check_chunk_count
 from hyperslab.arrays.nodes import ArrayNode

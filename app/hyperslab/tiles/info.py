@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS

@@ -97,8 +97,8 @@ class Orientations:
             if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
                 return nothing
             values = self._reader.read(
-                self._reader.plan_only(array, normalise([slice(0, axis.size)], array.metadata.shape))
-            )
+                self._reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape))
+            )[0]
         except (NodeNotFound, WrongKind, BadPath):
             return nothing
         except BrokenData as error:

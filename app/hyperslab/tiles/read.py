@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import Selection, normalise, touched, touched_coords
@@ -163,7 +164,8 @@ class RegionReader:
     ) -> Block:
         level, rows, columns = _edges(frame, image, region)
         selection = _selection(frame, level, rows, columns)
-        return Block(level, self._reader.plan(level.array, selection, image.field, cancel=cancel), rows, columns, place)
+        plan = self._reader.look_up(self._reader.plan(level.array, selection, image.field), cancel)
+        return Block(level, plan, rows, columns, place)
 
     def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:
         """Strip by strip, unless all fits into memory."""
@@ -179,7 +181,7 @@ class RegionReader:
     def _read_strip(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> tuple[NDArray, Mask | None]:
         plan = block.plan
         if rows is block.rows:
-            values = self._reader.read(plan, how.cancel, how.cost)
+            values = self._reader.read(plan, how.cancel, how.cost)[0]
         else:
             part = _selection(frame, block.level, rows, block.columns)
             values = np.empty(part.shape + plan.inner_shape, plan.dtype)

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.workers import attempt

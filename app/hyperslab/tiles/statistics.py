@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cost import Cancel
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.plan import Part, ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
@@ -250,7 +250,7 @@ class Statistics:
 
         def read(plan: ReadPlan) -> NDArray | None:
             try:
-                values = self._reader.read(plan, cancel)
+                values = self._reader.read(plan, cancel)[0]
             except ChunkCorrupt:
                 if damaged:
                     return None

@@ -81,8 +81,8 @@ def _steps(folder: Path, service: Service, name: str) -> dict[str, Callable[[], 
 
     return {
         "open": open_,
-        "plan": lambda: reader.plan_only(array, normalise(_TILE, array.metadata.shape)),
-        "plan and read": lambda: reader.read(reader.plan_only(array, normalise(_TILE, array.metadata.shape))),
+        "plan": lambda: reader.plan(array, normalise(_TILE, array.metadata.shape)),
+        "plan and read": lambda: reader.read(reader.plan(array, normalise(_TILE, array.metadata.shape)))[0],
     }
 
 

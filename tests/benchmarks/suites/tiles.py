@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from hyperslab.arrays.cost import ReadCost
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.tiles.colour import named_lut
 from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.query import parse_query

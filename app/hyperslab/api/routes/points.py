@@ -33,7 +33,8 @@ from hyperslab.api.values_out import (
     npy_header,
 )
 from hyperslab.api.writing import points_check, points_etag, written_response
-from hyperslab.arrays.cost import Cancel, ReadCost
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.dtypes import Field
@@ -82,7 +83,7 @@ async def gather(context: Context, request: Request) -> Response:
 
     def read(cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
         cost = ReadCost()
-        values, found = reader.read_tagged(plan, cancel, cost)
+        values, found = reader.read(plan, cancel, cost)
         return found, cost, encode(values if decoder is None else decoder(values))
 
     growth = TEXT_IS_LARGER if form in ("json", "csv") else 1
