@@ -1,0 +1,82 @@
+"""Rules against growing back: what is small and used once belongs to its user."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.sources import Module, imports, modules
+
+LINES_OF_A_MODULE = 150
+LINES_OF_A_FUNCTION = 12
+
+SMALL_MODULES = {
+    *("api.app", "api.inprocess", "api.routes.edit", "api.routes.health", "api.tile_reply", "arrays.buffers"),
+    *("client.attributes", "demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
+    *("engine.minmax", "engine.slabs", "tiles.dzi", "tiles.limits", "tiles.ome.labels", "tiles.ome.omero"),
+    *("viewer.assets", "welcome", "wire.headers", "wire.selections"),
+}
+"""Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
+
+SMALL_FUNCTIONS = {
+    **{"": 0, "api": 57, "arrays": 21, "asgi": 2, "cache": 1, "client": 18, "demo": 18, "engine": 38, "protocol": 3},
+    **{"server": 2, "settings": 8, "storage": 25, "tiles": 57, "viewer": 3, "welcome": 5, "wire": 9},
+}
+"""By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
+
+
+def importers() -> dict[str, set[str]]:
+    """The modules that import each module of the package."""
+    names = {module.name for module in modules()}
+    found: dict[str, set[str]] = defaultdict(set)
+    for each in imports():
+        target = each.target.removeprefix("hyperslab").removeprefix(".")
+        inner = target if target in names else target.rpartition(".")[0]
+        if each.target.startswith("hyperslab") and inner != each.module.name:
+            found[inner].add(each.module.name)
+    return found
+
+
+def small_functions(module: Module) -> Iterator[str]:
+    """The names of private functions and methods that are short, and named once beside their definition: by a call."""
+    nodes = list(ast.walk(module.tree))
+    named = Counter(name for node in nodes for name in [_name(node)] if name)
+    called = {_name(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
+            continue
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        private = node.name.startswith("_") and not node.name.endswith("__")
+        if private and named[node.name] == 1 and node.name in called and lines < LINES_OF_A_FUNCTION:
+            yield node.name
+
+
+def _name(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return None
+
+
+def test_a_module_has_two_importers_or_a_good_length() -> None:
+    known = importers()
+    small = {
+        module.name
+        for module in modules()
+        if module.path.name not in {"__init__.py", "__main__.py"}
+        and len(known[module.name]) < 2
+        and len(module.path.read_text(encoding="utf-8").splitlines()) < LINES_OF_A_MODULE
+    }
+
+    assert sorted(small - SMALL_MODULES) == []
+
+
+@pytest.mark.parametrize("package", sorted({module.layer for module in modules()}))
+def test_a_private_function_has_two_callers_or_some_lines(package: str) -> None:
+    found = [f"{m.name}.{name}" for m in modules() if m.layer == package for name in small_functions(m)]
+
+    assert len(found) <= SMALL_FUNCTIONS.get(package, 0), sorted(found)
