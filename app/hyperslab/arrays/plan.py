@@ -260,7 +260,7 @@ def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
 
 
 def require_field(array: ArrayNode, name: str | None) -> Field | None:
-    """As `resolve_field`, but a structured array of several fields needs a name (CONFORMANCE 166, 167)."""
+    """As `resolve_field`, but a structured array of several fields needs a name."""
     fields = array.metadata.dtype.fields
     if name or not fields:
         return resolve_field(array, name)

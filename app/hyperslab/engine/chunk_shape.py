@@ -14,7 +14,7 @@ from hyperslab.engine.metadata import MAX_SIZE, Order, integral
 from hyperslab.errors import shown
 
 DEFAULT_ELEMENTS: Final = 1 << 20
-"""Target of elements in a chunk unless the request says otherwise; the item size plays no part (CONFORMANCE 224)."""
+"""Target of elements in a chunk unless the request says otherwise; the item size plays no part."""
 
 
 def choose_chunks(
@@ -25,7 +25,7 @@ def choose_chunks(
     elements: int | None = None,
     inner: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """The chunk shape that TensorStore's zarr driver would choose (CONFORMANCE 223 to 230).
+    """The chunk shape that TensorStore's zarr driver would choose.
 
     For each axis ``chunk_shape`` is a size, 0 for free, or -1 for the whole axis, and ``aspect_ratio`` the proportion
     of a free one, 0 for 1; empty means all free and all 1. ``elements`` is the target, reached from below and exceeded
@@ -46,7 +46,7 @@ def choose_chunks(
 
 
 def guess_chunks(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """The chunk shape that zarr-python guesses, for ``itemsize`` bytes an item (CONFORMANCE 233).
+    """The chunk shape that zarr-python guesses, for ``itemsize`` bytes an item.
 
     The target grows tenfold slower than the array: 256 KiB for an array of 1 MiB, twice that for one of 10 MiB.
     """
@@ -108,7 +108,7 @@ class ChunkLayout:
 
 
 def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
-    """The constraints of a ``chunk_layout`` object on an array of ``rank`` axes (CONFORMANCE 222, 223, 231).
+    """The constraints of a ``chunk_layout`` object on an array of ``rank`` axes.
 
     ``hard`` are constraints that other members of the request make. Raises `ValueError` for what is malformed, for hard
     constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order

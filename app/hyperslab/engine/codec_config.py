@@ -107,7 +107,7 @@ def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
     if codec == "blosc" and "typesize" in full:
         raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
     if codec == "zstd" and full["checksum"] is False:
-        del full["checksum"]  # the default, and TensorStore refuses the member (CONFORMANCE 148)
+        del full["checksum"]  # the default, and TensorStore refuses the member
     limit = {"blosc": BLOSC_MOST_BYTES, "lz4": LZ4_MOST_BYTES}.get(codec, chunk_nbytes)
     if chunk_nbytes > limit:
         raise ValueError(f"{codec} encodes at most {limit} bytes, a chunk has {chunk_nbytes}")
@@ -286,7 +286,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "equal_pages_up_to": _integer(1, 2**24),
     },
 }
-"""Codec ids with their parameters; whatever is not here is refused. [numcodecs 0.16, CONFORMANCE §9]"""
+"""Codec ids with their parameters; whatever is not here is refused. Names and defaults are those of numcodecs 0.16."""
 
 WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
@@ -341,4 +341,4 @@ TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     "zlib": {"level": 1},
     "zstd": {"level": 1},
 }
-"""Members left out, as TensorStore takes them (CONFORMANCE 144)."""
+"""Members left out, as TensorStore takes them."""

@@ -71,7 +71,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     axes, true for zarr-python's guess or false for one chunk; absent, it is left to ``chunk_elements``,
     ``chunk_aspect_ratio`` and TensorStore's ``chunk_layout``. Defaults: order C, Blosc with LZ4 (``compressor: null``
     is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
-    `BadDefinition`, which names the member, also for members that are unknown (CONFORMANCE 15).
+    `BadDefinition`, which names the member, also for members that are unknown.
     """
     read = _Request(request)
     read("zarr_format", lambda value: parse_format(value, 2), 2)
@@ -107,8 +107,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one
-    (CONFORMANCE 204).
+    """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one.
 
     The word ``"null"`` stands for null if that has a meaning: TOML has none. Raises `BadDefinition`.
     """
@@ -255,8 +254,8 @@ class _Request:
 
 
 def _requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes (CONFORMANCE
-    234); empty if nothing is requested."""
+    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes; empty if
+    nothing is requested."""
     rank, size = len(shape), integral(value)
     if value is None:
         return ()
@@ -280,7 +279,7 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     """The first member of ``wanted`` that the stored array does not have: its name, what is wanted, what is found.
 
     ``wanted`` holds some of `MEMBERS`. Spellings that mean the same are equal, and what leaves a choice
-    fits everything (CONFORMANCE 37 to 39). Unlike in TensorStore (CONFORMANCE 40), the separator is compared with the
+    fits everything. Unlike in TensorStore, the separator is compared with the
     one in effect: no request changes it. Raises `BadDefinition` for members that no array could have.
     """
     read = _Request(wanted)

@@ -75,7 +75,7 @@ class Field:
 class DataType:
     """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () if it is not structured.
 
-    Padding entries of a structured dtype (CONFORMANCE 175) are no fields; ``numpy`` skips their bytes.
+    Padding entries of a structured dtype are no fields; ``numpy`` skips their bytes.
     """
 
     json: Any
@@ -102,8 +102,8 @@ class DataType:
     def clean(self, a: np.ndarray) -> np.ndarray:
         """``a`` with bits that have no meaning put right; ``a`` itself if there is nothing to do.
 
-        A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended
-        (CONFORMANCE 49, 54). ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
+        A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended.
+        ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
         """
         return _clean(a) if self.has_idle_bits else a
 
@@ -117,7 +117,7 @@ def parse_dtype(value: Any, *, v3: bool = False) -> DataType:
     """The data type that the ``dtype`` member of a ``.zarray`` stands for: a type string or a list of fields; ``v3``
     adds the names that only Zarr v3 has.
 
-    Raises `ValueError` with a reason for every other spelling, numpy's own included (CONFORMANCE 45).
+    Raises `ValueError` with a reason for every other spelling, numpy's own included.
     """
     if isinstance(value, str):
         return DataType(value, _simple_dtype(value, v3=v3), ())
@@ -145,7 +145,7 @@ def named_dtype(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> Any:
-    """A valid dtype as every library reads it: ``|`` if byte order has no meaning (CONFORMANCE 43, 61)."""
+    """A valid dtype as every library reads it: ``|`` if byte order has no meaning."""
     if isinstance(value, str):
         return value if value in _EXTENSIONS else np.dtype(value).str
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]

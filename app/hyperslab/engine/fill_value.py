@@ -20,7 +20,7 @@ from hyperslab.engine.jsontext import SPELLED, spell_float
 from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
-"""Codecs that turn objects into bytes; the first codec of an array of objects is one of these (CONFORMANCE 156)."""
+"""Codecs that turn objects into bytes; the first codec of an array of objects is one of these."""
 
 Item = np.ndarray
 """One item, 0-d."""
@@ -33,7 +33,7 @@ _FLOAT4: Final = "float4_e2m1fn"
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
-    """One item, 0-d and read-only, of ``dtype.numpy``; None for null (CONFORMANCE 78 to 110).
+    """One item, 0-d and read-only, of ``dtype.numpy``; None for null.
 
     ``codecs`` matters to objects only: their codec says what the JSON means. Raises `ValueError` with a reason.
     """
@@ -79,7 +79,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
 
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
-    """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec (CONFORMANCE 79, 106 to 108)."""
+    """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
     if dtype.is_object:
         empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
         item = object_item(empty.get(object_codec(codecs)))
@@ -93,7 +93,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
     """Whether all libraries read missing items as `parse_fill_value` reads ``value``, which it accepts.
 
     They do not for null, for the 0 of old writers in place of text or bytes (zarr-python reads ``"0"``, or 0), and for
-    bytes of any length, which zarr-python 2 takes for text (CONFORMANCE 79, 104, 106, 107).
+    bytes of any length, which zarr-python 2 takes for text.
     """
     if value is None:
         return False
@@ -103,7 +103,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
 
 
 def same_object(a: Any, b: Any) -> bool:
-    """Whether two objects are the same value of the same type, all the way down (CONFORMANCE 213).
+    """Whether two objects are the same value of the same type, all the way down.
 
     Python's ``==`` takes False for 0, 1.0 for 1 and -0.0 for 0.0; floats are compared bit for bit here, members of an
     object in their order. An array is never the same as anything: no JSON spells one.
@@ -139,7 +139,7 @@ def object_codec(codecs: Codecs) -> str:
 
 
 def _parse_object(value: Any, codec: str) -> Any:
-    """The object that a missing item is, by object codec (CONFORMANCE 106 to 108)."""
+    """The object that a missing item is, by object codec."""
     if codec == "vlen-bytes":
         return b"" if _is_zero(value) else from_base64(value)
     return _plain_text(value) if codec in ("vlen-utf8", "categorize") else value
@@ -154,7 +154,7 @@ def object_item(value: Any) -> Item:
 
 def _parse_bytes(value: Any, dtype: DType) -> Item:
     """base64 of exactly the bytes of the item. Fixed-length bytes are padded with NUL if it is shorter; the number 0 of
-    old writers is empty (CONFORMANCE 101, 104)."""
+    old writers is empty."""
     padded = dtype.kind == "S"
     raw = b"" if padded and _is_zero(value) else from_base64(value)
     if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
@@ -163,7 +163,7 @@ def _parse_bytes(value: Any, dtype: DType) -> Item:
 
 
 def _parse_text(value: Any, dtype: DType) -> Item:
-    """A plain string, cut at the length of the item (CONFORMANCE 105); 0 is the empty one."""
+    """A plain string, cut at the length of the item; 0 is the empty one."""
     text = _plain_text(value)[: dtype.itemsize // 4]
     return _item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
 
@@ -216,7 +216,7 @@ def _parse_bool(value: Any, dtype: DType) -> Item:
 
 
 def _parse_integer(value: Any, dtype: DType) -> Item:
-    if dtype.name in NARROW_INTEGERS:  # sign-extended to the byte, as TensorStore stores a fill value (CONFORMANCE 50)
+    if dtype.name in NARROW_INTEGERS:  # sign-extended to the byte, as TensorStore stores a fill value
         if dtype.name.startswith("u"):
             return np.array(_integer(value, 0, 2 ** NARROW_INTEGERS[dtype.name] - 1), np.uint8).view(dtype)
         high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
@@ -226,7 +226,7 @@ def _parse_integer(value: Any, dtype: DType) -> Item:
 
 
 def _parse_time(value: Any, dtype: DType) -> Item:
-    """The count of units as an integer, or ``"NaT"`` (CONFORMANCE 97, 98).
+    """The count of units as an integer, or ``"NaT"``.
 
     Other text has two readings: zarr-python 2 takes ``"2000"`` for a year.
     """
@@ -241,7 +241,7 @@ def _format_time(item: Item) -> int:
 
 
 def _integer(value: Any, low: int, high: int) -> int:
-    """An integer, an integral float or a decimal text (CONFORMANCE 83, 84), within the limits."""
+    """An integer, an integral float or a decimal text, within the limits."""
     spelled = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value, re.ASCII)
     number = int(value) if spelled or (type(value) is float and value.is_integer()) else value
     if type(number) is not int:
@@ -255,7 +255,7 @@ def _integer(value: Any, low: int, high: int) -> int:
 
 
 def _parse_float(value: Any, dtype: DType) -> Item:
-    if dtype.name == _FLOAT4:  # no NaN, no infinity; TensorStore spells it in base64 (CONFORMANCE 110)
+    if dtype.name == _FLOAT4:  # no NaN, no infinity; TensorStore spells it in base64
         if isinstance(value, str) and value.endswith("=="):
             return _parse_bytes(value, dtype)
         if not math.isfinite(_float(value)):
@@ -266,7 +266,7 @@ def _parse_float(value: Any, dtype: DType) -> Item:
 
 
 def _rounded(number: float, dtype: DType) -> Item:
-    """The nearest item, as TensorStore finds it (CONFORMANCE 91).
+    """The nearest item, as TensorStore finds it.
 
     ``ml_dtypes`` converts to its narrow floats by way of float32, which would round twice. For those of one byte the
     first step therefore rounds to odd: if float32 has no exact value, it takes the neighbour whose last bit is 1,
@@ -328,7 +328,7 @@ def _format_float(item: Item) -> float | str:
 
 
 def _parse_complex(value: Any, dtype: DType) -> Item:
-    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN (CONFORMANCE 95)."""
+    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
     if isinstance(value, str):
         return _parse_bytes(value, dtype)
     parts = [value, 0.0] if type(value) in (int, float) else value

@@ -29,7 +29,7 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     """The value of a UTF-8 document of at most ``limit`` bytes.
 
     Bare ``NaN``, ``Infinity`` and ``-Infinity``, which old writers produce, and a byte order mark are accepted; of a
-    duplicated member the last one wins (CONFORMANCE 4 to 8). Integers are exact at any size. Raises `ValueError`.
+    duplicated member the last one wins. Integers are exact at any size. Raises `ValueError`.
     """
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")

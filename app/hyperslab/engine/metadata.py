@@ -114,7 +114,7 @@ class ArrayMetadata:
         )
 
     def to_bytes(self) -> bytes:
-        """The document as strict JSON; an empty list of filters becomes null (CONFORMANCE 27)."""
+        """The document as strict JSON; an empty list of filters becomes null."""
         if self.zarr_format == 3:
             return dump_json(self.document)
         return dump_json({**self.document, "filters": self.document["filters"] or None})
@@ -214,7 +214,7 @@ def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
 def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
     """The documents that a ``.zmetadata`` holds, by key; each is an object, and not parsed further.
 
-    Raises `BadMetadata`, also if ``zarr_consolidated_format`` is not 1 (CONFORMANCE 187).
+    Raises `BadMetadata`, also if ``zarr_consolidated_format`` is not 1.
     """
     read = Members(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
     read("zarr_consolidated_format", lambda value: parse_format(value, 1))
@@ -294,7 +294,7 @@ def parse_shape(value: Any) -> tuple[int, ...]:
 
 
 def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """A chunk shape. zarr-python 2 writes 0 for an empty axis if it was asked for one chunk (CONFORMANCE 22)."""
+    """A chunk shape. zarr-python 2 writes 0 for an empty axis if it was asked for one chunk."""
     if not isinstance(value, list) or len(value) != len(shape):
         raise ValueError(f"expected a list of {len(shape)} integers, one for each axis, found {shown(value)}")
     chunks = tuple(
@@ -309,7 +309,7 @@ def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int
 
 
 def _parse_size(value: Any, low: int) -> int:
-    """An integer from ``low`` to `MAX_SIZE`; an integral float passes (CONFORMANCE 18)."""
+    """An integer from ``low`` to `MAX_SIZE`; an integral float passes."""
     number = integral(value)
     if number is not None and low <= number <= MAX_SIZE:
         return number

@@ -120,7 +120,7 @@ def _check_values(count: int) -> None:
 
 def _unpacked(packed: Any, stage: Stage) -> NDArray:
     """The items in stored order. What the data say of their dtype is not believed, and their shape only says how the
-    lists are nested: in what order the chunk lies is the array's to say (CONFORMANCE 138)."""
+    lists are nested: in what order the chunk lies is the array's to say."""
     if not isinstance(packed, list) or len(packed) < 2:
         raise ValueError("expected a list of items, then their dtype and shape")
     *items, _dtype, shape = packed

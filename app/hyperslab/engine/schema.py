@@ -38,7 +38,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
         ends = [*([size] for size in metadata.shape), *view.shape]
         document["domain"] = {"inclusive_min": [0] * rank, "exclusive_max": ends}
         shape = [*metadata.chunks, *view.shape]
-        document["chunk_layout"] = {  # axes within an item are always innermost, in C order (CONFORMANCE 123)
+        document["chunk_layout"] = {  # axes within an item are always innermost, in C order
             "grid_origin": [0] * rank,
             "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
             "read_chunk": {"shape": shape},

@@ -45,7 +45,7 @@ def is_extension_name(text: str) -> bool:
 def dtype_from_json(value: Any) -> np.dtype[Any]:
     """numpy's dtype for the JSON of a Zarr v2 dtype, for example ``"<u2"`` or ``[["x", "<i4", [2]]]``.
 
-    Fields without a name are padding (CONFORMANCE 175): their bytes are there, and no field is. Raises `ValueError` for
+    Fields without a name are padding: their bytes are there, and no field is. Raises `ValueError` for
     what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
     """
     if isinstance(value, str):
