@@ -48,7 +48,7 @@ def copied(data: Served, folder: Path, prefix: str) -> None:
             data.store.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
 
 
-def test_zarr_v3_is_read_beside_v2_and_not_changed(data: Served, tmp_path: Path) -> None:
+def test_zarr_v3_is_read_and_changed_beside_v2(data: Served, tmp_path: Path) -> None:
     v3_group(tmp_path / "v3")
     copied(data, tmp_path / "v3", "exp/v3/")
     data.store.put("exp/b/.zarray", ARRAY)
@@ -59,25 +59,35 @@ def test_zarr_v3_is_read_beside_v2_and_not_changed(data: Served, tmp_path: Path)
         assert data.http.get(f"/zarr/data/{path}/zarr.json").content == stored
         for name in (".zgroup", ".zarray", ".zattrs", ".zmetadata"):
             assert data.http.get(f"/zarr/data/{path}/{name}").status_code == 404
-        for query in ("", "?recursive=true"):
-            assert problem(data.http.delete(f"{ROOT}/{path}{query}")) == (422, "unsupported-format")
     assert data.http.get("/v1/slice/data/exp/v3/a?format=json").json() == [1, 1, 1, 1]
     changes: list[tuple[str, str, Any]] = [
-        ("PUT", "slice/data/exp/v3/a", {"content": bytes(32)}),
+        ("PUT", "slice/data/exp/v3/a?select=1:3", {"content": np.array([2.0, 3.0]).tobytes()}),
+        ("POST", "append/data/exp/v3/a", {"content": np.full(5, 4.0).tobytes()}),
+        ("PATCH", "metadata/data/exp/v3/a", {"json": {"shape": [7]}}),
+        ("PATCH", "metadata/data/exp/v3/a", {"json": {"shape": [9]}}),
         ("DELETE", "chunk/data/exp/v3/a/0", {}),
+        ("PUT", "slice/data/exp/v3/a?select=:1", {"content": np.ones(1).tobytes()}),
     ]
-    changes += [("PATCH", "metadata/data/exp/v3/a", {"json": {"shape": [9]}})]
     for method, route, body in changes:
-        assert problem(data.http.request(method, f"/v1/{route}", **body)) == (422, "unsupported-format"), route
+        assert data.http.request(method, f"/v1/{route}", **body).is_success, route
+    changed = [1.0, 0, 0, 0, 4, 4, 4, 0, 0]
+    assert data.http.get("/v1/slice/data/exp/v3/a?format=json").json() == changed
+    ours = json.loads(data.http.get("/zarr/data/exp/v3/a/zarr.json").content).get(
+        "hyperslab", {"must_understand": False}
+    )
+    assert ours == {"must_understand": False}
+    found = zarr.open_array(f"{data.http.base_url}/zarr/data/exp/v3/a", mode="r")
+    np.testing.assert_array_equal(np.asarray(found[...]), changed)
 
     kinds = [(child["name"], child["kind"]) for child in data.http.get(f"{ROOT}/exp").json()["children"]]
     assert kinds == [("b", "array"), ("v3", "group")]
     made = data.http.get("/zarr/data/.zmetadata").json()["metadata"]
     assert made.keys() == {".zgroup", "exp/.zgroup", "exp/b/.zarray"}
     group = RemoteGroup(f"{data.http.base_url}{ROOT}")
-    assert "a (4,) float64" in str(group.tree())
-    np.testing.assert_array_equal(np.asarray(group["exp/v3/a"])[1:], [1.0] * 3)
-    assert data.http.delete(f"{ROOT}/exp/v3?recursive=true&foreign=true").status_code == 204
+    assert "a (9,) float64" in str(group.tree())
+    np.testing.assert_array_equal(np.asarray(group["exp/v3/a"])[1:], changed[1:])
+    assert problem(data.http.delete(f"{ROOT}/exp/v3")) == (409, "node-exists")
+    assert data.http.delete(f"{ROOT}/exp/v3?recursive=true").status_code == 204
     assert sorted(data.keys()) == ["exp/b/.zarray"]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -29,7 +29,6 @@ from hyperslab.errors import (
     NodeNotFound,
     StoredTooLarge,
     StoreError,
-    UnsupportedFormat,
     WrongKind,
 )
 from hyperslab.storage.base import Stored
@@ -90,8 +89,6 @@ class Catalog:
                 found = dict(zip(present, self.versions.read(mount, present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
-        if fresh and node.zarr_format == 3:
-            raise UnsupportedFormat(node.path, prefix + listing.V3)
         return node
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
@@ -118,8 +115,7 @@ class Catalog:
         except BrokenData as error:
             mount, rest = self.locate(path)
             prefix = as_prefix(rest)
-            keys = [prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup")]
-            keys += [error.key] if isinstance(error, UnsupportedFormat) else []
+            keys = [prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup", V3)]
             versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
             attributes = prefix + ".zattrs"
@@ -285,9 +281,7 @@ class Catalog:
         above = prefixes(rest)[:-1]
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
-        documents = [
-            root + name for root in above for name in (mount.metadata_key, listing.V3)
-        ]  # all groups of v3 have
+        documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # all groups of v3 have
         if any(self.versions.versions(mount, "", documents)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
@@ -318,7 +312,7 @@ def data_id(metadata: ArrayMetadata) -> str:
 
 def _document_keys(mount: MountedStore, rest: str) -> list[str]:
     """The documents whose versions together are the version of a node; an assumed one has only attributes."""
-    names = [".zattrs"] if rest in mount.assume_metadata else [mount.metadata_key, ".zattrs", ".zgroup", listing.V3]
+    names = [".zattrs"] if rest in mount.assume_metadata else [mount.metadata_key, ".zattrs", ".zgroup", V3]
     return [as_prefix(rest) + name for name in names]
 
 

@@ -21,8 +21,7 @@ from hyperslab.arrays.delete import (
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
-from hyperslab.arrays.listing import V3
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.creation import first_difference, new_document
 from hyperslab.engine.dtypes import named_dtype
@@ -33,7 +32,6 @@ from hyperslab.errors import (
     BadPath,
     NodeExists,
     NodeNotFound,
-    UnsupportedFormat,
     WriteConflict,
     WrongKind,
 )
@@ -152,8 +150,6 @@ class Creator:
             if check is not None:
                 check(node)
             mount.check_not_assumed(prefix, below=recursive)
-            if isinstance(node, BrokenNode) and isinstance(node.error, UnsupportedFormat) and not foreign:
-                raise node.error
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)

@@ -1,4 +1,4 @@
-"""Deleting nodes: documents and chunks of Zarr v2 go; keys of anything else stay unless the request includes them.
+"""Deleting nodes: documents and chunks of either format go; all other keys stay unless the request includes them.
 
 Also what a deletion has left before a new array comes: one that is killed half way leaves chunks, and so does a plain
 client that removes only an array's document. They must not become the data of the new one, and are told from files of
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
 
@@ -19,8 +19,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node, data_id
 from hyperslab.arrays.extent import LARGEST
 from hyperslab.arrays.lease import Turn, alone, node_lock
-from hyperslab.arrays.listing import V3
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import bury_doubt
 from hyperslab.arrays.update import ChunkWriter
@@ -31,7 +30,8 @@ from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
 _MOST_NAMED = 100
-_CHUNK_LIKE = re.compile(r"\d+([./]\d+)*", re.ASCII)
+_CHUNK_LIKE = re.compile(r"c|(c[./])?\d+([./]\d+)*", re.ASCII)
+_V2_NAMES = (".zgroup", ".zattrs", ".zmetadata")
 
 Owns = Callable[[str], bool]
 """Whether a key belongs to a node."""
@@ -71,19 +71,18 @@ def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> N
 def refuse_hidden(
     catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode | None, new: ArrayMetadata
 ) -> None:
-    """Raise `NodeExists` if an array that replaces what lies at ``prefix`` would hide a node of Zarr v3, or take a key
-    of something else for a chunk of its own."""
+    """Raise `NodeExists` if an array that replaces what lies at ``prefix`` would take a key of something else for a
+    chunk of its own."""
     arrays = {inner for inner, is_array in _nodes_below(mount, prefix).items() if is_array}
     chunks, owners = _every_chunk(new), {prefix: _owner(mount, prefix, node)}
     for entry in mount.store.list_prefix(prefix):
         key = entry.key
-        if key.rpartition("/")[2] != V3:
-            if chunks.parse_key(key[len(prefix) :]) is None:
-                continue
-            roots = [root for root in prefixes(key.rpartition("/")[0]) if root in arrays]
-            owners |= {r: _owner(mount, r, _open(catalog, mount, r)) for r in roots if r not in owners}
-            if any(owners[root](key) for root in (prefix, *roots)):
-                continue
+        if chunks.parse_key(key[len(prefix) :]) is None:
+            continue
+        roots = [root for root in prefixes(key.rpartition("/")[0]) if root in arrays]
+        owners |= {r: _owner(mount, r, _open(catalog, mount, r)) for r in roots if r not in owners}
+        if any(owners[root](key) for root in (prefix, *roots)):
+            continue
         raise NodeExists(mount.path(prefix), "group" if node is None else node.kind, "children", "none", key, [key])
 
 
@@ -158,8 +157,8 @@ def remove(
         turn.check()
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
-            owns = _owner(mount, inner, node) if is_array else None
-            _remove_own(mount, inner, owns, inner_turn, foreign=foreign and is_array)
+            owns = _owner(mount, inner, node) if is_array and (node is None or node.kind == "array") else None
+            _remove_own(mount, inner, owns, inner_turn, foreign=foreign and owns is not None)
             bury_doubt(node, inner_turn.check)
     _remove_own(mount, prefix, own, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
@@ -183,7 +182,7 @@ def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn,
     node's, and only the link goes. Where ``owns`` is None there are no chunks; else a marker stays if this fails."""
     if owns is not None:
         mark_deletion(mount, prefix)
-    for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup"):
+    for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup", V3):
         documents.remove_document(mount, prefix + name, turn.check)
     if foreign:
         mount.store.delete_prefix(prefix, turn.check)
@@ -204,7 +203,7 @@ def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
     if not mount.store.is_link(prefix):
         return False
     try:
-        return any(mount.store.versions(prefix, [prefix + mount.metadata_key, prefix + ".zgroup"]))
+        return any(mount.store.versions(prefix, [prefix + name for name in (mount.metadata_key, ".zgroup", V3)]))
     except BadPath:  # a link that leads out of the store
         return False
 
@@ -212,11 +211,10 @@ def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
 def _owner(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> Owns:
     """What belongs to one node: its documents and, of an array, its chunks, those outside the shape too.
 
-    Of an array that cannot be read (None: that has no document of its own) all that is spelt like a chunk. Where a
-    document of Zarr v3 lies beside an array's, both may have the same chunks: then they are not the array's alone.
+    Of an array that cannot be read (None: that has no document of its own) all that is spelt like a chunk.
     """
-    own = frozenset(prefix + name for name in (mount.metadata_key, ".zgroup", ".zattrs", ".zmetadata"))
-    if (node is not None and node.kind == "group") or mount.store.versions(prefix, [prefix + V3])[0] is not None:
+    own = frozenset(prefix + name for name in (mount.metadata_key, *_V2_NAMES, V3))
+    if node is not None and node.kind == "group":
         return own.__contains__
     if isinstance(node, ArrayNode):
         chunks = _every_chunk(node.metadata)
@@ -232,15 +230,15 @@ def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNo
 
 
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
-    """The prefix of every node below another one, and whether it is an array; none behind a link: that is a node of
+    """The prefix of every node below another one, and whether it may be an array; none behind a link: that is a node of
     its own, elsewhere. Memory grows with the nodes and not with the chunks."""
     found: dict[str, bool] = {}
     consolidated = prefixes(prefix)
     for entry in mount.store.list_prefix(prefix):
         folder, slash, name = entry.key.rpartition("/")
         inner = folder + slash
-        if name in (mount.metadata_key, ".zgroup", ".zattrs", ".zmetadata"):
-            found[inner] = found.get(inner, False) or name == mount.metadata_key
+        if name in (mount.metadata_key, *_V2_NAMES, V3):
+            found[inner] = found.get(inner, False) or name in (mount.metadata_key, V3)
             consolidated += [inner] if name == ".zmetadata" and inner != prefix else []
     for root in consolidated:
         try:
@@ -279,4 +277,4 @@ def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> Arra
 def _every_chunk(metadata: ArrayMetadata) -> ChunkGrid:
     """The grid that has every chunk that an array could have, whatever shape it grows to."""
     rank = len(metadata.shape)
-    return ChunkGrid((LARGEST,) * rank, (1,) * rank, metadata.dimension_separator)
+    return replace(metadata.grid, shape=(LARGEST,) * rank, chunks=(1,) * rank)

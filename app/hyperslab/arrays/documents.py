@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hyperslab.arrays.lease import MOST_TRIES, attempts
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, parse_json, parse_object, spell_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, MAX_CONSOLIDATED_BYTES, parse_attributes, parse_consolidated
@@ -31,6 +31,7 @@ from hyperslab.errors import (
     StoredTooLarge,
     StoreError,
     StoreFull,
+    UnsupportedFormat,
     WriteConflict,
     shown,
 )
@@ -75,6 +76,8 @@ def merge_attributes(
 ) -> bool:
     """Store a node's attributes with a patch merged in; False, and nothing done, where somebody has changed them since
     the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
+    if node.zarr_format == 3:
+        raise UnsupportedFormat(node.path, node.prefix + V3)
     key = node.prefix + ".zattrs"
     attributes, version = node.attributes, node.documents.get(key)
     if key not in node.documents:  # it was not opened from documents of its own, and may have such a one all the same

@@ -1,15 +1,16 @@
-"""Our own member of ``.zarray``: ``"hyperslab": {"extent": [...], "doubt": [...], "appends": [...]}``.
+"""Our own member of ``.zarray`` or ``zarr.json``: ``"hyperslab": {"extent": [...], "doubt": [...], "appends": [...]}``.
 
 ``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
 an append has written and not yet published. All such cells lie inside the extent. ``doubt`` is an extent in which
 requests of a writer that was cut off may still take effect; it is there until the shape has grown over it. ``appends``
 are the last appends that had an idempotency key. Readers ignore members they do not know; a writer that drops ours
-drops these promises with it, and nothing else.
+drops these promises with it, and nothing else. In Zarr v3 it says itself that they may: ``must_understand: false``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hyperslab.engine.metadata import ArrayMetadata
@@ -18,6 +19,7 @@ OWN_MEMBER = "hyperslab"
 LARGEST = (1 << 62) - 1
 """The largest size of an axis."""
 _MOST_REMEMBERED = 64
+_MAY_BE_IGNORED = "must_understand"
 
 Shape = tuple[int, ...]
 
@@ -34,13 +36,13 @@ def doubt(metadata: ArrayMetadata) -> Shape | None:
 
 
 def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
-    """A ``.zarray`` that differs from the one that a writer who was cut off has read, and remembers what that writer
-    may have on its way."""
+    """A document that differs from the one that a writer who was cut off has read, and remembers what that writer may
+    have on its way."""
     shape = document.get("shape")
     rank = len(shape) if isinstance(shape, list) else 0
     noted = [s for name in ("extent", "doubt") if (s := _sizes(document, name, (0,) * rank)) is not None]
     in_doubt = {"doubt": [max(sizes) for sizes in zip(*noted, strict=True)]} if noted else {}
-    return {**document, OWN_MEMBER: {**_own(document), "fence": fence, **in_doubt}}
+    return _holding(document, {**_own(document), "fence": fence, **in_doubt})
 
 
 def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
@@ -85,7 +87,14 @@ def _sizes(document: Mapping[str, Any], name: str, shape: Shape) -> Shape | None
 
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:
     member = document.get(OWN_MEMBER)
-    return dict(member) if isinstance(member, dict) else {}
+    return {k: v for k, v in member.items() if k != _MAY_BE_IGNORED} if isinstance(member, dict) else {}
+
+
+def _holding(document: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with another member of ours, or without one where there is nothing to say."""
+    others = {name: value for name, value in document.items() if name != OWN_MEMBER}
+    marked = {_MAY_BE_IGNORED: False} if document.get("zarr_format") == 3 else {}
+    return {**others, OWN_MEMBER: {**marked, **own}} if own else others
 
 
 def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
@@ -93,5 +102,4 @@ def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
         own = {name: value for name, value in own.items() if name not in ("doubt", "fence")}
     if own == _own(metadata.document):
         return metadata
-    document = {name: value for name, value in metadata.document.items() if name != OWN_MEMBER}
-    return ArrayMetadata.from_document({**document, OWN_MEMBER: own} if own else document, ".zarray")
+    return replace(metadata, document=_holding(metadata.document, own))

@@ -11,8 +11,7 @@ from itertools import chain
 from typing import Any, Final
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.listing import V3
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3

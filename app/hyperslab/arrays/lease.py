@@ -6,8 +6,9 @@ over. It is given back by a put on condition as well: a DELETE that is repeated 
 
 It keeps replicas out of each other's way, and is no fence: a request of a holder that was slow may take effect at any
 time. So all that is stored under a lease is stored on the condition of what was read under it, and nobody leaves that
-as it was: taking over changes ``.zarray`` (a member that readers ignore), and remembers how far chunks may be on their
-way (see `extent.fenced`). Who could not publish makes sure of the lease before trying again (`Turn.take_again`).
+as it was: taking over changes the array's document (a member that readers ignore), and remembers how far chunks may be
+on their way (see `extent.fenced`). Who could not publish makes sure of the lease before another try
+(`Turn.take_again`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from hyperslab.arrays.extent import fenced
-from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.nodes import V3, MountedStore
 from hyperslab.engine.jsontext import distinct, dump_json, parse_object
 from hyperslab.errors import (
     ConsolidatedBehind,
@@ -87,7 +88,8 @@ class Lease(Turn):
     def __init__(self, mount: MountedStore, prefix: str) -> None:
         digest = hashlib.blake2b(prefix.encode(), digest_size=12).hexdigest()
         self._key = f"{HIDDEN}/lease/{digest}.json"
-        self._document = prefix + mount.metadata_key
+        self._path = mount.path(prefix)
+        self._documents = (prefix + mount.metadata_key, prefix + V3)
         self._store = mount.store
         self._holder = uuid.uuid4().hex
         self._version = ""
@@ -116,7 +118,7 @@ class Lease(Turn):
     def check(self) -> None:
         """By our own clock: others wait for longer, as they count from when they see a renewal, and we from before."""
         if time.monotonic() > self._ends:
-            raise WriteConflict(self._document, f"this writer was held up for {_TERM:.0f} s, and another may go on")
+            raise WriteConflict(self._path, f"this writer was held up for {_TERM:.0f} s, and another may go on")
 
     def take_again(self) -> None:
         """The store is asked, not the clock: an attempt has failed, perhaps as somebody has taken over."""
@@ -140,7 +142,7 @@ class Lease(Turn):
                     self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
                 return
             time.sleep(0.02)
-        raise Overloaded(f"other writers have kept {self._document!r} for {_LONGEST_WAIT:.0f} s", 5)
+        raise Overloaded(f"other writers have kept {self._path!r} for {_LONGEST_WAIT:.0f} s", 5)
 
     def _claim(self, expected: str | Absent) -> bool:
         """`_try`, and where the answer is lost a look at who has the lease."""
@@ -172,7 +174,7 @@ class Lease(Turn):
 
     def _text(self, **members: Any) -> bytes:
         """Another text at each renewal: on most object stores the version is a digest of the content."""
-        return distinct(dump_json({**members, "renewed": time.time_ns(), "for": self._document}))
+        return distinct(dump_json({**members, "renewed": time.time_ns(), "for": self._path}))
 
     def _renew_until(self, ended: Event) -> None:
         """One renewal that fails is no loss: there is time for others."""
@@ -206,13 +208,15 @@ class Lease(Turn):
 
         A change by somebody else does not do that: it may be the holder's own, who then goes on from there.
         """
-        for _ in attempts():
-            stored = self._store.get(self._document)
-            document = None if stored is None else parse_object(stored.data)
-            if stored is None or document is None:
-                return  # there is nothing that could be published
-            with suppress(VersionConflict, InDoubt):
-                text = distinct(dump_json(fenced(document, self._holder)))
-                self._store.put(self._document, text, if_version=stored.version)
-                return
-        raise WriteConflict(self._document, f"other writers changed it {MOST_TRIES} times")
+        for key in self._documents:
+            for _ in attempts():
+                stored = self._store.get(key)
+                document = None if stored is None else parse_object(stored.data)
+                if stored is None or document is None or "shape" not in document:
+                    break  # there is nothing that could be published
+                with suppress(VersionConflict, InDoubt):
+                    text = distinct(dump_json(fenced(document, self._holder)))
+                    self._store.put(key, text, if_version=stored.version)
+                    break
+            else:
+                raise WriteConflict(key, f"other writers changed it {MOST_TRIES} times")

@@ -11,13 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hyperslab.arrays.nodes import ChildInfo, Children, Kind, MountedStore
+from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadPath, HyperslabError, StoreError
 from hyperslab.storage.base import Listing
 
-V3: Final = "zarr.json"
-"""The document of a Zarr v3 node, of whatever kind."""
 SEARCH_SECONDS: Final = 2.0
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
 from hyperslab.storage.base import Store
 from hyperslab.storage.keys import as_prefix
+
+V3: Final = "zarr.json"
+"""The document of a Zarr v3 node, of whatever kind."""
 
 Recheck = Literal["always", "never"] | float
 """When what is remembered of a store is checked again: on every read, never, or after so many seconds.
@@ -93,6 +96,11 @@ class ArrayNode:
     def zarr_format(self) -> int:
         return self.metadata.zarr_format
 
+    @property
+    def document_key(self) -> str:
+        """The key of the document that says what the array is."""
+        return self.prefix + (V3 if self.metadata.zarr_format == 3 else self.mount.metadata_key)
+
     def chunk_key(self, coords: tuple[int, ...]) -> str:
         """The key in the store of a stored object: of a chunk, or where there are shards of one of these, by its
         position among them."""
@@ -157,7 +165,8 @@ class BrokenNode:
 
     @property
     def kind(self) -> Literal["array", "group"]:
-        return "array" if self.prefix + self.mount.metadata_key in self.documents else "group"
+        names = (self.mount.metadata_key, V3)  # of Zarr v3, what cannot be read may have been either
+        return "array" if any(self.prefix + name in self.documents for name in names) else "group"
 
 
 Kind = Literal["array", "group"]

@@ -40,7 +40,7 @@ _BATCH = 4096
 class Resizer:
     """Grows and shrinks arrays: the shape is published first, then what it cut off is cleared.
 
-    While cells beyond the shape may hold data, ``.zarray`` says so (see `extent.py`), in the same step as the shape.
+    While cells beyond the shape may hold data, the document says so (see `extent.py`), in the same step as the shape.
     Whoever grows the array clears them first: what a killed process left cannot come back.
     """
 
@@ -131,30 +131,34 @@ class Resizer:
 
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """As `put_metadata`, and ``.zmetadata`` follows; where it cannot, `ConsolidatedBehind` says that all else is
+    """As `put_metadata`, and consolidated metadata follows; where it cannot, `ConsolidatedBehind` says that all else is
     done."""
     version = put_metadata(reader, array, metadata)
     if version is not None:
-        documents.follow(reader.versions, array.mount, array.prefix, [f"{array.prefix}.zarray"])
+        _follow(reader, array, ".zarray")
     return version
 
 
 def put_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """Store an array's new ``.zarray`` if it is still the one that was opened, and return its version; None if it is
+    """Store an array's new document if it is still the one that was opened, and return its version; None if it is
     not."""
-    key = array.prefix + array.mount.metadata_key
-    condition = _stored_version(array)
+    text, condition = metadata.to_bytes(), _stored_version(array)
     try:
-        return documents.put_document(reader.versions, array.mount, key, metadata.to_bytes(), condition)
+        return documents.put_document(reader.versions, array.mount, array.document_key, text, condition)
     except VersionConflict:
         return None
 
 
 def follow_again(reader: Reader, array: ArrayNode) -> None:
-    """Have ``.zmetadata`` say what is published, which a request before, or a step before, may have failed to do."""
-    if array.documents.get(array.prefix + array.mount.metadata_key) is not None:
-        changed = [f"{array.prefix}.zarray", f"{array.prefix}.zattrs"]
-        documents.follow(reader.versions, array.mount, array.prefix, changed)
+    """Have consolidated metadata say what is published, which a request before, or a step before, may have failed to
+    do."""
+    if array.documents.get(array.document_key) is not None:
+        _follow(reader, array, ".zarray", ".zattrs")
+
+
+def _follow(reader: Reader, array: ArrayNode, *names: str) -> None:
+    if array.zarr_format == 2:
+        documents.follow(reader.versions, array.mount, array.prefix, [array.prefix + name for name in names])
 
 
 def _stored_version(array: ArrayNode) -> str | Absent:

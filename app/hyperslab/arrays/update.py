@@ -14,7 +14,7 @@ from hyperslab.arrays.read import Reader
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
+from hyperslab.errors import BadBody, ChunkCorrupt, UnsupportedFormat, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 TOO_LATE = "it was written after the precondition was checked"
@@ -40,6 +40,8 @@ class ChunkWriter:
         *,
         fences: bool = False,
     ) -> None:
+        if array.metadata.levels:
+            raise UnsupportedFormat(array.path, array.document_key)
         self.array = array
         self.written: dict[Coords, str | None] = {}
         self._metadata = array.metadata

@@ -202,9 +202,10 @@ class KeyWriter:
             array = self._readable_array_at(mount, prefix)
             if array is None:
                 continue
-            coords = array.metadata.grid.parse_key(key[len(prefix) :])
+            grid = array.metadata.stored_grid
+            coords = grid.parse_key(key[len(prefix) :])
             if coords is None:
-                counts = array.metadata.grid.counts
+                counts = grid.counts
                 raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {counts}")
             return array, coords
         return None

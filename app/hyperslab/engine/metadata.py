@@ -21,7 +21,7 @@ from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_copy, dump_json, parse_json
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.errors import BadMetadata, CodecRefused, NotRepresentable, shown
 
@@ -116,7 +116,7 @@ class ArrayMetadata:
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null."""
         if self.zarr_format == 3:
-            return dump_json(self.document)
+            return dump_copy(self.document)
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
