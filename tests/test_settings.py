@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hyperslab.settings import BadSettings, Settings, StoreSettings, hand_down, load, memory_bytes
+from hyperslab.settings import BadSettings, Settings, StoreSettings, load, memory_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -187,21 +188,14 @@ def test_settings_cannot_be_changed() -> None:
         settings.stores["a"].writable = True
 
 
-def test_workers_find_the_same_settings_in_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.write_text("host = 'a'\n[stores.s]\nurl = 's3://b'\n[stores.s.options]\nsecret_access_key = 'hush'\n")
-    monkeypatch.setenv("HYPERSLAB_WRITE_TOKENS", '["hush"]')
-    monkeypatch.setenv("HYPERSLAB_STORES__S__ASSUME_METADATA", '{"a": {"compressor": null}}')
-    settings = load(config, {"port": 0, "cache_bytes": "1 MiB", "demo_dir": "/demo", "max_response_bytes": None})
-    environ: dict[str, str] = {"HYPERSLAB_CONFIG": "stale", "HYPERSLAB_PORT": "9", "OTHER": "kept"}
+def test_worker_processes_get_the_same_settings_with_their_secrets(config: Path) -> None:
+    config.write_text("[stores.a]\nurl = 's3://a/b'\noptions.secret_access_key = 'hidden'\n")
+    settings = load(config, {"workers": 2, "write_tokens": ["token"]})
 
-    hand_down(settings, environ)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("HYPERSLAB_CONFIG", raising=False)
+    received = pickle.loads(pickle.dumps(settings))  # as uvicorn sends it
 
-    assert environ["OTHER"] == "kept"
-    assert "HYPERSLAB_CONFIG" not in environ
-    assert load() == settings
+    assert received == settings
+    assert received.stores["a"].revealed_options() == {"secret_access_key": "hidden"}
 
 
 @pytest.mark.parametrize("model", [Settings, StoreSettings])

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -19,11 +20,10 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from hyperslab.settings import Settings, hand_down, load
+from hyperslab.settings import Settings
 
 log = logging.getLogger("hyperslab.server")
 
-APPLICATION: Final = "hyperslab.server:application"
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
 MEMORY: Final = "/dev/shm"
@@ -67,8 +67,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
         announce(base_url(listener))
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
-                hand_down(settings.model_copy(update={"metrics_folder": folder}))
-                _Workers(_config(settings, APPLICATION, factory=True), sockets=[listener]).run()
+                factory = partial(application, settings.model_copy(update={"metrics_folder": folder}))
+                _Workers(_config(settings, factory, factory=True), sockets=[listener]).run()
             return True
         return _serve_here(settings, listener)
 
@@ -162,14 +162,11 @@ def _whole_seconds(seconds: float) -> int:
     return max(1, round(seconds))
 
 
-def application(settings: Settings | None = None) -> Any:
-    """What a process of `serve` runs: the application, in a process that does nothing else.
-
-    Raises `BadSettings` and `BadDefinition`.
-    """
+def application(settings: Settings) -> Any:
+    """What a process of `serve` runs: the application, in a process that does nothing else. Raises `BadDefinition`."""
     from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
 
-    app = _EndsInTime(create_app(settings), (settings or load()).shutdown_seconds)
+    app = _EndsInTime(create_app(settings), settings.shutdown_seconds)
     gc.collect()
     gc.freeze()  # what is there now stays
     gc.set_threshold(*_COLLECT_EVERY)

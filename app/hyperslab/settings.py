@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -413,38 +413,16 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
     _refuse_unknown_variables(os.environ)
-    from_file = _read_toml(path) if path else {}
-    from_environment = _read_environment()
-    values = _merge(_merge(from_file, from_environment), overrides or {})
+    sources: list[tuple[Mapping[str, Any], str | None]] = [
+        (overrides or {}, None),
+        (_read_environment(), "the environment"),
+        *([(_read_toml(path), str(path))] if path else []),
+    ]
     try:
-        return Settings(**values)
+        return Settings(**reduce(_merge, (values for values, _ in reversed(sources))))
     except ValidationError as error:
         own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # on account of the others
-        below = [] if path is None else [(from_file, str(path))]
-        sources = [(overrides or {}, None), (from_environment, "the environment"), *below]
         raise BadSettings("; ".join(_sentence(e["loc"], e) + _origin(e["loc"], sources) for e in own)) from error
-
-
-def hand_down(settings: Settings, environ: MutableMapping[str, str] | None = None) -> None:
-    """Put exactly these settings into the environment, for worker processes to `load`."""
-    target = os.environ if environ is None else environ
-    for key in [key for key in target if key.upper().startswith(PREFIX)]:
-        del target[key]
-    for name, value in settings.model_dump(include=settings.model_fields_set).items():
-        if value is None:
-            continue
-        revealed = _reveal(value)
-        target[PREFIX + name.upper()] = revealed if isinstance(revealed, str) else json.dumps(revealed)
-
-
-def _reveal(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _reveal(item) for key, item in value.items()}
-    return [_reveal(item) for item in value] if isinstance(value, list) else value
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
