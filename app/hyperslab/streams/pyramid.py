@@ -1,0 +1,165 @@
+"""Reduction of blocks by two along some axes: how each level of a pyramid is made of the level above."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
+
+Region = tuple[slice, ...]
+
+_SLAB: Final = 4 << 20
+"""Bytes above which a block is reduced row by row: intermediate sums stay in the processor's cache, which halves the
+time."""
+
+
+def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
+    """``block`` with each of ``axes`` of half the length, ⌈n/2⌉, in its own dtype; never a view of it.
+
+    An item stands for two items along each axis, at an odd edge for the one that is there. ``decimate`` and ``nearest``
+    take the first. ``mean`` is rounded once, integers half to even, and exact for all widths; floats are summed in
+    float64. NaN wins in ``mean``, ``min`` and ``max``. ``mode`` is the smallest of the most frequent.
+    """
+    if block.nbytes > _SLAB and 0 not in axes:
+        inner = [axis - 1 for axis in axes]
+        out = np.empty([-(-size // 2) if axis in axes else size for axis, size in enumerate(block.shape)], block.dtype)
+        for index, part in enumerate(block):
+            out[index] = reduce(part, method, inner)
+        return out
+    if method in ("decimate", "nearest"):
+        return block[tuple([slice(None, None, 2 if axis in axes else 1) for axis in range(block.ndim)])].copy()
+    items = _plain(block)
+    if method == "mean":
+        return _cast(_mean(items, axes), block.dtype)
+    values: np.ndarray | None = None
+    if items.dtype.kind not in ("biu" if method == "mode" else "biufmM"):
+        values, codes = np.unique(items, return_inverse=True)
+        items = codes.reshape(items.shape)
+    if method == "mode":
+        reduced = _mode(items, axes)
+    else:
+        reduced = _pairwise(np.minimum if method == "min" else np.maximum, items, axes, items.dtype)
+    return (reduced if values is None else values[reduced]).astype(block.dtype, copy=False)
+
+
+def _plain(block: np.ndarray) -> np.ndarray:
+    """The items in the byte order of this machine, those of ``ml_dtypes`` in a dtype of numpy that holds them all."""
+    name = block.dtype.name
+    if name in EXTENSION_FLOATS:
+        return block.astype(np.float32)
+    if name in NARROW_INTEGERS:
+        return block.astype(np.uint8 if name.startswith("u") else np.int8)
+    return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+def _cast(means: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Means in a dtype, rounded once. ``ml_dtypes`` goes by way of float32, so that is rounded to odd before: a value
+    whose last bit is 1 never lies half way between two of a narrower float."""
+    if dtype.name not in EXTENSION_FLOATS:
+        return means.astype(dtype, copy=False)
+    single = means.astype(np.float32)
+    error = means - single
+    even = (error != 0) & np.isfinite(single) & (single.view(np.uint32) & 1 == 0)
+    neighbour = np.nextafter(single, np.copysign(np.float32(np.inf), error).astype(np.float32))
+    return np.where(even, neighbour, single).astype(dtype)
+
+
+def _pairwise(ufunc: np.ufunc, items: np.ndarray, axes: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+    """``ufunc`` of the pairs along each axis in turn, in ``dtype``; what has no partner stays as it is."""
+    for axis in sorted(axes):
+        pairs, odd = divmod(items.shape[axis], 2)
+        before = (slice(None),) * axis
+        out = np.empty((*items.shape[:axis], pairs + odd, *items.shape[axis + 1 :]), dtype)
+        first, second = items[(*before, slice(0, 2 * pairs, 2))], items[(*before, slice(1, 2 * pairs, 2))]
+        ufunc(first, second, out=out[(*before, slice(0, pairs))], dtype=dtype.type)
+        if odd:
+            out[(*before, slice(pairs, None))] = items[(*before, slice(2 * pairs, None))]
+        items = out
+    return items
+
+
+def _regions(shape: Sequence[int], axes: Sequence[int]) -> Iterator[tuple[Region, tuple[int, ...]]]:
+    """The parts of a reduced block in which all items stand for as many: where, and the axes that are paired there."""
+    choices = []
+    for axis, size in enumerate(shape):
+        pairs, odd = divmod(size, 2)
+        paired, single = (slice(0, pairs), (axis,)), (slice(pairs, pairs + 1), ())
+        choices.append([*[paired] * (pairs > 0), *[single] * odd] if axis in axes else [(slice(None), ())])
+    for choice in itertools.product(*choices):
+        yield tuple([part for part, _ in choice]), tuple(itertools.chain.from_iterable(paired for _, paired in choice))
+
+
+def _mean(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    kind, itemsize = items.dtype.kind, items.dtype.itemsize
+    if kind in "fc":
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = _pairwise(np.add, items, axes, np.dtype("f8" if kind == "f" else "c16"))
+            for region, paired in _regions(items.shape, axes):
+                sums[region] /= 1 << len(paired)
+        return sums
+    if itemsize < 8:
+        sums = _pairwise(np.add, items, axes, np.dtype(f"{kind}{2 * itemsize}"))
+        for region, paired in _regions(items.shape, axes):
+            part, halvings = sums[region], len(paired)
+            _round(part, part >> halvings, halvings)
+        return sums
+    low_bits = len(axes)  # sums of the upper bits and of these have room in 64 bits
+    high = _pairwise(np.add, items >> low_bits, axes, items.dtype)
+    low = _pairwise(np.add, items & ((1 << low_bits) - 1), axes, items.dtype)
+    for region, paired in _regions(items.shape, axes):
+        part, halvings = low[region], len(paired)
+        whole = high[region] << (low_bits - halvings)
+        _round(part, whole + (part >> halvings), halvings)
+        part += whole
+    return low
+
+
+def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
+    """Divide sums in place by a power of two, rounding half to where ``quotient`` and what is added to it is even."""
+    if halvings:
+        quotient &= 1
+        sums += quotient
+        sums += (1 << (halvings - 1)) - 1
+        sums >>= halvings
+
+
+def _mode(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    shape = [-(-size // 2) if axis in axes else size for axis, size in enumerate(items.shape)]
+    out = np.empty(shape, items.dtype)
+    for region, paired in _regions(items.shape, axes):
+        steps = [(0, 1) if axis in paired else (0,) for axis in range(items.ndim)]
+        views = [items[_stepped(region, axes, offsets)] for offsets in itertools.product(*steps)]
+        out[region] = _most_frequent(views)
+    return out
+
+
+def _stepped(region: Region, axes: Sequence[int], offsets: Sequence[int]) -> Region:
+    """The items at ``offsets`` within the pairs that a region of the reduced block stands for."""
+    parts = zip(region, offsets, strict=True)
+    return tuple(
+        [
+            slice(2 * part.start + offset, 2 * part.stop - 1 + offset, 2) if axis in axes else part
+            for axis, (part, offset) in enumerate(parts)
+        ]
+    )
+
+
+def _most_frequent(candidates: list[np.ndarray]) -> np.ndarray:
+    """Item by item the smallest of the most frequent, by sorting all and looking for the first of the longest runs."""
+    for end in range(len(candidates) - 1, 0, -1):
+        for at in range(end):
+            one, other = candidates[at], candidates[at + 1]
+            candidates[at], candidates[at + 1] = np.minimum(one, other), np.maximum(one, other)
+    best = candidates[0].copy()
+    longest = np.ones(best.shape, np.uint8)
+    run = longest.copy()
+    for previous, item in itertools.pairwise(candidates):
+        run *= item == previous
+        run += 1
+        np.copyto(best, item, where=run > longest)
+        np.maximum(longest, run, out=longest)
+    return best
