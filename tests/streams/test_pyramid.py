@@ -83,7 +83,9 @@ def test_integers_are_reduced_exactly(method: str, data: st.DataObject) -> None:
 @settings(max_examples=15, deadline=None)
 def test_floats_are_reduced_in_double_precision(method: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
     a = data.draw(hnp.arrays(dtype, (3, 5, 4), elements={"allow_nan": False, "min_value": -1000, "max_value": 1000}))
-    mean = lambda items: dtype.type(math.fsum(items) / len(items)).item()  # noqa: E731
+
+    def mean(items: list[float]) -> float:
+        return float(dtype.type(math.fsum(items) / len(items)))
 
     if method == "mean" and dtype.itemsize == 8:
         expected = {index: mean(items) for index, items in blocks(a, (0, 1, 2)).items()}
