@@ -23,7 +23,7 @@ from hyperslab.engine.fill_value import format_fill_value, parse_new_item
 from hyperslab.engine.jsontext import spell_floats
 from hyperslab.engine.metadata import MAX_FILTERS, MAX_SIZE, integral, parse_compressor, parse_filters
 from hyperslab.errors import BadDefinition, HyperslabError, shown
-from hyperslab.storage.keys import is_hidden, prefixes
+from hyperslab.storage.keys import is_hidden, join, prefixes
 from hyperslab.wire import LONGEST_KEY
 from hyperslab.wire.streams import (
     Acquisition,
@@ -67,6 +67,9 @@ def parse_settings(document: object) -> StreamSettings:
         expires_in=read("expires_in", _integer(1, 86_400), 600),
         ack=read("ack", _one_of(*ACKS), "tail"),
     )
+    count = sum(1 for _ in all_arrays(settings))
+    if not 0 < count <= MAX_ARRAYS:
+        read.refuse("arrays", f"expected 1 to {MAX_ARRAYS} arrays, with those of plates, found {count}")
     _check_hierarchy(settings)
     return settings
 
@@ -79,7 +82,7 @@ def all_arrays(settings: StreamSettings) -> Iterator[tuple[str, str, ArraySettin
         for w, well in enumerate(plate.wells):
             for f, found in enumerate(well.fields):
                 at = f"plates.{p}.wells.{w}.fields.{f}.array"
-                yield at, "/".join(filter(None, (plate.key, well.row, well.column, found.key))), found.array
+                yield at, join(plate.key, well.row, well.column, found.key), found.array
 
 
 def dtype_of(array: ArraySettings) -> DataType:
@@ -250,37 +253,27 @@ def _acquisition(value: object, at: str) -> Acquisition:
 def _check_hierarchy(settings: StreamSettings) -> None:
     """Raise `BadDefinition` where two nodes would be one, or one would lie where the one above it has its own."""
     claims: dict[str, str] = {}
+    for member, key, kind in _nodes(settings):
+        if key in claims:
+            raise BadDefinition(member, f"{shown(key)} is the key of another node: {claims[key]}")
+        claims[key] = f"an {kind}" if kind in ("array", "image") else f"a {kind}"
+    for member, key, _ in _nodes(settings):
+        for above in [prefix.rstrip("/") for prefix in prefixes(key)[:-1]]:
+            name = key.removeprefix(above).strip("/").partition("/")[0]
+            if claims.get(above) == "an array" or (claims.get(above) == "an image" and name.isdecimal()):
+                what = "an array" if claims[above] == "an array" else "an image, whose levels have numbers as names"
+                raise BadDefinition(member, f"{shown(key)} lies in {shown(above)}, which is {what}")
 
-    def claim(member: str, path: str, kind: str) -> None:
-        if path in claims:
-            raise BadDefinition(member, f"{shown(path)} is the key of another {claims[path]}")
-        claims[path] = kind
 
-    arrays = list(all_arrays(settings))
-    if not 0 < len(arrays) <= MAX_ARRAYS:
-        raise BadDefinition("arrays", f"expected 1 to {MAX_ARRAYS} arrays, found {len(arrays)}")
+def _nodes(settings: StreamSettings) -> Iterator[tuple[str, str, str]]:
+    """The nodes that settings name, with the path of the member that does, and what they are."""
+    for at, key, array in all_arrays(settings):
+        kind = "array" if array.pyramid is None and at.startswith("arrays") else "image"
+        yield f"{at.removesuffix('.array')}.key", key, kind
     for number, plate in enumerate(settings.plates):
-        claim(f"plates.{number}.key", plate.key, "plate")
-        for well in sorted({"/".join(filter(None, (plate.key, w.row, w.column))) for w in plate.wells}):
-            claim(f"plates.{number}.key", well, "well")
-    places = [
-        (f"{at}.key" if at.startswith("arrays") else at.removesuffix(".array") + ".key", key, array)
-        for at, key, array in arrays
-    ]
-    for member, key, array in places:
-        claim(member, key, "image" if array.pyramid is not None or member.startswith("plates") else "array")
-    for member, key, _ in places + [
-        (f"plates.{number}.key", plate.key, None) for number, plate in enumerate(settings.plates)
-    ]:
-        for prefix in prefixes(key)[:-1]:
-            kind, name = claims.get(prefix.rstrip("/")), key.removeprefix(prefix).partition("/")[0]
-            if kind == "array":
-                raise BadDefinition(member, f"{shown(key)} lies in {shown(prefix.rstrip('/'))}, which is an array")
-            if kind == "image" and name.isdecimal():
-                above = shown(prefix.rstrip("/"))
-                raise BadDefinition(
-                    member, f"{shown(key)} lies in the image {above}, whose levels have numbers as names"
-                )
+        yield f"plates.{number}.key", plate.key, "plate"
+        for index, well in enumerate(plate.wells):
+            yield f"plates.{number}.wells.{index}", join(plate.key, well.row, well.column), "well"
 
 
 # --- values ------------------------------------------------------------------------------------------------------
