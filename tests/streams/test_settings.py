@@ -127,7 +127,7 @@ def test_what_is_wrong_is_refused_by_the_path_of_its_member(path: str, value: An
 def test_each_method_of_a_pyramid_takes_the_dtypes_that_it_can(dtype: Any, refused: set[str]) -> None:
     for method in METHODS:
         document = {"arrays": [image("a", dtype=dtype, fill_value=None, pyramid={"method": method})]}
-        with pytest.raises(BadDefinition, match="pyramid.method") if method in refused else nullcontext():
+        with pytest.raises(BadDefinition, match=r"a mean|min needs|max needs") if method in refused else nullcontext():
             parse_settings(document)
 
 
