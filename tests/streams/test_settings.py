@@ -30,10 +30,10 @@ FIELD = "plates.0.wells.0.fields.0"
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """`SETTINGS` with one member replaced; a name that ends with ``-`` is removed."""
-    document: Any = copy.deepcopy(SETTINGS)
+    """`SETTINGS` with one member replaced."""
+    document = copy.deepcopy(SETTINGS)
     *way, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
-    inner = document
+    inner: Any = document
     for part in way:
         inner = inner[part]
     inner[last] = value
