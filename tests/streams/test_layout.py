@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaozarrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yaozarrs import v04, v05
 
 from hyperslab.streams.layout import Layout, StreamArray
 from hyperslab.streams.settings import parse_settings
@@ -179,13 +179,9 @@ def test_images_plates_and_wells_are_valid_documents(version: int) -> None:
     )
     assert (made["data/run/labels"], made["data/run/p/A"]) == ({}, {})
     assert made["data/run"]["who"] == "me"
-    for path, model in {
-        "": (v04.Image, v05.Image),
-        "/p": (v04.Plate, v05.Plate),
-        "/p/A/1": (v04.Well, v05.Well),
-    }.items():
+    for path in ("", "/labels/a", "/p", "/p/A/1"):
         attributes = made[f"data/run{path}"]
-        model[version - 2].model_validate(attributes if version == 2 else attributes["ome"])
+        yaozarrs.validate_ome_object(attributes if version == 2 else attributes["ome"])
 
 
 def test_an_ome_image_says_where_each_level_lies() -> None:
