@@ -124,14 +124,16 @@ class ChunkReader:
         worth = _PARTS_WORTH_REMOTE if array.mount.is_remote else _PARTS_WORTH_LOCAL
         self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
-    def read(self, part: Projection, planned: str | None, out: NDArray, cost: ReadCost) -> str | None:
-        """Read what ``part`` selects of its chunk into ``out``; returns the version that was read (None: absent).
+    def read(
+        self, key: str, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost
+    ) -> str | None:
+        """Read what ``parts``, one for each chunk, select of the object under ``key`` into ``out``; returns the version
+        that was read (None: absent).
 
-        ``planned`` is what was looked up (None: absent), or `UNKNOWN`: then a cached copy is revalidated. Raises
+        ``version`` is what was looked up (None: absent), or `UNKNOWN`: then cached copies are revalidated. Raises
         `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
-        array, version = self._array, planned
-        key = array.chunk_key(part.coords)
+        array, (part,) = self._array, parts
         name = cache_key(array, key)
         if version == UNKNOWN and self._cache.any_version(name) is not None:
             version = self._versions.versions(array.mount, array.prefix, [key])[0]
@@ -146,12 +148,8 @@ class ChunkReader:
             return version
         runs = self._runs(part)
         if self._is_kept(name, version, partly=runs is not None):
-            found = self._read_through_cache(part, key, version, out, cost)
-        else:
-            found = self._read_around_cache(part, key, runs, out, cost)
-        if found != planned != UNKNOWN and array.mount.recheck == "always":
-            cost.moved = True
-        return found
+            return self._read_through_cache(part, key, version, out, cost)
+        return self._read_around_cache(part, key, runs, out, cost)
 
     def decoded(self, part: Projection) -> int:
         """About how many bytes are decoded where nothing is cached."""
@@ -263,6 +261,9 @@ class ChunkReader:
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else values_of(self._field, chunk)
+        if values.dtype == out.dtype:
+            part.copy_out(values, out)
+            return
         with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
             part.copy_out(values, out)
 

@@ -45,11 +45,11 @@ _BATCH = 8_192
 
 
 class ChunkVersions(NamedTuple):
-    """The versions of a plan's chunks by coordinates (None: absent), or sorted hashes of both where they are too many;
-    and the tag that they make."""
+    """The versions of a plan's chunks by coordinates (None: absent), in the order of `Plan.coords`; or where they are
+    too many, sorted hashes of both, and the tag that they make."""
 
     by_coords: Mapping[Coords, str | None] | None
-    tag: str
+    tag: str = ""
     hashes: NDArray[np.int64] | None = None
 
     def holds(self, coords: Coords, version: str | None) -> bool:
@@ -97,12 +97,12 @@ class Plan(ABC):
     def tag(self) -> str:
         """A digest of the metadata's version, the selection and the versions of all chunks touched, once known."""
         assert self.found is not None
-        return self.found.tag
+        by_coords = self.found.by_coords
+        return self.found.tag if by_coords is None else _tag(self.identity(), by_coords.values())
 
-    def with_versions(self, known: Mapping[Coords, str | None]) -> Self:
-        """The plan with these versions of its chunks (None: absent)."""
-        by_coords = {chunk: known[chunk] for chunk in self.coords()}
-        return replace(self, found=ChunkVersions(by_coords, _tag(self.identity(), by_coords.values())))
+    def with_versions(self, by_coords: Mapping[Coords, str | None]) -> Self:
+        """The plan with the versions of its chunks (None: absent), in the order of `coords`."""
+        return replace(self, found=ChunkVersions(by_coords))
 
 
 P = TypeVar("P", bound=Plan)
@@ -202,13 +202,13 @@ def look_up(book: VersionBook, plan: P, cancel: Cancel | None = None) -> P:
     hashes: list[NDArray[np.int64]] = []
     for batch in _batches(plan.coords(), cancel):
         found = book.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
-        _feed(digest, found)
         if keep:
             by_coords.update(zip(batch, found, strict=True))
         else:
+            _feed(digest, found)
             hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
     if keep:
-        return replace(plan, found=ChunkVersions(by_coords, digest.hexdigest()))
+        return plan.with_versions(by_coords)
     return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar
@@ -151,16 +152,16 @@ class Reader:
         and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype) if out is None else out
-        if plan.found is None and plan.touched > MOST_KEPT:
-            plan = self.look_up(plan, cancel)
         array, cost = plan.array, cost or ReadCost()
-        if plan.found is not None and plan.found.by_coords is None:
-            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel)
+        if plan.touched > MOST_KEPT:
+            plan = self.look_up(plan, cancel) if plan.found is None else plan
+            self._read_chunks(plan, plan.projections(), plan.touched, out, cost, cancel)
             return out, plan
-        found: dict[Coords, str | None] = {}
-        with self.versions.learning(array.mount, map(array.chunk_key, plan.coords())) as learn:
-            self._read_chunks(plan, plan.projections, plan.touched, out, cost, cancel, found)
-            learn({array.chunk_key(coords): version for coords, version in found.items()})
+        parts = [*plan.projections()]
+        found: dict[Coords, str | None] = {array.metadata.stored_coords(part.coords): UNKNOWN for part in parts}
+        with self.versions.learning(array.mount, map(array.chunk_key, found)) as learn:
+            self._read_chunks(plan, parts, len(parts), out, cost, cancel, found)
+            learn(zip(map(array.chunk_key, found), found.values(), strict=True))
         return out, plan.with_versions(found)
 
     def look_up_cached(self, plan: P) -> P | None:
@@ -240,7 +241,7 @@ class Reader:
         ``cost.moved`` says whether a chunk had another version.
         """
         grid = plan.array.metadata.grid
-        self._read_chunks(plan, lambda: project(part, grid), touched(part, grid), out, cost, cancel)
+        self._read_chunks(plan, project(part, grid), touched(part, grid), out, cost, cancel)
 
     def pool(self, mount: MountedStore) -> WorkerPool:
         """The worker threads of a store."""
@@ -260,74 +261,73 @@ class Reader:
             return [work(item) for item in items]
         return self.pool(mount).map(work, items, cancel)
 
-    def _known(self, plan: Plan) -> Callable[[Coords], str | None]:
-        """The versions of chunks as far as they are known (None: absent), else `UNKNOWN`."""
-        if plan.found is not None:
-            by_coords = plan.found.by_coords
-            return (lambda _: UNKNOWN) if by_coords is None else by_coords.__getitem__
+    def _known(self, plan: Plan, coords: Collection[Coords]) -> Mapping[Coords, str | None]:
+        """The versions of stored objects (None: absent) as far as they are known. ``coords``: which are wanted."""
         array = plan.array
-        keys = {array.chunk_key(coords): coords for coords in plan.coords()}
+        if plan.found is not None:
+            return plan.found.by_coords or {}
+        if array.mount.recheck == "always" and len(coords) <= _MOST_CHECKED:
+            return {}
+        keys = {array.chunk_key(at): at for at in coords}
         known = self.versions.remembered(array.mount, [*keys])
         cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
         if len(cached) > _MOST_CHECKED:
             known.update(zip(cached, self.versions.versions(array.mount, array.prefix, cached), strict=True))
-        versions = {keys[key]: version for key, version in known.items()}
-        return lambda coords: versions.get(coords, UNKNOWN)
+        return {keys[key]: version for key, version in known.items()}
 
     def _read_chunks(  # noqa: PLR0917
         self,
         plan: Plan,
-        parts: Callable[[], Iterable[Projection]],
+        parts: Iterable[Projection],
         count: int,
         out: NDArray,
         cost: ReadCost,
         cancel: Cancel | None,
         found: dict[Coords, str | None] | None = None,
     ) -> None:
-        """One task for each of ``count`` chunks: on the store's threads where a network is waited for or much is
-        decoded, else one by one. ``found`` takes the versions that were read."""
+        """Read ``count`` chunks, a task for each stored object: on the store's threads where a network is waited for or
+        much is decoded, else one by one. ``found`` takes the versions that were read."""
         if cancel is not None:
             cancel.check()
         cost.add(touched=count)
-        first = next(iter(parts()), None)
-        if first is None:
+        if not count:
             return
-        mount, metadata, known, planned = plan.array.mount, plan.array.metadata, self._known(plan), plan.found
-        compares = mount.recheck == "always" and planned is not None and planned.by_coords is None
+        array, planned = plan.array, plan.found
+        mount, metadata, known = array.mount, array.metadata, self._known(plan, found or ())
+        make = ShardReader if metadata.levels else ChunkReader
+        reader = make(array, plan.field, self.cache, self._recent, self.versions, self._caching(plan))
 
-        def note(coords: Coords, version: str | None) -> None:
+        def read(task: tuple[Coords, Sequence[Projection]]) -> None:
+            coords, parts = task
+            wanted = known.get(coords, UNKNOWN)
+            version = reader.read(array.chunk_key(coords), parts, wanted, out, cost)
             if found is not None:
                 found[coords] = version
-            if compares and planned is not None and not planned.holds(coords, version):
-                cost.moved = True
+            known_before = wanted == version if wanted != UNKNOWN else planned is None or planned.holds(coords, version)
+            cost.moved |= mount.recheck == "always" and not known_before
 
-        caching = self._caching(plan)
+        rest = iter(parts)
+        first = next(rest)
+        parts = chain((first,), rest)
         if metadata.levels:
-            shard_reader = ShardReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
             shards: dict[Coords, list[Projection]] = {}
-            for part in parts():
+            for part in parts:
                 shards.setdefault(metadata.stored_coords(part.coords), []).append(part)
-
-            def read_shard(coords: Coords) -> None:  # one task: all of a shard that is read is of one version
-                note(coords, shard_reader.read_shard(shards[coords], known(coords), out, cost))
-
-            nbytes = max(map(len, shards.values())) * metadata.chunk_nbytes if mount.is_remote else 0
-            self.pool(mount).each(shards, len(shards), read_shard, cancel, nbytes=nbytes)
+            tasks: Iterable[tuple[Coords, Sequence[Projection]]] = shards.items()
+            count, nbytes = len(shards), max(map(len, shards.values())) * metadata.chunk_nbytes
+            concurrent = True
+        else:
+            tasks = ((part.coords, (part,)) for part in parts)
+            nbytes = reader.decoded(first) if count > 1 else 0
+            effort = nbytes * metadata.codec.effort
+            concurrent = mount.is_remote or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)
+        if count > 1 and concurrent:
+            self.pool(mount).each(tasks, count, read, cancel, nbytes=nbytes if mount.is_remote else 0)
             return
-        reader = ChunkReader(plan.array, plan.field, self.cache, self._recent, self.versions, caching)
-
-        def read(part: Projection) -> None:
-            note(part.coords, reader.read(part, known(part.coords), out, cost))
-
-        nbytes = reader.decoded(first)
-        effort = nbytes * metadata.codec.effort
-        if count > 1 and (mount.is_remote or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
-            self.pool(mount).each(parts(), count, read, cancel, nbytes=nbytes if mount.is_remote else 0)
-            return
-        for part in parts():
+        for task in tasks:
             if cancel is not None:
                 cancel.check()
-            read(part)
+            read(task)
 
     def _caching(self, plan: Plan) -> Caching:
         if isinstance(plan, ReadPlan):

@@ -39,21 +39,17 @@ class ShardReader(ChunkReader):
     Versions are those of stored objects. Indexes and decoded chunks are cached, each under a name of its own.
     """
 
-    def read_shard(self, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
-        """As `read`, for several ``parts`` whose chunks lie in the same stored object."""
+    def read(
+        self, key: str, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost
+    ) -> str | None:
         array = self._array
-        key, known = array.chunk_key(self._metadata.stored_coords(parts[0].coords)), version
-        if known == UNKNOWN and self._cache.any_version(cache_key(array, key)) is not None:
-            known = self._versions.versions(array.mount, array.prefix, [key])[0]
+        if version == UNKNOWN and self._cache.any_version(cache_key(array, key)) is not None:
+            version = self._versions.versions(array.mount, array.prefix, [key])[0]
         for _ in range(MOST_TRIES):
             try:
-                found = self._read_parts(key, parts, known, out, cost)
+                return self._read_parts(key, parts, version, out, cost)
             except VersionConflict:
-                known = UNKNOWN
-                continue
-            if found != version != UNKNOWN and self._array.mount.recheck == "always":
-                cost.moved = True
-            return found
+                version = UNKNOWN
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def _read_parts(

@@ -15,8 +15,8 @@ from hyperslab.storage.base import Stored
 
 _MOST_REMEMBERED = 500_000
 _Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
-Learn: TypeAlias = Callable[[Mapping[str, str | None]], None]
-"""Takes versions by key (None: absent)."""
+Learn: TypeAlias = Callable[[Iterable[tuple[str, str | None]]], None]
+"""Takes pairs of a key and its version (None: absent)."""
 
 
 class VersionBook:
@@ -41,7 +41,7 @@ class VersionBook:
         """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
         with self.learning(mount, keys) as learn:
             found = mount.store.get_each(keys, MAX_DOCUMENT_BYTES)
-            learn({key: None if stored is None else stored.version for key, stored in zip(keys, found, strict=True)})
+            learn((key, None if stored is None else stored.version) for key, stored in zip(keys, found, strict=True))
         return found
 
     def knows_all(self, mount: MountedStore, keys: Sequence[str]) -> bool:
@@ -74,12 +74,15 @@ class VersionBook:
         What was noted or forgotten while the answer was on its way is newer than the answer, which then is good for
         this request and no other.
         """
-        pending = {(mount.name, key) for key in keys} if mount.recheck != "always" else set()
+        if mount.recheck == "always":
+            yield lambda _: None
+            return
+        pending = {(mount.name, key) for key in keys}
         began = time.monotonic()
 
-        def learn(found: Mapping[str, str | None]) -> None:
+        def learn(found: Iterable[tuple[str, str | None]]) -> None:
             with self._lock:
-                self._remember({(mount.name, k): v for k, v in found.items() if (mount.name, k) in pending}, began)
+                self._remember({(mount.name, k): v for k, v in found if (mount.name, k) in pending}, began)
 
         with self._lock:
             self._pending.append(pending)
@@ -107,7 +110,7 @@ class VersionBook:
     def _look_up(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> dict[str, str | None]:
         with self.learning(mount, keys) as learn:
             found = dict(zip(keys, mount.store.versions(prefix, keys), strict=True))
-            learn(found)
+            learn(found.items())
         return found
 
     def _remember(self, found: Mapping[_Name, str | None], now: float) -> None:

@@ -44,7 +44,24 @@ def make_codec(
     slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
     fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and not slow
     effort = 4.0 if filters or not (fast or compressor is None) else 1.0 if compressor else 0.25
-    return ChunkCodec(chunks, dtype, order, stage, links, partial, effort)
+    return ChunkCodec(
+        chunks, dtype, order, stage, links, partial, effort, _most_stored(stage, links), _memory(stage, links)
+    )
+
+
+def _most_stored(stage: Stage, links: Sequence[Link]) -> int:
+    """Twice what the last codec is given, and some for small chunks. Of objects nothing says how large their text may
+    be."""
+    most = (links[-1].decoded if links else stage).nbytes
+    if links and links[-1].unsized:
+        most = max(most, UNSIZED_LIMIT)
+    return 2 * most + LEAST_LIMIT
+
+
+def _memory(stage: Stage, links: Sequence[Link]) -> int:
+    """What goes into one codec, and what comes out."""
+    sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
+    return 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
 
 
 def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
@@ -68,7 +85,8 @@ class ChunkCodec:
 
     Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
     ``partial``: decoder of parts of chunks, if there is one. ``effort``: about how long decoding a byte takes, compared
-    with LZ4.
+    with LZ4. ``most_stored``: the most bytes that a stored chunk may have; ``memory``: the most that decoding or
+    encoding one takes.
     """
 
     chunks: tuple[int, ...]
@@ -78,21 +96,8 @@ class ChunkCodec:
     links: tuple[Link, ...]
     partial: PartialDecoder | None
     effort: float
-
-    @property
-    def most_stored(self) -> int:
-        """The most bytes that a stored chunk may have: twice what the last codec is given, and some for small ones. Of
-        objects nothing says how large their text may be."""
-        most = (self.links[-1].decoded if self.links else self.stage).nbytes
-        if self.links and self.links[-1].unsized:
-            most = max(most, UNSIZED_LIMIT)
-        return 2 * most + LEAST_LIMIT
-
-    @property
-    def memory(self) -> int:
-        """The most bytes that decoding or encoding a chunk takes: what goes into one codec, and what comes out."""
-        sized = next((i for i, link in enumerate(self.links) if link.unsized), len(self.links))
-        return 2 * max([self.stage.nbytes, *(link.decoded.nbytes for link in self.links[: sized + 1])])
+    most_stored: int
+    memory: int
 
     @property
     def lossless(self) -> bool:
@@ -105,11 +110,24 @@ class ChunkCodec:
         ``key`` is for messages. ``memory`` (uint8, as long as a chunk) is where it may be decoded to. Raises
         `ChunkCorrupt`.
         """
+        items: Any = data
+        stored = self.links[-1].encoded if self.links else self.stage
+        if stored.exact or len(items) > self.most_stored:
+            _check_size(items, stored, key)
+        for link in reversed(self.links):
+            buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
+            target = memory if link.into and link is self.links[0] else None
+            try:
+                items = link.decode(buffer, target)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise ChunkCorrupt(key, link.id, reason_of(error)) from error
+            _check_size(items, link.decoded, key)
         if self.dtype.is_object:
-            return self._undo(data, None, key).reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
-        items = self._undo(data, memory, key)
-        buffer = flat_bytes(items) if isinstance(items, np.ndarray) else items
-        chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, buffer, order=self.order)
+            return items.reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
+        held = flat_bytes(items) if isinstance(items, np.ndarray) else items
+        chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, held, order=self.order)
         return self.dtype.clean(chunk)
 
     def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:
@@ -148,24 +166,6 @@ class ChunkCodec:
             return data, self.decode(data, key)
         except ChunkCorrupt as error:
             raise NotRepresentable(self.dtype.json, error.codec or "bytes", error.reason) from error
-
-    def _undo(self, data: Buffer, out: NDArray | None, key: str) -> Any:
-        """The decoded items: ``out``, or an array or buffer of the same size."""
-        items: Any = data
-        stored = self.links[-1].encoded if self.links else self.stage
-        if stored.exact or len(items) > self.most_stored:
-            _check_size(items, stored, key)
-        for link in reversed(self.links):
-            buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
-            target = out if link.into and link is self.links[0] else None
-            try:
-                items = link.decode(buffer, target)
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise ChunkCorrupt(key, link.id, reason_of(error)) from error
-            _check_size(items, link.decoded, key)
-        return items
 
 
 def _check_size(items: Any, stage: Stage, key: str) -> None:

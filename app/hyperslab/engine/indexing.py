@@ -88,12 +88,12 @@ class ChunkProjection:
     @property
     def covers_chunk(self) -> bool:
         """All cells of the chunk inside the array are selected, in order."""
-        return all(part.covers for part in self.parts)
+        return False not in [part.covers for part in self.parts]
 
     @property
     def fills_chunk(self) -> bool:
         """As `covers_chunk`, and no edge cuts the chunk: nothing of it is left over."""
-        return all(part.full for part in self.parts)
+        return False not in [part.full for part in self.parts]
 
     def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
         """Copy the selected cells of a chunk (full chunk shape) into the output."""
@@ -114,7 +114,7 @@ class ChunkProjection:
         None unless all of a chunk that no edge cuts is selected in order, and the region is contiguous in ``order``.
         """
         region = self.out_region
-        if not self.fills_chunk or not all(isinstance(axis, slice) for axis in region):
+        if not self.fills_chunk or np.ndarray in map(type, region):
             return None
         view = out[(*region, ...)]
         if not (view.flags.c_contiguous if order == "C" else view.flags.f_contiguous):
@@ -237,6 +237,8 @@ def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...
 
 def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
     """The cells of an orthogonal region; a copy if lists are among them."""
+    if np.ndarray not in map(type, regions):
+        return array[(*regions, ...)]
     view, lists = _basic(array, regions)
     for axis, indices in lists:
         view = view.take(indices, axis=axis)
@@ -245,10 +247,11 @@ def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
 
 def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any]) -> None:
     """Assign to the cells of an orthogonal region."""
+    if np.ndarray not in map(type, regions):
+        array[(*regions, ...)] = values
+        return
     view, lists = _basic(array, regions)
-    if not lists:
-        view[...] = values
-    elif len(lists) == 1:
+    if len(lists) == 1:
         axis, indices = lists[0]
         index: tuple[slice | Indices, ...] = (*(slice(None),) * axis, indices)
         view[index] = values
