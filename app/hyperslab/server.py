@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Event, Thread
 from types import FrameType
 from typing import Any, Final
 
@@ -123,15 +123,18 @@ class _EndsInTime:
     def __init__(self, app: Callable[[Any, Any, Any], Awaitable[None]], seconds: float) -> None:
         self._app = app
         self._seconds = _whole_seconds(seconds) + _LAST_SECONDS
+        self._ending = Event()
 
     def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         if scope["type"] == "lifespan":  # uvicorn has put its handlers of signals in place
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._watch(number, signal.getsignal(number))
+        scope["hyperslab.ending"] = self._ending  # for responses that have no end of their own
         return self._app(scope, receive, send)
 
     def _watch(self, number: int, handler: Any) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
+            self._ending.set()
             Thread(target=self._end, name="deadline", daemon=True).start()
             if callable(handler):
                 handler(number, frame)

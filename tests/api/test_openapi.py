@@ -113,6 +113,7 @@ EXAMPLES = {
         Example(400, "/v1/chunk/data/a/0.0", b"", OBJECTS),
     ],
     "delete /v1/chunk/{path}/{chunk}": [Example(204, "/v1/chunk/data/a/0.0"), Example(400, "/v1/chunk/data/a/0")],
+    "get /v1/changes/{path}": [Example(200, "/v1/changes/data", headers={"Accept": JSON})],
     "post /v1/append/{path}": [
         Example(201, "/v1/append/data/a", bytes(32), RAW),
         Example(201, "/v1/append/data/a", ROWS, NPY),

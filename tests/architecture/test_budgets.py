@@ -16,23 +16,23 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2300, 9),
-    "api": (5583, 35),
-    "arrays": (5580, 25),  # 250 of it read shards
+    "": (2303, 9),
+    "api": (5720, 36),
+    "arrays": (6068, 27),  # 250 of it read shards
     "cache": (172, 1),
     "client": (3776, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (646, 8),
     "engine": (6028, 29),  # 1,200 of it are Zarr v3: sharding and v3*
-    "storage": (3336, 15),
+    "storage": (3380, 15),
     "streams": (1021, 5),
     "tiles": (4780, 27),
     "viewer": (78, 2),
-    "wire": (687, 6),
+    "wire": (690, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 390
-TEST_LINES = 47_500  # of them 1,000 for writing Zarr v3 and for streams
+PRIVATE_CONSTANTS = 430
+TEST_LINES = 50_000
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -14,7 +14,15 @@ LINES_OF_A_MODULE = 150
 LINES_OF_A_FUNCTION = 12
 
 SMALL_MODULES = {
-    *("api.app", "api.inprocess", "api.routes.edit", "api.routes.health", "api.tile_reply", "arrays.buffers"),
+    *(
+        "api.app",
+        "api.inprocess",
+        "api.routes.changes",
+        "api.routes.edit",
+        "api.routes.health",
+        "api.tile_reply",
+        "arrays.buffers",
+    ),
     *("client.attributes", "demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *(
         "engine.minmax",

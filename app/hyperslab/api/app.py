@@ -20,7 +20,7 @@ from hyperslab.api.middleware import Endpoint, Endpoints, Frame
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
-from hyperslab.api.routes import edit, health, metadata, points, read, tile, view, write, zarr
+from hyperslab.api.routes import changes, edit, health, metadata, points, read, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
@@ -56,7 +56,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
-    for routes in (points, write, edit):
+    for routes in (points, write, edit, changes):
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:

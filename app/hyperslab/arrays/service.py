@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hyperslab.arrays.append import Appender
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import ChunkCache
 from hyperslab.arrays.create import Creator
+from hyperslab.arrays.feed import ChangeFeed
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
@@ -34,6 +35,7 @@ class Service:
     resizer: Resizer
     appender: Appender
     key_writer: KeyWriter
+    feeds: Mapping[str, ChangeFeed]
     cache: ChunkCache
     in_flight: BytesInFlight
 
@@ -68,6 +70,7 @@ def build(
         resizer=resizer,
         appender=Appender(catalog, reader),
         key_writer=KeyWriter(catalog, writer, resizer),
+        feeds={name: ChangeFeed(catalog, mount) for name, mount in catalog.mounts.items()},
         cache=cache,
         in_flight=BytesInFlight(bytes_in_flight),
     )

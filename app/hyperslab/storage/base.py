@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from functools import partial, wraps
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
@@ -140,11 +140,41 @@ def check_version(key: str, current: str | None, wanted: str | Absent | None) ->
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S", bound="Store")
+P = ParamSpec("P")
 
 _GAP: Final = 256 * 1024
 """Bytes between two ranges that are cheaper to read and drop than to skip by another request."""
 MOST_TRIES: Final = 3
 """How often a read is repeated if the value changes meanwhile."""
+
+
+class Observer(Protocol):
+    """What `Store.observer` is: called with each key, or prefix, that was put or deleted; ``created``: it was absent
+    before."""
+
+    def __call__(self, key: str, *, created: bool) -> None: ...
+
+
+def observed(method: Callable[Concatenate[S, str, P], R]) -> Callable[Concatenate[S, str, P], R]:
+    """Decorator of a method that changes a key: tells the observer, also where the method failed, as it may have taken
+    effect all the same."""
+
+    @wraps(method)
+    def change(store: S, key: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            result = method(store, key, *args, **kwargs)
+        except (VersionConflict, ReadOnly):
+            raise
+        except BaseException:
+            if store.observer is not None:
+                store.observer(key, created=False)
+            raise
+        if store.observer is not None:
+            store.observer(key, created=kwargs.get("if_version") is ABSENT)
+        return result
+
+    return change
 
 
 class Store(ABC):
@@ -156,6 +186,8 @@ class Store(ABC):
     With ``concurrent``, several requests of one call run side by side on at most ``width`` threads of the store's own.
     Only single requests run there: a task that waited for another one could wait for ever.
     """
+
+    observer: Observer | None = None
 
     def __init__(self, config: StoreConfig, width: int, *, concurrent: bool) -> None:
         self._config = config

@@ -30,6 +30,7 @@ from hyperslab.storage.base import (
     WritersSafe,
     check_size,
     check_version,
+    observed,
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
@@ -117,6 +118,7 @@ class FsspecStore(Store):
             self._require_root(key)
         return None if info is None or info["type"] != "file" else self._entry(key, info)
 
+    @observed
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         with self._commits.hold(key):
@@ -127,6 +129,7 @@ class FsspecStore(Store):
             raise StoreError(self.name, key, "it was removed while it was written")
         return entry.version
 
+    @observed
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         self._require_writable()
         with self._commits.hold(key):
@@ -136,6 +139,7 @@ class FsspecStore(Store):
                 self._do(key, self._fs.rm_file, self._path(key))
         return entry is not None
 
+    @observed
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         if check is not None:

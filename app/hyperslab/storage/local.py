@@ -28,6 +28,7 @@ from hyperslab.storage.base import (
     VersionConflict,
     WritersSafe,
     check_size,
+    observed,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.fence import READ_DIRECTORY, Fence
@@ -148,15 +149,18 @@ class LocalStore(Store):
                 self._absent(directory, error)
         return found
 
+    @observed
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
         return self._translated(key, self._put, key, data, if_version)
 
+    @observed
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         self._require_writable()
         return self._translated(key, self._delete, key, if_version)
 
+    @observed
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         if check is not None:

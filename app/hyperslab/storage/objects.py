@@ -31,6 +31,7 @@ from hyperslab.storage.base import (
     WritersSafe,
     check_size,
     check_version,
+    observed,
 )
 from hyperslab.storage.client import connect
 from hyperslab.storage.conditional import TOMBSTONE, ConditionalDeletes, ConditionalPuts, honours_conditions, version_of
@@ -181,6 +182,7 @@ class ObjectStore(Store):
         found |= zip(single, self._map(self._version, single), strict=True)
         return [found.get(key) for key in keys]
 
+    @observed
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         self._require_writable()
         body, path = memoryview(data).cast("B"), self._path(key)
@@ -193,6 +195,7 @@ class ObjectStore(Store):
             put = self._call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
         return version_of(self._connection, put)
 
+    @observed
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         self._require_writable()
         conditional = if_version is not None and self._detect()
@@ -227,6 +230,7 @@ class ObjectStore(Store):
                 if not has_hidden_segment(entry.key):
                     yield entry, self._deletes.is_tombstone(meta["path"], meta)
 
+    @observed
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         self._require_writable()
         if check is not None and self._detect():

@@ -37,6 +37,7 @@ EXPOSED_HEADERS: Final = (
 RAW: Final = "application/octet-stream"
 NPY: Final = "application/x-npy"
 JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
 CSV: Final = "text/csv"
 OBJECTS: Final = "application/vnd.hyperslab.objects"
 """Objects of any length, in the layout of `wire.objects`."""

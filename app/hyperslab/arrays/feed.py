@@ -1,0 +1,315 @@
+"""Change feed: what changed below a path, told in order to all who follow, from the change logs of the stores."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from threading import Condition, Lock, Thread
+from typing import Any, Final, TypeAlias
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.changes import ChangeLog, Log, new_log
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFound
+from hyperslab.storage.keys import as_prefix, prefixes
+from hyperslab.wire import format_selection
+
+_DOCUMENTS: Final = frozenset({".zattrs", ".zgroup", "zarr.json"})
+_LOCAL_TICK: Final = 0.02
+_REMOTE_TICK: Final = 0.5
+_LOOK_AFTER: Final = 5.0
+"""Seconds between two looks at what other programs have changed."""
+_MOST_SEEN: Final = 10_000
+"""Keys below a path that such a look compares; of more, only the documents of the node itself."""
+_MOST_BOXES: Final = 64
+_MOST_KNOWN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one node. ``id``: what a follower that has seen it goes on from. ``data``: ``path``, and of
+    ``created``, ``deleted``, ``shape``, ``boxes`` (selection texts), ``attributes`` and ``unknown`` those that apply;
+    with none of them the node is to be read again."""
+
+    id: str
+    data: Mapping[str, Any]
+
+    def below(self, path: str) -> Change | None:
+        """What it means to a follower of ``path``: None for nothing."""
+        at = str(self.data["path"])
+        if not path or at == path or at.startswith(f"{path}/"):
+            return self
+        if path.startswith(f"{at}/") and ("deleted" in self.data or "unknown" in self.data):
+            return replace(self, data={**self.data, "path": path})
+        return None
+
+
+Deliver = Callable[[Sequence[Change]], None]
+"""Takes new changes; called from another thread, and must not block."""
+
+
+_Known: TypeAlias = OrderedDict[str, tuple[tuple[int, ...] | None, Mapping[str, Any]]]
+"""Shape and attributes of nodes by path, as all followers have been told."""
+
+
+@dataclass(slots=True)
+class _Touched:
+    """What the entries of a log say of one node."""
+
+    created: bool = False
+    documents: set[str] = field(default_factory=set)
+    coords: set[Coords] = field(default_factory=set)
+    unknown: bool = False
+
+
+class ChangeFeed:
+    """The changes of one store. One thread reads its log, as long as somebody follows."""
+
+    def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
+        self._catalog = catalog
+        self._mount = mount
+        self._log = ChangeLog(mount.store, writable=mount.writable and mount.store.capabilities.writable)
+        self._log.on_flush = self._wake
+        self._state: tuple[str | None, Log] = (None, new_log())
+        self._followers: dict[object, tuple[str, Deliver]] = {}
+        self._lock = Lock()  # of the state, of who follows, and of the order in which changes are told
+        self._woken = Condition()
+        self._running = False
+        self._known: _Known = OrderedDict()
+
+    @contextmanager
+    def following(self, path: str, since: str | None, deliver: Deliver) -> Iterator[str]:
+        """Context in which ``deliver`` is given the changes at and below ``path`` (which begins with the store's name):
+        first those since the id ``since``, if there is one, then each as it comes. Gives the id of now.
+
+        Raises `BadParameter` for what is no id, and `StoreError`.
+        """
+        own = object()
+        if since is not None and not since.rpartition("-")[2].isdecimal():
+            raise BadParameter("since", since, "expected the id of an event")
+        self._log.watch()
+        with self._lock:
+            self._advance()
+            log = self._state[1]
+            now = self._id(log.next)
+            if since is not None and since != now:
+                generation, _, position = since.rpartition("-")
+                entries = log.since(generation, int(position))
+                missed = [Change(now, {"path": path, "unknown": True})]
+                deliver(missed if entries is None else _for(path, self._changes(entries, since, OrderedDict())))
+            if not self._followers:  # what the first one reads is not older than what is known here
+                self._known.clear()
+                with suppress(HyperslabError):
+                    self._remember(self._known, self._catalog.open_node(path))
+            self._followers[own] = (path, deliver)
+            start = not self._running
+            self._running = True
+        if start:
+            Thread(target=self._run, name=f"changes-{self._mount.name}", daemon=True).start()
+        try:
+            yield now
+        finally:
+            with self._lock:
+                del self._followers[own]
+
+    @staticmethod
+    def _remember(known: _Known, node: ArrayNode | GroupNode) -> None:
+        known[node.path] = node.metadata.shape if isinstance(node, ArrayNode) else None, node.attributes
+        while len(known) > _MOST_KNOWN:
+            known.popitem(last=False)
+
+    def _wake(self) -> None:
+        with self._woken:
+            self._woken.notify_all()
+
+    def _run(self) -> None:
+        tick = _REMOTE_TICK if self._mount.is_remote else _LOCAL_TICK
+        looks = _Looks(self._catalog, self._mount)
+        while True:
+            try:
+                self._log.watch()
+                with self._lock:
+                    if not self._followers:
+                        self._running = False
+                        return
+                    paths = {path for path, _ in self._followers.values()}
+                    looks.explain(self._advance())
+                if foreign := looks.look(paths):
+                    touched: dict[str, _Touched] = {}
+                    for key in foreign:
+                        self._sort_in(touched, key)
+                    with self._lock:
+                        at = self._id(self._state[1].next)
+                        found = [self._describe(path, _Touched(unknown=True), self._known) for path in touched]
+                        self._tell([Change(at, data) for data in found if data is not None])
+            except HyperslabError:  # a store that is away: what it has to tell is told when it is back
+                time.sleep(tick)
+            with self._woken:
+                self._woken.wait(tick)
+
+    def _advance(self) -> Sequence[str]:
+        """Read the log, tell what is new in it, and return that. The caller holds the lock."""
+        before = self._state[1]
+        self._state = self._log.read(self._state)
+        after = self._state[1]
+        if after is before:
+            return ()
+        entries = after.since(before.generation, before.next)
+        if entries is None:  # it was lost, or more came at once than is kept
+            entries = ("",) if self._state[0] is not None or before.next else ()
+        if entries:
+            self._tell(self._changes(entries, self._id(before.next), self._known))
+        return entries
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        for path, deliver in self._followers.values():
+            if found := _for(path, changes):
+                deliver(found)
+
+    def _id(self, position: int) -> str:
+        return f"{self._state[1].generation}-{position}"
+
+    def _changes(self, entries: Iterable[str], before: str, known: _Known) -> list[Change]:
+        """One change for each node that log entries are about. All but the last have the id from before: who is cut off
+        between two of them gets all again."""
+        after = self._id(self._state[1].next)
+        touched: dict[str, _Touched] = {}
+        for entry in entries:
+            self._sort_in(touched, entry)
+        told = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
+        return [Change(after if i == len(told) - 1 else before, data) for i, data in enumerate(told)]
+
+    def _sort_in(self, touched: dict[str, _Touched], entry: str) -> None:
+        key = entry.removeprefix("+")
+        folder, _, name = key.rpartition("/")
+        path = self._mount.path(as_prefix(folder))
+        if not name:
+            array = self._array_above(key)
+            touched.setdefault(path if array is None else array.path, _Touched()).unknown = True
+        elif name in _DOCUMENTS or name == self._mount.metadata_key:
+            node = touched.setdefault(path, _Touched())
+            node.documents.add(name)
+            node.created |= entry != key and name != ".zattrs"
+        elif name != ".zmetadata" and (array := self._array_above(key)) is not None:
+            coords = array.metadata.stored_grid.parse_key(key[len(array.prefix) :])
+            if coords is not None:  # else beyond a shape that is not published, or not a chunk
+                touched.setdefault(array.path, _Touched()).coords.add(coords)
+
+    def _array_above(self, key: str) -> ArrayNode | None:
+        """The array that a key may be a chunk of."""
+        for prefix in reversed(prefixes(key.rpartition("/")[0])):
+            try:
+                node = self._catalog.open_node(self._mount.path(prefix))
+            except (NodeNotFound, BrokenData):
+                continue
+            return node if isinstance(node, ArrayNode) else None
+        return None
+
+    def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:
+        """The data of a change, by what the node is now."""
+        shape_before, attributes_before = known.pop(path, (None, None))
+        self._catalog.versions.forget(self._mount, as_prefix(path.partition("/")[2]), documents=True)
+        try:
+            node = self._catalog.open_node(path)
+        except NodeNotFound:
+            return {"path": path, "deleted": True} if what.documents or what.unknown else None
+        except BrokenData:
+            return {"path": path, "unknown": True}
+        self._remember(known, node)
+        if what.unknown or (isinstance(node, GroupNode) and node.implicit):
+            return {"path": path, "unknown": True}
+        if what.created:
+            shape_before = attributes_before = None
+        data: dict[str, Any] = {"path": path, **({"created": True} if what.created else {})}
+        boxes: list[tuple[slice, ...]] = []
+        if isinstance(node, ArrayNode):
+            if what.documents - {".zattrs"} and shape_before != node.metadata.shape:
+                data["shape"] = list(node.metadata.shape)
+                boxes = _added(shape_before, node.metadata.shape)
+            boxes += _boxes(node.metadata.stored_grid, what.coords)
+        if what.documents & {".zattrs", "zarr.json"} and attributes_before != node.attributes:
+            data["attributes"] = dict(node.attributes)
+        return {**data, "boxes": [format_selection(box) for box in boxes]} if boxes else data
+
+
+class _Looks:
+    """Looks at what other programs have changed below some paths: keys that have another version than at the look
+    before, and that no entry of the log explains a second later."""
+
+    def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
+        self._catalog = catalog
+        self._mount = mount
+        self._seen: dict[str, dict[str, str]] = {}
+        self._explained: set[str] = set()
+        self._suspects: set[str] = set()
+        self._next = time.monotonic()
+
+    def explain(self, entries: Iterable[str]) -> None:
+        """Take note of entries of the log."""
+        self._explained.update(entry.removeprefix("+") for entry in entries)
+
+    def look(self, paths: Iterable[str]) -> set[str]:
+        """Keys that changed and that the log does not tell; most calls look at nothing."""
+        began = time.monotonic()
+        if began < self._next:
+            return set()
+        if self._suspects:
+            foreign, self._suspects = self._unexplained(self._suspects), set()
+            self._next = began + _LOOK_AFTER
+            return foreign
+        seen, self._seen = self._seen, {path: self._versions(path) for path in paths}
+        for path, now in self._seen.items():
+            before = seen.get(path, now)
+            changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
+            self._suspects |= self._unexplained(changed)
+        self._explained.clear()
+        ended = time.monotonic()
+        self._next = ended + (1.0 if self._suspects else max(_LOOK_AFTER, 20 * (ended - began)))
+        return set()
+
+    def _unexplained(self, keys: set[str]) -> set[str]:
+        return {key for key in keys - self._explained if not any(above in self._explained for above in prefixes(key))}
+
+    def _versions(self, path: str) -> dict[str, str]:
+        store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
+        found = []
+        if store.capabilities.listable:
+            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix), _MOST_SEEN + 1)]
+        if not found or len(found) > _MOST_SEEN:
+            keys = [prefix + name for name in (self._mount.metadata_key, *sorted(_DOCUMENTS))]
+            found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
+        return dict(found)
+
+
+def _for(path: str, changes: Iterable[Change]) -> list[Change]:
+    return [found for change in changes if (found := change.below(path)) is not None]
+
+
+def _added(before: tuple[int, ...] | None, shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
+    """Boxes of the cells that an array has now and had not ``before`` (None: all)."""
+    if before is None or len(before) != len(shape):
+        return [tuple(slice(0, size) for size in shape)] if all(shape) else []
+    boxes, rest = [], [slice(0, size) for size in shape]
+    for axis, (was, now) in enumerate(zip(before, shape, strict=True)):
+        if now > was:
+            boxes.append((*rest[:axis], slice(was, now), *rest[axis + 1 :]))
+        rest[axis] = slice(0, min(was, now))
+    return [box for box in boxes if all(part.start < part.stop for part in box)]
+
+
+def _boxes(grid: ChunkGrid, coords: Iterable[Coords]) -> list[tuple[slice, ...]]:
+    """The cells of chunks: those next to each other along the last axis as one box, and very many as one around all."""
+    boxes: list[tuple[slice, ...]] = []
+    for each in sorted(coords):
+        box = grid.bounds(each)
+        if boxes and box and boxes[-1][:-1] == box[:-1] and boxes[-1][-1].stop == box[-1].start:
+            box = (*box[:-1], slice(boxes.pop()[-1].start, box[-1].stop))
+        boxes.append(box)
+    if len(boxes) <= _MOST_BOXES:
+        return boxes
+    return [tuple(slice(min(p.start for p in axis), max(p.stop for p in axis)) for axis in zip(*boxes, strict=True))]

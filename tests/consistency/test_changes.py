@@ -1,0 +1,196 @@
+"""The change feed: whoever applies all events to a copy ends equal to what is stored, also when it is cut off."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.wire import parse_selection
+from tests.s3 import s3_server
+from tests.server import Server, running_server
+
+__all__ = ["s3_server"]
+RAW = {"content-type": "application/octet-stream"}
+DTYPE = np.dtype("<i4")
+
+
+def events(client: httpx.Client, path: str, since: str | None = None) -> Generator[tuple[str, str, dict[str, Any]]]:
+    """Id, kind and data of each event, until the connection ends."""
+    headers = {} if since is None else {"last-event-id": since}
+    with client.stream("GET", f"/v1/changes/{path}", headers=headers, timeout=60) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        event: dict[str, str] = {}
+        for line in response.iter_lines():
+            name, _, value = line.partition(": ")
+            if line and name != ":":
+                event[name] = value
+            elif event:
+                yield event["id"], event["event"], json.loads(event["data"])
+                event = {}
+
+
+def next_changes(found: Iterator[tuple[str, str, dict[str, Any]]], until: str, member: str) -> list[dict[str, Any]]:
+    """All data up to the event of a path that has this member."""
+    told = []
+    for _, kind, data in found:
+        assert kind == "change"
+        told.append(data)
+        if data["path"] == until and member in data:
+            return told
+    raise AssertionError(f"the stream ended before {until}: {told}")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running_server({"data": {"url": str(tmp_path), "writable": True}}) as running:
+        yield running
+
+
+def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> None:
+    with httpx.Client(base_url=server.url) as client, closing(events(client, "data")) as found:
+        first, kind, data = next(found)
+        assert (kind, data) == ("ready", {})
+        put = client.put("/v1/metadata/data/g/a", json={"shape": [20, 20], "chunks": [5, 5], "dtype": "<i4"})
+        assert put.status_code == 201
+        created = next_changes(found, "data/g/a", "created")[-1]
+        assert created["shape"] == [20, 20]
+        assert created["boxes"] == ["0:20,0:20"]
+        client.put("/v1/slice/data/g/a", params={"select": "7,0:12"}, content=bytes(48), headers=RAW)
+        client.put("/v1/slice/data/g/a", params={"select": "7,0:12"}, content=b"\1" * 48, headers=RAW)
+        boxes = next_changes(found, "data/g/a", "boxes")
+        assert all(data.keys() == {"path", "boxes"} for data in boxes)
+        assert set(boxes[0]["boxes"]) <= {"5:10,0:5", "5:10,0:10", "5:10,0:15", "5:10,5:10", "5:10,5:15", "5:10,10:15"}
+        client.patch("/v1/metadata/data/g/a", json={"attributes": {"x": 1}})
+        assert next_changes(found, "data/g/a", "attributes")[-1] == {"path": "data/g/a", "attributes": {"x": 1}}
+        client.patch("/v1/metadata/data/g/a", json={"shape": [30, 10]})
+        grown = next_changes(found, "data/g/a", "shape")[-1]
+        assert (grown["shape"], grown["boxes"][0]) == ([30, 10], "20:30,0:10")
+        client.delete("/v1/metadata/data/g", params={"recursive": "true"})
+        next_changes(found, "data/g", "deleted")
+
+        polled = client.get("/v1/changes/data/g", headers={"accept": "application/json"}).json()
+        assert polled["events"] == []
+        missed = client.get("/v1/changes/data/g", params={"since": first}, headers={"accept": "application/json"})
+        assert {event["path"] for event in missed.json()["events"]} <= {"data/g", "data/g/a"}
+        assert missed.json()["next"] == polled["next"]
+        lost = client.get("/v1/changes/data/g", params={"since": "data=0-0"}, headers={"accept": "application/json"})
+        assert [(event["path"], event["unknown"]) for event in lost.json()["events"]] == [("data/g", True)]
+
+        (tmp_path / "foreign").mkdir()
+        (tmp_path / "foreign" / ".zgroup").write_text('{"zarr_format": 2}')
+        assert next_changes(found, "data/foreign", "unknown")[-1] == {"path": "data/foreign", "unknown": True}
+        for since in ("zzz", "other=1-1", "data=x"):
+            assert client.get("/v1/changes/data", params={"since": since}).json()["title"], since
+        assert client.get("/v1/changes/nowhere").status_code == 404
+
+
+class Copy:
+    """What a follower makes of events: arrays by path, each read again where an event says so."""
+
+    def __init__(self, clients: list[httpx.Client]) -> None:
+        self.clients = clients
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def read(self, path: str, select: str = "") -> np.ndarray[Any, Any] | None:
+        response = random.choice(self.clients).get(f"/v1/slice/{path}", params={"select": select} if select else {})
+        if response.status_code != 200:
+            return None
+        return np.frombuffer(response.content, DTYPE).reshape(json.loads(response.headers["array-shape"]))
+
+    def apply(self, data: dict[str, Any]) -> None:
+        path = data["path"]
+        if "deleted" in data:
+            self.arrays.pop(path, None)
+        elif "shape" in data:
+            before, self.arrays[path] = self.arrays.get(path), np.zeros(data["shape"], DTYPE)
+            if before is not None and "created" not in data:
+                common = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, data["shape"], strict=True))
+                self.arrays[path][common] = before[common]
+        if data.keys() == {"path"} or "unknown" in data:
+            for each in [path] if path in self.arrays else ["disk/c/0", "disk/c/1", "bucket/c/0", "bucket/c/1"]:
+                whole = self.read(each) if each.startswith(path) else None
+                if whole is not None:
+                    self.arrays[each] = whole.copy()
+        for box in data.get("boxes", ()) if path in self.arrays else ():
+            items = parse_selection(box)
+            values, cells = self.read(path, box), self.arrays[path][items]
+            if values is not None and values.shape == cells.shape:  # else another event is on its way
+                cells[...] = values
+
+
+def change_at_random(client: httpx.Client, store: str, seed: int) -> None:
+    rng, path = random.Random(seed), f"/{store}/c/{seed}"
+    definition = {"shape": [12, 6], "chunks": [4, 3], "dtype": "<i4", "fill_value": 0}
+    assert client.put(f"/v1/metadata{path}", json=definition).status_code == 201
+    rows = 12
+    for _ in range(12):
+        draw = rng.random()
+        if draw < 0.15:
+            rows = rng.randrange(6, 20)
+            client.patch(f"/v1/metadata{path}", json={"shape": [rows, 6]}).raise_for_status()
+        elif draw < 0.3:
+            values = np.full((2, 6), rng.randrange(1, 99), DTYPE)
+            response = client.post(
+                f"/v1/append{path}", content=values.tobytes(), headers={**RAW, "array-shape": "[2,6]"}
+            )
+            response.raise_for_status()
+            rows += 2
+        else:
+            low, high = sorted(rng.sample(range(rows + 1), 2))
+            values = np.full((high - low, 4), rng.randrange(1, 99), DTYPE)
+            select = {"select": f"{low}:{high},1:5"}
+            client.put(f"/v1/slice{path}", params=select, content=values.tobytes(), headers=RAW).raise_for_status()
+
+
+@pytest.mark.parametrize("store", ["disk", "bucket"])
+def test_a_follower_that_is_cut_off_at_random_ends_equal(store: str, replicas: list[Server]) -> None:
+    """Two replicas of eight workers change two arrays; the follower reconnects to either."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(httpx.Client(base_url=s.url, timeout=60)) for s in replicas]
+        follow(store, clients)
+
+
+def follow(store: str, clients: list[httpx.Client]) -> None:
+    """Follow, and be cut off, until two writers have ended; then compare."""
+    copy, last, finished = Copy(clients), None, threading.Event()
+    writers = [threading.Thread(target=change_at_random, args=(clients[i], store, i)) for i in range(2)]
+
+    def write() -> None:
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        for i in range(2):  # a mark that the follower waits for
+            clients[0].patch(f"/v1/metadata/{store}/c/{i}", json={"attributes": {"done": True}}).raise_for_status()
+
+    writing = threading.Thread(target=write)
+    marks: set[str] = set()
+    while len(marks) < 2:
+        patience = random.randrange(1, 12)
+        with suppress(httpx.HTTPError), closing(events(random.choice(clients), f"{store}/c", last)) as found:
+            for count, (identifier, kind, data) in enumerate(found):
+                last = identifier
+                if kind == "ready" and not writing.is_alive() and not finished.is_set():
+                    writing.start()
+                    finished.set()
+                elif kind == "change":
+                    copy.apply(data)
+                    if data.get("attributes", {}).get("done"):
+                        marks.add(data["path"])
+                if count >= patience or len(marks) == 2:
+                    break
+    writing.join()
+    for i in range(2):
+        stored = copy.read(f"{store}/c/{i}")
+        assert stored is not None
+        np.testing.assert_array_equal(copy.arrays[f"{store}/c/{i}"], stored)
