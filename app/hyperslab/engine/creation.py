@@ -1,22 +1,19 @@
-"""Creation of arrays: the ``.zarray`` of a new array, and whether a stored array is the one that is requested."""
+"""Creation of arrays of Zarr v2: the ``.zarray`` of a new one, and whether a stored one is what is requested."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.engine.chunk_shape import (
-    DEFAULT_ELEMENTS,
     ChunkLayout,
-    choose_chunks,
-    guess_chunks,
     parse_aspect_ratio,
     parse_chunk_layout,
-    parse_chunk_shape,
     parse_elements,
     without_soft,
 )
@@ -28,7 +25,6 @@ from hyperslab.engine.metadata import (
     REQUIRED,
     ArrayMetadata,
     check_codecs,
-    integral,
     parse_compressor,
     parse_filters,
     parse_format,
@@ -36,11 +32,10 @@ from hyperslab.engine.metadata import (
     parse_separator,
     parse_shape,
 )
+from hyperslab.engine.requested import NULL_MEANS_NONE, Request, chosen_chunks, read_layout, requested_chunks
 from hyperslab.engine.schema import schema_document
-from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
+from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
 from hyperslab.wire import numpy_dtype
-
-T = TypeVar("T")
 
 MEMBERS: Final = (
     "zarr_format",
@@ -58,9 +53,6 @@ MEMBERS: Final = (
 )
 """What may be said of a new array; only ``shape`` and ``dtype`` must be."""
 
-NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
-"""The members of which null is a value; in a request it leaves every other one open."""
-
 _MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
 
 
@@ -73,16 +65,16 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
     `BadDefinition`, which names the member, also for members that are unknown.
     """
-    read = _Request(request)
+    read = Request(request, MEMBERS)
     read("zarr_format", lambda value: parse_format(value, 2), 2)
     shape = read("shape", parse_shape)
-    dtype = read("dtype", _new_dtype)
-    layout = _layout(read, shape, dtype)
+    dtype = read("dtype", lambda value: new_dtype(parse_dtype(value)))
+    layout = read_layout(read, shape, dtype)
     filters = read("filters", parse_filters, None)
     document = {
         "zarr_format": 2,
         "shape": list(shape),
-        "chunks": list(_chosen_chunks(shape, dtype, layout)),
+        "chunks": list(chosen_chunks(shape, dtype, layout)),
         "dtype": canonical_json(dtype.json),
         "compressor": read("compressor", parse_compressor, DEFAULT),
         "fill_value": None,
@@ -91,7 +83,7 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "dimension_separator": read("dimension_separator", parse_separator, "."),
     }
     metadata = _checked(document)
-    _check_round_trip(metadata)
+    check_usable(metadata)
     draft, nbytes = metadata.compressor, 0 if metadata.filters else metadata.chunk_nbytes
     compressor = read(
         "compressor", lambda _: None if draft is None else complete_new(draft, chunk_nbytes=nbytes), DEFAULT
@@ -124,77 +116,41 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def check_usable(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` if nothing could be stored in an array of this metadata. Levels that the compressor does
-    not have are no reason: it takes the nearest one."""
-    _check_round_trip(metadata)
-
-
-def _new_dtype(value: Any) -> DataType:
-    dtype = parse_dtype(value)
+def new_dtype(dtype: DataType) -> DataType:
+    """The dtype, if a new array may have it; raises `ValueError`."""
     if dtype.itemsize > _MAX_NEW_ITEM_BYTES:
         raise ValueError(f"an item of more than {_MAX_NEW_ITEM_BYTES} bytes")
     return dtype
 
 
-def _layout(read: _Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
-    rank = len(shape)
-    hard = ChunkLayout(
-        # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
-        chunk_shape=read("chunks", lambda value: _requested_chunks(value, shape, dtype.itemsize), None),
-        aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
-        elements=read("chunk_elements", parse_elements, None),
-        order=read("order", lambda value: None if value is None else parse_order(value), None),
-    )
-    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
-
-
-def _chosen_chunks(shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout) -> tuple[int, ...]:
-    """Chunks of large items have fewer of them, unless the request says otherwise."""
-    inner = _elements_of_item(dtype)
-    largest = (16 << 20) * inner // dtype.itemsize
-    default = 1 << 16 if dtype.is_object else min(DEFAULT_ELEMENTS, largest)
-    return choose_chunks(
-        shape,
-        chunk_shape=layout.chunk_shape,
-        aspect_ratio=layout.aspect_ratio,
-        elements=default if layout.elements is None else layout.elements,
-        inner=(inner,),
-    )
-
-
-def _elements_of_item(dtype: DataType) -> int:
-    """How many elements TensorStore sees in one item: the subarray of a field, and each byte of bytes.
-
-    It is told which field it opens; no field is named here, so the one that counts is the one with the most.
-    """
-
-    def elements(base: np.dtype[Any]) -> int:
-        return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
-
-    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
-    return max(count * elements(base) for base, count in fields)
-
-
 def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
     """The draft as it would be read; ``creating``: its codecs can be written, too."""
-    try:
+    with of_request():
         metadata = ArrayMetadata.from_document(document, ".zarray")
         check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=creating)
+    return metadata
+
+
+@contextmanager
+def of_request() -> Iterator[None]:
+    """What is wrong with a document inside is wrong with the request that it was made from: `BadDefinition`."""
+    try:
+        yield
     except BadMetadata as error:
         raise BadDefinition(error.member or "document", error.reason) from None
     except CodecRefused as error:
         raise BadDefinition(error.member or "document", f"codec {error.codec!r}: {error.reason}") from None
-    return metadata
 
 
-def _check_round_trip(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` if the codecs cannot even hold zeros of this dtype. A few zeros are tried first, and a
-    whole chunk, or much of it, before anything is refused: some codecs want a multiple of some number of bytes.
+def check_usable(metadata: ArrayMetadata) -> None:
+    """Raise `BadDefinition` if the codecs cannot even hold zeros of this dtype. Levels that the compressor does not
+    have are no reason: it takes the nearest one. A few zeros are tried first, and a whole chunk, or much of it, before
+    anything is refused: some codecs want a multiple of some number of bytes.
     """
     refusal = _refusal(metadata, _cut(metadata, 1 << 12)) and _refusal(metadata, _cut(metadata, 16 << 20))
     if refusal is not None:
-        raise BadDefinition("filters" if metadata.filters else "compressor", f"nothing could be stored: {refusal}")
+        member = "codecs" if metadata.zarr_format == 3 else "filters" if metadata.filters else "compressor"
+        raise BadDefinition(member, f"nothing could be stored: {refusal}")
 
 
 def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
@@ -207,7 +163,8 @@ def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
 
 def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
     """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None if they can."""
-    codec = make_codec(chunks, metadata.dtype, metadata.order, metadata.filters, metadata.compressor)
+    filters = [config for config in metadata.filters or () if config["id"] != "transpose"]  # of the whole chunk's shape
+    codec = make_codec(chunks, metadata.dtype, metadata.order, filters, metadata.compressor)
     zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
     zeros[...] = metadata.fill
     if metadata.dtype.is_object and metadata.codecs[0]["id"] == "vlen-array":  # an empty item says nothing of its dtype
@@ -229,69 +186,33 @@ def _spelled_fill(metadata: ArrayMetadata, value: Any) -> Any:
     return spelled
 
 
-class _Request:
-    """The members of a request, read one by one so that each error names its member."""
-
-    def __init__(self, members: Mapping[str, Any]) -> None:
-        for name in members:
-            if name not in MEMBERS:
-                raise BadDefinition(name, f"is no member of an array; known are {', '.join(MEMBERS)}")
-        self.members = members
-
-    def leaves_open(self, name: str) -> bool:
-        """Whether the request leaves this member open."""
-        return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
-
-    def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
-        """The parsed member, or the parsed default; without a default the member is required."""
-        if name not in self.members and not default:
-            raise BadDefinition(name, "is missing")
-        value = default[0] if default and self.leaves_open(name) else self.members[name]
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise BadDefinition(name, str(error)) from None
-
-
-def _requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes; empty if
-    nothing is requested."""
-    rank, size = len(shape), integral(value)
-    if value is None:
-        return ()
-    if value is True:
-        return guess_chunks(shape, itemsize)
-    if value is False or size == -1:
-        sizes: tuple[int, ...] = (-1,) * rank
-    elif size is not None and size > 0:
-        sizes = (size,) * rank
-    elif isinstance(value, list) and len(value) <= rank:
-        sizes = parse_chunk_shape([*value, *[-1] * (rank - len(value))], rank)
-    else:
-        raise ValueError(f"expected a list of up to {rank} sizes, a size, true or false, found {shown(value)}")
-    return tuple(max(1, extent) if size == -1 else size for size, extent in zip(sizes, shape, strict=True))
-
-
 # --- comparison with a stored array ----------------------------------------------------------------------------
 
 
-def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
+Fits = Mapping[str, Callable[[ArrayMetadata, Any], bool]]
+"""For each member that a request may have, whether a stored array is as its value says; `ValueError` for no value."""
+
+
+def first_difference(
+    wanted: Mapping[str, Any], stored: ArrayMetadata, fits: Fits | None = None
+) -> tuple[str, Any, Any] | None:
     """The first member of ``wanted`` that the stored array does not have: its name, what is wanted, what is found.
 
-    ``wanted`` holds some of `MEMBERS`. Spellings that mean the same are equal, and what leaves a choice
-    fits everything. Unlike in TensorStore, the separator is compared with the
-    one in effect: no request changes it. Raises `BadDefinition` for members that no array could have.
+    ``wanted`` holds some of the members of ``fits``, by default `FITS`. Spellings that mean the same are equal, and
+    what leaves a choice fits everything. Unlike in TensorStore, the separator is compared with the one in effect: no
+    request changes it. Raises `BadDefinition` for members that no array could have.
     """
-    read = _Request(wanted)
-    for name, fits in _FITS.items():
-        if not read.leaves_open(name) and not read(name, partial(fits, stored)):
+    known = FITS if fits is None else fits
+    read = Request(wanted, tuple(known))
+    for name, does_fit in known.items():
+        if not read.leaves_open(name) and not read(name, partial(does_fit, stored)):
             found = schema_document(stored) if name == "chunk_layout" else stored.document
             return name, wanted[name], found.get(name, getattr(stored, name, None))
     return None
 
 
 def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
-    sizes = () if value is True else _requested_chunks(value, stored.shape, stored.itemsize)
+    sizes = () if value is True else requested_chunks(value, stored.shape, stored.itemsize)
     return all(size in (0, chunk) for size, chunk in zip(sizes, stored.chunks, strict=False))
 
 
@@ -305,7 +226,8 @@ def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
-    return None if config is None else complete(plain_config(config))
+    members = {} if config is None else complete(plain_config(config))
+    return {name: value for name, value in members.items() if name != "typesize"} or None  # it follows from the dtype
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
@@ -320,8 +242,8 @@ def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
     return same_object(wanted[()], found[()]) if stored.dtype.is_object else wanted.tobytes() == found.tobytes()
 
 
-_FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
-    "zarr_format": lambda _, value: bool(parse_format(value, 2)),
+FITS: Final[Fits] = {
+    "zarr_format": lambda stored, value: value == stored.zarr_format,
     "shape": lambda stored, value: parse_shape(value) == stored.shape,
     "dtype": lambda stored, value: parse_dtype(value).numpy == stored.dtype.numpy,
     "chunks": _fits_chunks,
@@ -334,3 +256,4 @@ _FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
     "fill_value": _fits_fill_value,
     "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
 }
+"""Of an array of Zarr v2."""

@@ -53,8 +53,13 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
     in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, for whom
     such a number is infinite."""
     item = parse_fill_value(value, dtype, codecs)
-    if item is None or dtype.is_object:
-        return item
+    if item is not None and not dtype.is_object:
+        check_new_item(value, item, dtype)
+    return item
+
+
+def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
+    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds."""
     kind = dtype.numpy.kind
     if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
         raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
@@ -65,7 +70,6 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
     for part, found in parts:
         if _spells_finite(part) and not _is_finite(part, found):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
-    return item
 
 
 def format_fill_value(item: Item | None, dtype: DataType) -> Any:

@@ -81,12 +81,12 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     data_type = read.document["data_type"]
     dtype = read("data_type", dtype_of)
     outer = read("chunk_grid", lambda value: _regular(value, shape, dtype.itemsize))
-    prefix, separator = read("chunk_key_encoding", _key_encoding)
+    prefix, separator = read("chunk_key_encoding", parse_key_encoding)
     chain = parse_codecs(read.document["codecs"], outer, data_type, key)
     if chain.big:
         dtype = dtype_of(data_type, ">")
     fill = read("fill_value", lambda value: fill_of(value, data_type, dtype))
-    names = read("dimension_names", lambda value: _names(value, len(shape)))
+    names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.configs[:-1], chain.configs[-1] if chain.configs else None
     if compressor is not None and compressor["id"] in _FILTERS:
         filters, compressor = chain.configs, None
@@ -168,8 +168,8 @@ def _regular(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ..
     return parse_chunks(chunks, shape, itemsize)
 
 
-def _key_encoding(value: Any) -> tuple[str, Separator]:
-    """What keys of chunks begin with, and what lies between their numbers."""
+def parse_key_encoding(value: Any) -> tuple[str, Separator]:
+    """What keys of chunks begin with, and what lies between their numbers; raises `ValueError`."""
     name, configuration = named_configuration(value, "a chunk key encoding")
     if name not in ("default", "v2"):
         raise ValueError(f"the chunk key encoding {name!r} is unknown")
@@ -180,7 +180,8 @@ def _key_encoding(value: Any) -> tuple[str, Separator]:
     return ("c" if name == "default" else ""), separator
 
 
-def _names(value: Any, rank: int) -> tuple[str | None, ...] | None:
+def parse_names(value: Any, rank: int) -> tuple[str | None, ...] | None:
+    """Names of dimensions, None for one without; None for null. Raises `ValueError`."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != rank:

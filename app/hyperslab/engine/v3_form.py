@@ -17,6 +17,8 @@ from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.metadata import ArrayMetadata, Order
 from hyperslab.engine.v3_codecs import FROM_ITEMS, SHUFFLES, TO_ITEMS
+from hyperslab.engine.v3_dtypes import named_configuration
+from hyperslab.errors import shown
 
 Endian = Literal["little", "big"]
 NamedConfig = dict[str, Any]
@@ -26,6 +28,8 @@ INDEX_CODECS: Final = ({"name": "bytes", "configuration": {"endian": "little"}},
 """Of the index of a new shard, as zarr-python and TensorStore write them by default."""
 _SIZED: Final = {"U": "fixed_length_utf32", "S": "null_terminated_bytes", "V": "raw_bytes"}
 _TO_BYTES: Final = ("zlib", "bz2", "lz4", "lzma", "shuffle", "crc32", "crc32c", "adler32", "fletcher32")
+_NUMCODECS: Final = {*_TO_BYTES, *TO_ITEMS, *FROM_ITEMS} - {"crc32c", "packbits"}
+"""Codecs that v3 knows by numcodecs' names alone."""
 
 
 def document_of(
@@ -84,6 +88,32 @@ def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedC
     return [{"name": "sharding_indexed", "configuration": configuration}]
 
 
+def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
+    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
+    Raises `ValueError` for what are no codecs with names."""
+    if not isinstance(codecs, list):
+        raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
+    endian, itemsize = endian_of(dtype.json), dtype.itemsize
+    shuffle = "shuffle" if itemsize > 1 else "bitshuffle"
+    defaults: Mapping[str, NamedConfig] = {
+        "bytes": {"endian": endian} if endian else {},
+        "blosc": {"typesize": itemsize, "cname": "zstd", "clevel": 5, "shuffle": shuffle, "blocksize": 0},
+        "gzip": {"level": 5},
+        "zstd": {"level": 0, "checksum": False},
+        "sharding_indexed": {"index_codecs": [*INDEX_CODECS], "index_location": "end"},
+    }
+    found: list[NamedConfig] = []
+    for codec in codecs:
+        name, configuration = named_configuration(codec, "a codec")
+        members = {**defaults.get(name, {}), **configuration}
+        if name == "sharding_indexed":
+            members["codecs"] = completed(members.get("codecs"), dtype)
+        if name in _NUMCODECS:
+            name = f"numcodecs.{name}"
+        found.append({"name": name, "configuration": members} if members else {"name": name})
+    return found
+
+
 def data_type_of(json: Any, object_codec: str | None = None) -> Any:
     """The ``data_type`` that means the same as a ``dtype`` of Zarr v2; raises `ValueError` if there is none."""
     if isinstance(json, list):
@@ -120,7 +150,7 @@ def format_fill(item: np.ndarray, dtype: DataType) -> Any:
 def codecs_of(dtype: DataType, order: Order, configs: Sequence[CodecConfig], rank: int) -> list[NamedConfig]:
     """The ``codecs`` that store the same bytes as filters and compressor (``configs``, in the order of encoding) of
     Zarr v2 do. Raises `ValueError` where there are none."""
-    endian = _endian(dtype.json)
+    endian = endian_of(dtype.json)
     to_items = [config for config in configs if config["id"] in TO_ITEMS]
     if endian == "big" and (to_items or dtype.fields):
         what = "records" if dtype.fields else f"what {to_items[0]['id']!r} filters"
@@ -177,10 +207,10 @@ def _itemsize_behind(config: CodecConfig, itemsize: int) -> int:
     return itemsize if dtype is None else np.dtype(dtype).itemsize
 
 
-def _endian(json: Any) -> Endian | None:
+def endian_of(json: Any) -> Endian | None:
     """The byte order of a ``dtype`` of Zarr v2, None where it has none; raises `ValueError` for fields of both."""
     if isinstance(json, list):
-        orders = {order for field in json if (order := _endian(field[1])) is not None}
+        orders = {order for field in json if (order := endian_of(field[1])) is not None}
         if len(orders) > 1:
             raise ValueError("Zarr v3 has one byte order for all fields of a record")
         return orders.pop() if orders else None

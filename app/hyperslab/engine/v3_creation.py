@@ -1,0 +1,320 @@
+"""Creation of arrays of Zarr v3: the ``zarr.json`` of a new array, and whether a stored array is what is requested.
+
+What a request leaves out is as zarr-python 3 writes it, or as for an array of Zarr v2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine import creation
+from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, parse_chunk_shape
+from hyperslab.engine.codec_config import CodecConfig, complete_new
+from hyperslab.engine.creation import FITS, Fits, check_usable, new_dtype, of_request
+from hyperslab.engine.dtypes import DataType, parse_dtype
+from hyperslab.engine.fill_value import check_new_item, same_object, zero_item
+from hyperslab.engine.metadata import (
+    ArrayMetadata,
+    check_codecs,
+    integral,
+    parse_compressor,
+    parse_filters,
+    parse_format,
+    parse_separator,
+    parse_shape,
+)
+from hyperslab.engine.requested import Request, chosen_chunks, read_layout
+from hyperslab.engine.v3 import from_document, parse_key_encoding, parse_names
+from hyperslab.engine.v3_codecs import Chain, parse_codecs
+from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, fill_of, name_of, named_configuration
+from hyperslab.engine.v3_form import (
+    NamedConfig,
+    codecs_of,
+    completed,
+    data_type_of,
+    endian_of,
+    format_fill,
+    new_array,
+    sharded,
+)
+from hyperslab.errors import BadDefinition, shown
+
+V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
+"""What may be said of a new array of Zarr v3 alone."""
+MEMBERS: Final = (*creation.MEMBERS, *V3_MEMBERS, "dimension_names")
+
+INNER_ELEMENTS: Final = 1 << 18
+"""Target of elements in a chunk that lies in a shard: readers fetch such chunks one by one."""
+SHARD_BYTES: Final = 64 << 20
+"""Target of bytes in a shard: whoever changes a part of one reads and stores it whole."""
+_DEFAULT: Final[CodecConfig] = {"id": "zstd", "level": 0, "checksum": False}
+
+Sizes = tuple[int, ...]
+
+
+def requested_format(members: Mapping[str, Any]) -> int:
+    """The Zarr format that a request for an array or a group asks for, 2 unless it says 3; raises `BadDefinition`."""
+    found = integral(members.get("zarr_format", 2) or 2)
+    if found not in (2, 3):
+        raise BadDefinition("zarr_format", f"expected 2 or 3, found {shown(members['zarr_format'])}")
+    of_v3 = next((name for name in V3_MEMBERS if members.get(name) is not None), None)
+    if found == 2 and of_v3 is not None:
+        raise BadDefinition(of_v3, 'is a member of arrays of Zarr v3: add "zarr_format": 3')
+    return found
+
+
+def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The complete ``zarr.json`` of a new array, in the form that zarr-python 3 and TensorStore read alike.
+
+    Members are those of `creation.new_document`, and ``data_type`` in place of ``dtype``; ``shards``, the shape of what
+    is stored under one key: a list (0 for free, -1 or null for the whole axis), one size for all axes, true or
+    ``"auto"``; ``codecs`` in place of ``compressor``, ``filters`` and ``order``: those of a chunk, or with
+    ``sharding_indexed`` all; ``chunk_grid`` as stored; ``chunk_key_encoding`` in place of ``dimension_separator``;
+    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero, which null is as well.
+    Raises `BadDefinition`, which names the member.
+    """
+    read = Request(_with_grid(request), MEMBERS)
+    read("zarr_format", lambda value: parse_format(value, 3))
+    shape = read("shape", parse_shape)
+    data_type, dtype = _read_type(read)
+    layout = read_layout(read, shape, dtype)
+    shards = read("shards", lambda value: _parse_shards(value, len(shape)), None)
+    given = read("codecs", lambda value: None if value is None else completed(value, dtype), None)
+    if given is not None:
+        for name in ("compressor", "filters", "order"):
+            if read.members.get(name) is not None:
+                raise BadDefinition(name, "is said by codecs")
+    if given is not None and _has_shards(given):
+        if shards is None or min(shards, default=1) < 1:
+            raise BadDefinition("shards", "expected the shape of a shard, as codecs say what it holds")
+        stored, codecs, chunks = shards, given, _chain(given, shards, data_type).shape
+        if any(wanted not in (0, size) for wanted, size in zip(layout.chunk_shape, chunks, strict=False)):
+            raise BadDefinition("chunks", f"expected {list(chunks)}, the chunk_shape of the codec sharding_indexed")
+    else:
+        chunks = stored = _chunks(shape, dtype, layout, shards)
+        codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if given is None else given
+        if shards is not None:
+            stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
+    fill = read("fill_value", partial(_format_new_fill, data_type=data_type, dtype=dtype), None)
+    names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
+    document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
+    check_usable(checked(document))
+    return document
+
+
+def checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
+    """The array that a ``zarr.json`` of a request describes; ``creating``: its codecs can be written, too. Raises
+    `BadDefinition`."""
+    with of_request():
+        metadata = from_document(document, "zarr.json").array
+        if metadata is None:
+            raise BadDefinition("node_type", "expected 'array', found 'group'")
+        own = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
+        of_v2 = [config for config in metadata.codecs if config["id"] not in own]
+        check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=creating)
+    return metadata
+
+
+def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request with what its ``chunk_grid`` says said by ``chunks`` or ``shards``."""
+    if request.get("chunk_grid") is None:
+        return request
+    try:
+        name, configuration = named_configuration(request["chunk_grid"], "a chunk grid")
+    except ValueError as error:
+        raise BadDefinition("chunk_grid", str(error)) from None
+    if name != "regular" or configuration.keys() != {"chunk_shape"}:
+        raise BadDefinition("chunk_grid", "expected a regular grid, with its chunk_shape")
+    codecs = request.get("codecs")
+    member = "shards" if request.get("shards") or (isinstance(codecs, list) and _has_shards(codecs)) else "chunks"
+    said, shape = request.get(member), configuration["chunk_shape"]
+    if said is not None and said is not True and said not in ("auto", shape):
+        raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(said)}")
+    return {name: value for name, value in request.items() if name != "chunk_grid"} | {member: shape}
+
+
+def _read_type(read: Request) -> tuple[Any, DataType]:
+    """The data type, in the byte order that a ``dtype`` of v2 asks for. Records are little-endian whatever theirs is:
+    zarr-python reads no others."""
+    if read.leaves_open("data_type") == read.leaves_open("dtype"):
+        raise BadDefinition("data_type", "expected either data_type, or dtype as in Zarr v2")
+    if not read.leaves_open("data_type"):
+        return read.members["data_type"], read("data_type", lambda value: new_dtype(dtype_of(value)))
+    asked = read("dtype", lambda value: new_dtype(parse_dtype(value, v3=True)))
+    filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
+    data_type = read("dtype", lambda value: data_type_of(value, filters[0]["id"]))
+    return data_type, dtype_of(data_type, ">" if not asked.fields and endian_of(asked.json) == "big" else "<")
+
+
+def _parse_shards(value: Any, rank: int) -> Sizes | None:
+    """Sizes by axis, 0 for free and -1 for the whole axis; None for no shards."""
+    if value is None or value is False:
+        return None
+    if value is True or value == "auto":
+        return (0,) * rank
+    size = integral(value)
+    return parse_chunk_shape(value if size is None else [size] * rank, rank)
+
+
+def _has_shards(codecs: Sequence[Any]) -> bool:
+    return "sharding_indexed" in [codec.get("name") if isinstance(codec, dict) else codec for codec in codecs]
+
+
+def _chain(codecs: Any, shape: Sizes, data_type: Any) -> Chain:
+    with of_request():
+        return parse_codecs(codecs, shape, data_type, "zarr.json")
+
+
+def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | None) -> Sizes:
+    """The shape of chunks. Those whose shape is chosen divide the shards."""
+    if shards is None:
+        return chosen_chunks(shape, dtype, layout)
+    within = tuple([min(size, shard) if shard > 0 else size for size, shard in zip(shape, shards, strict=True)])
+    chunks = chosen_chunks(within, dtype, layout, INNER_ELEMENTS)
+    asked = layout.chunk_shape or (0,) * len(shape)
+    free = zip(chunks, asked, shards, strict=True)
+    return tuple([c if fixed or shard < 1 else shard // _divisor(shard, -(-shard // c)) for c, fixed, shard in free])
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor that is not larger than ``most``, nor than what is found in no time."""
+    return next(n for n in range(min(most, 1 << 16), 0, -1) if number % n == 0)
+
+
+def _shards(asked: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
+    """The shape of shards: whole chunks, of which those that are free have about `SHARD_BYTES`."""
+    counts = tuple([size // chunk if size > 0 else size for size, chunk in zip(asked, chunks, strict=True)])
+    for axis, (size, chunk) in enumerate(zip(asked, chunks, strict=True)):
+        if size > 0 and size % chunk:
+            raise BadDefinition("shards", f"axis {axis}: {size} is no multiple of {chunk}, the size of a chunk")
+    grid = tuple([max(1, -(-n // chunk)) for n, chunk in zip(shape, chunks, strict=True)])
+    most = max(1, SHARD_BYTES // (math.prod(chunks) * dtype.itemsize))
+    counts = choose_chunks(grid, chunk_shape=counts, elements=most)
+    return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
+
+
+def _codecs_of_v2(
+    read: Request, data_type: Any, dtype: DataType, layout: ChunkLayout, chunks: Sizes
+) -> list[NamedConfig]:
+    """The codecs of a chunk, from filters, compressor and order."""
+    filters = read("filters", parse_filters, None) or ()
+    if dtype.is_object and not filters:
+        filters = ({"id": OBJECTS[name_of(data_type)]},)
+    named = read.members.get("compressor")
+    if isinstance(named, dict) and "name" in named:  # as Zarr v3 has it
+        behind, compressor = read("compressor", lambda value: completed([value], dtype)), None
+    else:
+        behind, compressor = [], read("compressor", parse_compressor, _DEFAULT)
+    with of_request():
+        check_codecs(filters, compressor, "zarr.json", creating=True)
+    if compressor is not None:
+        nbytes = 0 if filters else math.prod(chunks) * dtype.itemsize
+        compressor = read("compressor", lambda _: complete_new(compressor or {}, chunk_nbytes=nbytes), _DEFAULT)
+    configs = (*filters, *([] if compressor is None else [compressor]))
+    at_fault = "filters" if filters else "compressor"
+    return [*read(at_fault, lambda _: codecs_of(dtype, layout.order or "C", configs, len(chunks)), None), *behind]
+
+
+def _key_encoding(read: Request) -> NamedConfig:
+    separator = read("dimension_separator", lambda value: value and parse_separator(value), None)
+    default = {"name": "default", "configuration": {"separator": separator or "/"}}
+    if separator is not None and not read.leaves_open("chunk_key_encoding"):
+        raise BadDefinition("dimension_separator", "is said by chunk_key_encoding")
+    prefix, separator = read("chunk_key_encoding", parse_key_encoding, default)
+    return {"name": "default" if prefix else "v2", "configuration": {"separator": separator}}
+
+
+def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
+    if value is None:
+        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
+    item = fill_of(value, data_type, dtype)
+    if not dtype.is_object:
+        check_new_item(value, item, dtype)
+    return item
+
+
+def _format_new_fill(value: Any, data_type: Any, dtype: DataType) -> Any:
+    return format_fill(_parse_fill(value, data_type, dtype), dtype)
+
+
+# --- comparison with a stored array ----------------------------------------------------------------------------
+
+
+def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
+    """As `creation.first_difference`, with a stored array of either format."""
+    if stored.zarr_format == 2:
+        members = {
+            name: value for name, value in wanted.items() if name not in V3_MEMBERS or wanted.get("zarr_format") != 3
+        }
+        return creation.first_difference(members, stored)
+    return creation.first_difference(wanted, stored, _FITS_V3)
+
+
+def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
+    """Records are always little-endian."""
+    dtype = parse_dtype(value, v3=True)
+    numpy = dtype.numpy.newbyteorder("<") if dtype.fields else dtype.numpy
+    return numpy == (stored.dtype.numpy.newbyteorder("<") if dtype.fields else stored.dtype.numpy)
+
+
+def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
+    """``bytes`` and ``variable_length_bytes`` are the same, as are ``struct`` and ``structured``."""
+    wanted, found = dtype_of(value), stored.document["data_type"]
+    return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(name_of(value)) == OBJECTS.get(name_of(found))
+
+
+def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
+    wanted = _parse_shards(value, len(stored.shape))
+    if wanted is None or not stored.levels:
+        return wanted is None and not stored.levels
+    found = zip(wanted, stored.levels[0].shape, stored.shape, strict=True)
+    return all(size in (0, shard) or (size == -1 and shard >= n) for size, shard, n in found)
+
+
+def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
+    """Codecs of a chunk, or with ``sharding_indexed`` all."""
+    data_type = stored.document["data_type"]
+    codecs, whole = completed(value, stored.dtype), stored.stored_grid.chunks
+    found = _chain(stored.document["codecs"], whole, data_type)
+    if _has_shards(codecs):
+        return _chain(codecs, whole, data_type) == found
+    return _chain(codecs, stored.chunks, data_type) == replace(found, shards=())
+
+
+def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
+    """As in Zarr v2, or as in v3."""
+    if isinstance(value, dict) and "name" in value:
+        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *completed([value], stored.dtype)]
+        value = _chain(codecs, stored.chunks, "uint8").configs[-1]
+    elif isinstance(value, dict) and value.get("shuffle") == -1:
+        value = {**value, "shuffle": 1 if stored.itemsize > 1 else 2}
+    return FITS["compressor"](stored, value)
+
+
+def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
+    wanted, found = _parse_fill(value, stored.document["data_type"], stored.dtype), stored.fill
+    return same_object(wanted[()], found[()]) if stored.dtype.is_object else wanted.tobytes() == found.tobytes()
+
+
+def _fits_keys(stored: ArrayMetadata, value: Any) -> bool:
+    return parse_key_encoding(value) == (stored.grid.prefix, stored.grid.separator)
+
+
+_FITS_V3: Final[Fits] = {
+    **FITS,
+    "dtype": _fits_dtype,
+    "data_type": _fits_data_type,
+    "chunk_grid": lambda stored, value: bool(value == stored.document["chunk_grid"]),
+    "shards": _fits_shards,
+    "codecs": _fits_codecs,
+    "compressor": _fits_compressor,
+    "fill_value": _fits_fill_value,
+    "chunk_key_encoding": _fits_keys,
+    "dimension_names": lambda stored, value: parse_names(value, len(stored.shape)) == stored.dimension_names,
+}

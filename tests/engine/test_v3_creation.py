@@ -1,0 +1,171 @@
+"""Documents of new arrays of Zarr v3: zarr-python 3 and TensorStore read them as they are meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.v3_creation import checked, first_difference, new_document, requested_format
+from hyperslab.errors import BadDefinition
+
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")
+
+GRID = {"name": "regular", "configuration": {"chunk_shape": [50, 40]}}
+SHARDED = {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": ["bytes", "crc32c"]}}
+TIME = {"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 25}}
+RECORD = {"name": "structured", "configuration": {"fields": [["a", "int32"], ["b", "float64"]]}}
+DELTA = {"id": "delta", "dtype": "<i4"}
+
+GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
+    ({"data_type": "uint16"}, (100, 200), None),
+    ({"dtype": ">i4", "order": "F", "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
+    ({"data_type": "float64", "chunks": [10, 10], "shards": [50, 100]}, (10, 10), (50, 100)),
+    ({"data_type": "float64", "chunks": 10, "shards": [-1, 20]}, (10, 10), (100, 20)),
+    ({"data_type": "float64", "chunks": [7, 9], "shards": "auto"}, (7, 9), (105, 207)),
+    ({"shape": [10**5, 2000, 2000], "data_type": "uint16", "shards": True}, (64, 64, 64), (320, 320, 320)),
+    ({"shape": [10**5, 2000, 2000], "data_type": "uint16", "shards": [10, 1024, 509]}, (10, 256, 509), (10, 1024, 509)),
+    ({"shape": [], "data_type": "int8", "shards": True}, (), ()),
+    ({"shape": [0, 5], "data_type": "int8", "shards": True}, (1, 5), (1, 5)),
+    ({"data_type": "int32", "codecs": [SHARDED], "shards": [20, 40]}, (10, 20), (20, 40)),
+    ({"data_type": "int32", "codecs": [SHARDED], "chunk_grid": GRID}, (10, 20), (50, 40)),
+    ({"data_type": "int32", "codecs": ["bytes", "gzip"], "chunk_grid": GRID}, (50, 40), None),
+    (
+        {"data_type": "int32", "codecs": ["bytes", {"name": "blosc"}], "shards": [20, 20], "chunks": 10},
+        (10, 10),
+        (20, 20),
+    ),
+    ({"data_type": "int32", "compressor": {"name": "zstd", "configuration": {"level": 3}}}, (100, 200), None),
+    ({"data_type": "int32", "compressor": None, "dimension_separator": "."}, (100, 200), None),
+    ({"data_type": "int32", "chunk_key_encoding": "v2", "fill_value": None}, (100, 200), None),
+    ({"dtype": "<i4", "filters": [DELTA], "compressor": {"id": "bz2"}}, (100, 200), None),
+    ({"data_type": "float32", "fill_value": "0x7fc00001"}, (100, 200), None),
+    ({"data_type": "complex64", "fill_value": ["NaN", "-Infinity"]}, (100, 200), None),
+    ({"data_type": TIME, "fill_value": "NaT"}, (100, 200), None),
+    (
+        {"data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}, "fill_value": "é"},
+        None,
+        None,
+    ),
+    ({"data_type": "string", "fill_value": "é"}, None, None),
+    ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": "YQ=="}, None, None),
+    ({"dtype": "|S3", "fill_value": "YQ=="}, None, None),
+    ({"dtype": "|V2", "fill_value": [1, 2]}, None, None),
+    ({"data_type": RECORD, "fill_value": {"a": 1, "b": "Infinity"}}, None, None),
+    ({"dtype": [["a", ">i4"], ["b", ">f8"]], "fill_value": "AQAAAAAAAAAAAPB/"}, None, None),
+    ({"data_type": "bfloat16", "shards": [50, 50], "chunks": 25}, (25, 25), (50, 50)),
+    ({"data_type": "float8_e8m0fnu"}, (100, 200), None),
+    ({"data_type": "int4", "fill_value": -8}, (100, 200), None),
+]
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({}, "data_type: expected either"),
+    ({"data_type": "int8", "dtype": "|i1"}, "data_type: expected either"),
+    ({"data_type": "int33"}, "data_type: .*'int33'"),
+    ({"data_type": "int8", "shards": [30, 30], "chunks": 20}, "shards: axis 0: 30 is no multiple of 20"),
+    ({"data_type": "int8", "shards": [30]}, "shards: expected a list of 2"),
+    ({"data_type": "int8", "shards": [2**40, 1], "chunks": 1}, "limit is 4194304"),
+    ({"data_type": "int8", "codecs": [SHARDED]}, "shards: expected the shape"),
+    ({"data_type": "int8", "codecs": [SHARDED], "shards": [15, 20]}, "10 does not divide 15"),
+    ({"data_type": "int8", "codecs": [SHARDED], "shards": [20, 20], "chunks": 5}, r"chunks: expected \[10, 20\]"),
+    ({"data_type": "int8", "codecs": ["zstd"]}, "codecs: no codec turns items"),
+    ({"data_type": "int8", "codecs": ["bytes", "zip"]}, "codecs.*'zip'"),
+    ({"data_type": "int8", "codecs": ["bytes"], "order": "F"}, "order: is said by codecs"),
+    ({"data_type": "int8", "codecs": ["bytes"], "compressor": {"id": "zlib"}}, "compressor: is said by codecs"),
+    ({"data_type": "int8", "codecs": "bytes"}, "codecs: expected a list"),
+    ({"data_type": "int8", "codecs": ["bytes", "numcodecs.pickle"]}, "codecs.*pickle"),
+    ({"data_type": "int8", "compressor": {"id": "base64"}}, "compressor: .*'base64'"),
+    ({"data_type": "float32", "fill_value": 1e300}, "fill_value: .*out of range"),
+    ({"data_type": "int8", "fill_value": 200}, "fill_value"),
+    ({"data_type": "string", "fill_value": 0}, "fill_value"),
+    ({"data_type": "int8", "dimension_names": ["x"]}, "dimension_names: expected a list of 2"),
+    ({"data_type": "int8", "chunk_grid": {"name": "other"}}, "chunk_grid"),
+    ({"data_type": "int8", "chunk_grid": GRID, "chunks": [1, 1]}, "chunk_grid"),
+    ({"data_type": "int8", "chunk_key_encoding": "v4"}, "chunk_key_encoding"),
+    ({"data_type": "int8", "chunk_key_encoding": "v2", "dimension_separator": "/"}, "dimension_separator"),
+    ({"data_type": "int8", "unknown": 1}, "unknown: is no member"),
+]  # fmt: skip
+NOT_ZARR_PYTHON = ("bfloat16", "float8_e8m0fnu", "int4")
+TENSORSTORE = (*NOT_ZARR_PYTHON, "int8", "uint16", "int32", "float32", "float64", "complex64")
+
+
+@pytest.mark.parametrize(("request_", "chunks", "shards"), GOOD)
+def test_what_is_asked_for_is_what_libraries_read(
+    tmp_path: Path, request_: dict[str, Any], chunks: Any, shards: Any
+) -> None:
+    asked = {"zarr_format": 3, "shape": [100, 200], **request_}
+    document = new_document(asked, {"a": [1]})
+    (tmp_path / "zarr.json").write_bytes(dump_json(document))
+    metadata = checked(document)
+    assert first_difference(asked, metadata) is None
+    chunks = metadata.chunks if chunks is None else chunks
+    if document["data_type"] not in NOT_ZARR_PYTHON:
+        array = zarr.open_array(tmp_path, mode="r")
+        assert (array.shape, array.chunks, array.shards) == (metadata.shape, chunks, shards)
+        assert array.metadata.attributes == {"a": [1]}
+        assert equal(metadata.fill, array.fill_value)
+    if document["data_type"] in TENSORSTORE and "numcodecs" not in json.dumps(document["codecs"]):
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path)}}
+        opened = tensorstore.open(spec).result()
+        layout = opened.chunk_layout  # of rank 0 it says nothing
+        assert (layout.read_chunk.shape or ()) == chunks
+        assert (layout.write_chunk.shape or ()) == (shards or chunks)
+        assert equal(metadata.fill, opened.fill_value)
+
+
+def equal(fill: np.ndarray[Any, Any], found: Any) -> bool:
+    if fill.dtype.hasobject:
+        return bool(fill[()] == found)
+    return np.asarray(found, fill.dtype).tobytes() == fill.tobytes()
+
+
+@pytest.mark.parametrize(("request_", "reason"), BAD)
+def test_what_cannot_be_is_refused_by_name(request_: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadDefinition, match=reason):
+        new_document({"zarr_format": 3, "shape": [100, 200], **request_}, {})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "member"),
+    [
+        ({"zarr_format": 2}, "zarr_format"),
+        ({"data_type": "uint32"}, "data_type"),
+        ({"dtype": ">i4"}, "dtype"),
+        ({"chunks": [10, 20]}, "chunks"),
+        ({"shards": [20, 20]}, "shards"),
+        ({"shards": False}, "shards"),
+        ({"codecs": ["bytes"]}, "codecs"),
+        ({"compressor": {"id": "zstd", "level": 5}}, "compressor"),
+        ({"compressor": None}, "compressor"),
+        ({"fill_value": 1}, "fill_value"),
+        ({"order": "F"}, "order"),
+        ({"chunk_key_encoding": "v2"}, "chunk_key_encoding"),
+        ({"dimension_names": ["y", "x"]}, "dimension_names"),
+        ({"shards": [40, 40], "chunks": [10, 10], "codecs": ["bytes", "zstd"], "dtype": "<i4", "zarr_format": 3}, None),
+        ({"shards": True, "fill_value": None, "dimension_names": ["y", None]}, None),
+    ],
+)
+def test_a_stored_array_is_what_is_asked_for_or_not(wanted: dict[str, Any], member: str | None) -> None:
+    asked = {"shape": [100, 200], "data_type": "int32", "chunks": 10, "shards": 40, "dimension_names": ["y", None]}
+    stored = checked(new_document({"zarr_format": 3, **asked}, {}))
+    difference = first_difference(wanted, stored)
+    assert (None if difference is None else difference[0]) == member
+
+
+@pytest.mark.parametrize(
+    ("members", "wanted"),
+    [({}, 2), ({"zarr_format": None}, 2), ({"zarr_format": 2.0}, 2), ({"zarr_format": 3, "shards": True}, 3)],
+)
+def test_the_format_is_2_unless_3_is_said(members: dict[str, Any], wanted: int) -> None:
+    assert requested_format(members) == wanted
+
+
+@pytest.mark.parametrize("members", [{"zarr_format": 4}, {"zarr_format": "3"}, {"shards": [1]}, {"data_type": "int8"}])
+def test_a_format_that_is_none_is_refused(members: dict[str, Any]) -> None:
+    with pytest.raises(BadDefinition):
+        requested_format(members)
