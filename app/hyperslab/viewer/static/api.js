@@ -22,7 +22,7 @@ export const encodePath = (path) => path.split("/").map(encodeURIComponent).join
 
 /**
  * The address of an API route for a node.
- * @param {"metadata"|"slice"|"tile"|"plan"} route
+ * @param {"metadata"|"slice"|"tile"|"plan"|"changes"} route
  * @param {string} path
  * @param {string} [rest] what follows the path, with its slash or question mark
  */

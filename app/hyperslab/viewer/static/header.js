@@ -19,23 +19,25 @@ const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Me
  * @property {string[]} [fields] of records, one of which is drawn
  * @property {string} [field]
  * @property {""|"cf"|"none"} [decode] "" where there is nothing to choose
+ * @property {boolean} follow whether changes are shown as they come
  *
  * @param {HTMLElement} host
- * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onhelp: () => void}} events
+ * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onfollow: () => void, onhelp: () => void}} events
  */
-export function createHeader(host, { onopen, onview, onfield, ondecode, onhelp }) {
+export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
   const decodings = h("div", { class: "segmented decodings", role: "group", "aria-label": "Values", hidden: true });
   const fields = h("select", { hidden: true, "aria-label": "Field", onchange: () => onfield(fields.value) });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
+  const follow = iconButton("follow", "Follow changes", onfollow, { "aria-pressed": "false" });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
     class: "icon-button not-phone",
   });
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
-  const buttons = h("div", { class: "header-buttons" }, share, theme, forget(), help, panels);
+  const buttons = h("div", { class: "header-buttons" }, follow, share, theme, forget(), help, panels);
   host.append(sidebar, brand(onopen), crumbs, fields, decodings, views, buttons);
   let shown = "";
 
@@ -46,6 +48,7 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onhelp }
     const names = place.path.split("/").filter(Boolean);
     const paths = names.map((_, i) => names.slice(0, i + 1).join("/"));
     crumbs.replaceChildren(...paths.map((path) => crumb(path, path === place.path, onopen)));
+    follow.setAttribute("aria-pressed", String(place.follow));
     showViews(place);
     showFields(place);
     showDecodings(place);

@@ -86,7 +86,8 @@ export function createImageView(store, events) {
   function frameOf(state) {
     const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
     const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
-    const query = tileQuery(state, context.info);
+    const { version } = context.info; // under its own address, a tile that has changed is not taken from a cache
+    const query = [tileQuery(state, context.info), version && `v=${encodeURIComponent(version)}`].filter(Boolean).join("&");
     const gaps = context.info.kind !== "labels" && !state.labels && !context.info.images; // there, what is not drawn is no gap
     const blank = activeIndices(state, context.info).length === 0;
     return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
@@ -272,6 +273,7 @@ export function createImageView(store, events) {
     planes,
     overlay,
     named,
+    quiet,
     ready: () => picture.shown !== null,
   };
 }

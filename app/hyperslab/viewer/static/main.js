@@ -5,6 +5,7 @@ import { numericFields, plainInfo, tableInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { decodeOf, isPacked, meaningOf } from "./decoded.js";
 import { ROOT } from "./dom.js";
+import { createFollower } from "./follow.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
 import { createHelp, listen } from "./keys.js";
@@ -32,8 +33,10 @@ const header = createHeader(document.getElementById("header"), {
   onview: openView,
   ondecode: (decode) => store.update({ decode, channels: null }, "decode"),
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
+  onfollow: () => store.update({ follow: !store.get().follow }, "follow changes"),
   onhelp: help.toggle,
 });
+const follower = createFollower(refresh);
 const explainSoon = throttle(EXPLAIN_EVERY, (address, asked) => void explainTile(address, asked));
 const views = createViews({
   store,
@@ -80,7 +83,11 @@ async function show(state) {
 
 async function prepare(state) {
   if (node?.path !== state.path) node = { path: state.path };
-  const mine = node;
+  return load(node, state);
+}
+
+/** What of a node the state needs and is not there yet. */
+async function load(mine, state) {
   mine.document ??= await metadata(state.path);
   const available = viewsOf(mine.document);
   const view = available.includes(state.view) ? state.view : available[0];
@@ -113,7 +120,7 @@ async function prepareInfo(mine, { plane, aspect, component }, field, decode) {
   const key = new URLSearchParams(asked).toString();
   if (mine.infoKey === key) return;
   const [info] = await Promise.all([tileInfo(mine.path, key), library()]);
-  mine.info = { ...info, field, decode, component, meaning: meaningOf(mine.document, field, decode) };
+  mine.info = { ...info, version: mine.version, field, decode, component, meaning: meaningOf(mine.document, field, decode) };
   mine.table = tableInfo(mine.info);
   mine.infoKey = key;
 }
@@ -121,7 +128,8 @@ async function prepareInfo(mine, { plane, aspect, component }, field, decode) {
 function render({ node: mine, available, view, fields, state, info }) {
   const moved = current?.path !== mine.path;
   const decode = view !== "browse" && isPacked(mine.document) ? state.decode || "cf" : "";
-  header.update({ path: mine.path, available, view, fields, field: state.field, decode });
+  header.update({ path: mine.path, available, view, fields, field: state.field, decode, follow: state.follow });
+  follower.watch(state.follow ? mine.path : null);
   if (moved) {
     document.title = mine.path ? `${lastName(mine.path)} · Hyperslab` : "Hyperslab";
     void tree.select(mine.path, { expand: view === "browse" });
@@ -164,6 +172,29 @@ async function nameCoordinates(mine, shown, info) {
   if (Object.keys(places).length && current?.shown === shown) shown.named?.();
 }
 
+/** Show a node that has changed, in place of what is shown, and the end of an axis that has grown. @param {string} version */
+async function refresh(version) {
+  const before = node;
+  const fresh = { path: before.path, version };
+  const state = store.get();
+  try {
+    await load(fresh, state);
+  } catch (error) {
+    if (node === before && state.follow) fail(state, error);
+    return;
+  }
+  if (node !== before || !store.get().follow || store.get().path !== fresh.path) return;
+  const [old, info] = [before, fresh].map((each) => each.info ?? each.plain ?? { axes: [], plane: [] });
+  const grown = info.axes.filter(
+    ({ name, size }) => !info.plane.includes(name) && size > (old.axes.find((axis) => axis.name === name)?.size ?? size),
+  );
+  node = fresh;
+  const ends = Object.fromEntries(grown.map(({ name, size }) => [name, size - 1]));
+  store.update({ at: { ...store.get().at, ...ends } });
+  await new Promise((resolve) => setTimeout(resolve)); // until the views have heard of it
+  await current?.shown?.settled?.();
+}
+
 /** Elements that stand on the stage already are left alone: they keep the focus. */
 function place(...elements) {
   const wanted = [strip.element, ...elements];
@@ -204,7 +235,7 @@ function fail(state, error) {
   if (!known) console.error(error);
   const unknown = { title: "The page failed", detail: String(error?.message ?? error), status: 0, code: "page" };
   const available = node?.document ? viewsOf(node.document) : [];
-  header.update({ path: state.path, available, view: state.view || available[0] });
+  header.update({ path: state.path, available, view: state.view || available[0], follow: state.follow });
   inspector.clear();
   const parent = state.path.split("/").slice(0, -1).join("/");
   const up = { title: parent ? `Open ${parent}` : "All stores", onclick: () => open(parent) };

@@ -31,6 +31,7 @@ import { encodePath } from "./api.js";
  * @property {string} overlay path of the label image over the picture, "" is none
  * @property {number} opacity of the overlay
  * @property {boolean} smooth
+ * @property {boolean} follow show what changes as it changes, and the end of an axis that grows
  * @property {[number, number, number]|null} box centre x, y and width of what is visible, in pixels; null is all
  * @property {[number, number]|null} range first and last index of a line plot
  * @property {number} row first row of a table
@@ -54,6 +55,7 @@ export const DEFAULTS = Object.freeze({
   overlay: "",
   opacity: 0.5,
   smooth: false,
+  follow: false,
   box: null,
   range: null,
   row: 0,
@@ -66,6 +68,7 @@ const RESERVED = new Set([
   "off",
   "overlay",
   "smooth",
+  "follow",
   "box",
   "range",
   "row",
@@ -133,6 +136,7 @@ export function parse(address) {
     overlay: query.get("overlay") ?? "",
     opacity: opacity >= 0 && opacity <= 1 ? opacity : DEFAULTS.opacity,
     smooth: query.get("smooth") === "1",
+    follow: query.get("follow") === "1",
     box: onlyIf(([, , width]) => width > 0, numbers(query.get("box"), 3)),
     range: onlyIf(([first, last]) => first >= 0 && first < last, integers(query.get("range"), 2)),
     row: index(query.get("row")),
@@ -215,6 +219,7 @@ export function format(state) {
   put("overlay", state.overlay);
   put("opacity", state.opacity);
   put("smooth", state.smooth, "1");
+  put("follow", state.follow, "1");
   if (state.box) query.append("box", state.box.map((n) => Number(n.toPrecision(7))).join(","));
   if (state.range) query.append("range", state.range.join(","));
   put("row", state.row);

@@ -24,6 +24,7 @@ import { heldToken } from "./token.js";
  * @property {() => void} [named] coordinates of the axes have become known
  * @property {() => void} [themed] the colours of the page have changed
  * @property {() => void} [close]
+ * @property {() => Promise<void>} [settled] resolves when what was asked for is on the screen
  *
  * @typedef {object} Context
  * @property {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
@@ -60,6 +61,7 @@ export function createViews(context) {
       named: imageView.named,
       themed: channels.redraw,
       close: imageView.hide,
+      settled: imageView.quiet,
       actions: {
         move: (x, y) => picture.panBy(x, y),
         zoom: (factor) => picture.zoomBy(factor),

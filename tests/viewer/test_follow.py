@@ -1,0 +1,64 @@
+"""The page follows what changes, and the end of an axis that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests.chromium import Tab
+from tests.server import running_server
+from tests.viewer.support import Viewer
+
+RAW = {"content-type": "application/octet-stream"}
+FRAMES = 30
+
+
+@pytest.fixture
+def growing(tab: Tab, tmp_path: Path) -> Iterator[tuple[Viewer, httpx.Client]]:
+    stores = {"data": {"url": str(tmp_path), "writable": True}}
+    with running_server(stores) as server, httpx.Client(base_url=server.url) as client:
+        document = {"shape": [2, 64, 64], "chunks": [1, 64, 64], "dtype": "|u1", "dimension_names": ["t", "y", "x"]}
+        assert client.put("/v1/metadata/data/a", json=document).status_code == 201
+        yield Viewer(tab, server.url), client
+
+
+def frame(level: int) -> bytes:
+    return np.full((1, 64, 64), level, "u1").tobytes()
+
+
+def test_the_page_shows_each_end_of_an_array_that_grows(growing: tuple[Viewer, httpx.Client]) -> None:
+    viewer, client = growing
+    viewer.open_image("/view/data/a?t=0&rescale=0,255")
+    switch = viewer.page.get_by_role("button", name="Follow changes")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    switch.click()
+    viewer.wait_for_query(".*follow=1")
+    viewer.tab.wait_for_request("/v1/changes/data/a")
+    for level in range(FRAMES):
+        client.post("/v1/append/data/a", content=frame(8 * level), headers=RAW).raise_for_status()
+        viewer.page.wait_for_timeout(100)  # ten frames a second, as an instrument sends them
+
+    expect(viewer.slider("t")).to_have_value(str(FRAMES + 1))
+    viewer.settle()
+    assert abs(int(viewer.picture()[300:500, 500:700].mean()) - 8 * (FRAMES - 1)) < 12
+    assert viewer.tab.count("info.json") > FRAMES // 3
+    viewer.check_clean()
+
+
+def test_values_that_change_in_place_are_drawn_anew(growing: tuple[Viewer, httpx.Client]) -> None:
+    viewer, client = growing
+    viewer.open_image("/view/data/a?t=0&rescale=0,255&follow=1")
+    viewer.tab.wait_for_request("/v1/changes/data/a")
+    client.put("/v1/slice/data/a", params={"select": "0:1"}, content=frame(200), headers=RAW).raise_for_status()
+
+    viewer.page.wait_for_function(
+        "() => performance.getEntriesByType('resource').filter(({ name }) => /png[?].*v=data/.test(name)).length > 0"
+    )
+    viewer.settle()
+    assert abs(int(viewer.picture()[300:500, 500:700].mean()) - 200) < 12
+    viewer.check_clean()
