@@ -59,7 +59,7 @@ def test_the_body_that_creates_an_array_of_zarr_v3_with_shards() -> None:
         "shards": [10, 4, 8],
         "dtype": "<u2",
         "dimension_names": ["t", "y", "x"],
-        "attributes": {"dimension_units": ["second", None, None], "dimension_scales": [0.5, 1, 1], "who": "me"},
+        "attributes": {"dimension_units": ["0.5 second", None, None], "dimension_scales": [0.5, 1, 1], "who": "me"},
         "compressor": None,
         "fill_value": 7,
     }

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hyperslab.engine.creation import new_document
+from hyperslab.engine import creation, v3_creation
 from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
 from hyperslab.storage.keys import join, normalise_path, prefixes
@@ -286,7 +287,10 @@ def _check(member: str, definition: Mapping[str, Any]) -> None:
     members = {name: value for name, value in definition.items() if name not in ("dimension_names", "attributes")}
     try:
         if definition["zarr_format"] == 2:
-            new_document(members)
+            creation.new_document(members)
+        else:
+            v3_creation.new_document(members, {})
     except BadDefinition as error:
-        where = "dimensions" if error.member in ("shape", "chunks", "shards") else error.member
+        named = "dimensions" if error.member in ("shape", "chunks", "shards") else error.member
+        where = re.sub(r"\[(\d+)\]", r".\1", named)  # filters[0]
         raise BadDefinition(f"{member}.{where}", error.reason) from None

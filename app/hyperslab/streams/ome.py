@@ -91,10 +91,13 @@ def well(settings: WellSettings, zarr_format: int) -> dict[str, Any]:
 
 
 def plain(array: ArraySettings) -> dict[str, Any]:
-    """The attributes of an array that is no image: units and scales of its dimensions."""
+    """The attributes of an array that is no image: scales, and units as TensorStore and Neuroglancer read them, such as
+    ``0.5 second``."""
     dimensions = [array.dimensions[axis] for axis in stored_order(array)]
+    factors = ["" if dimension.scale == 1 else repr(dimension.scale) for dimension in dimensions]
+    units = [f"{factor} {dimension.unit or ''}".strip() for factor, dimension in zip(factors, dimensions, strict=True)]
     return {
-        "dimension_units": [dimension.unit for dimension in dimensions],
+        "dimension_units": [unit or None for unit in units],
         "dimension_scales": [dimension.scale for dimension in dimensions],
     }
 
