@@ -460,11 +460,11 @@ class StoredTooLarge(BrokenData, code="stored-too-large", title="A stored value 
 class UnsupportedFormat(
     BrokenData, code="unsupported-format", title="A node of a format that cannot be changed yet", status=422
 ):
-    """Attributes or shards of a node of Zarr v3; ``key`` is its document."""
+    """Attributes of a node of Zarr v3; ``key`` is its document."""
 
     path: str
     key: str
-    sentence = "{path!r} is of Zarr v3 ({key}), whose attributes and shards cannot be changed yet"
+    sentence = "{path!r} is of Zarr v3 ({key}), whose attributes cannot be changed yet"
 
 
 class StoreError(HyperslabError, code="store-failed", title="The store could not answer", status=502):

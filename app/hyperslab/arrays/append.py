@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -16,9 +17,10 @@ from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import follow_again, publish_metadata, put_metadata
-from hyperslab.arrays.update import ChunkWriter
-from hyperslab.arrays.write import check_dtype, check_written, chunk_versions, write_chunks
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
+from hyperslab.arrays.write import by_object, check_dtype, check_written, chunk_versions, write_objects
 from hyperslab.engine.dtypes import DataType
+from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
@@ -71,7 +73,7 @@ class Appender:
             announced = ""
             for _ in attempts():
                 array = self._catalog.open_array(path, fresh=True)
-                self._reader.check_chunk(array)
+                self._reader.check_chunk(array, writing=True)
                 check_dtype(array, made_for)
                 rank = len(array.metadata.shape)
                 if not -rank <= axis < rank:
@@ -136,30 +138,38 @@ class Appender:
         return AppendResult(array, axis, grown.offset, length, repeated=False)
 
     def _write(self, grown: _LongerArray, turn: Turn) -> None:
-        """Write into the region that is not published yet, each chunk on top of the version seen now.
+        """Write into the region that is not published yet, each stored object on top of the version seen now.
 
         What lies there was never published, or was cut off: whole new chunks replace it. Where replicas share the store
-        each chunk of the region changes, whatever the values: an attempt that was cut off finds none as it has read it.
+        each object of the region changes, whatever the values: an attempt that was cut off finds none as it has read
+        it.
         """
-        array, grid = grown.after, grown.metadata.grid
-        projections = list(project(grown.region, grid))
-        versions = chunk_versions(self._reader, array, projections)
+        array, metadata = grown.after, grown.metadata
+        objects = by_object(array, project(grown.region, metadata.grid))
+        versions = chunk_versions(self._reader, array, objects)
         fences = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
-        writer = ChunkWriter(self._reader, array, versions, fences=fences)
+        # what was read when the turn is lost may be the next holder's
+        writer = ChunkWriter(self._reader, array, versions, fences=fences, check=turn.check)
         published = grown.array.metadata.shape
 
-        def write(projection: ChunkProjection) -> None:
-            def change(chunk: NDArray) -> None:
-                turn.check()  # what was read may be the next holder's
-                projection.copy_in(grown.values, chunk)
+        def is_seen(coords: Coords, grid: ChunkGrid) -> bool:
+            return all(s.start < size for s, size in zip(grid.bounds(coords), published, strict=True))
 
-            bounds = grid.bounds(projection.coords)
-            if all(s.start < size for s, size in zip(bounds, published, strict=True)):  # readers see cells of it
-                writer.update(projection.coords, change)
+        def write(coords: Coords, parts: Sequence[ChunkProjection]) -> None:
+            changes = [
+                ChunkChange(
+                    part.coords,
+                    partial(part.copy_in, grown.values),
+                    Start.STORED if is_seen(part.coords, metadata.grid) else Start.FILL,
+                )
+                for part in parts
+            ]
+            if is_seen(coords, metadata.stored_grid):
+                writer.update(coords, changes)
             else:
-                writer.replace(projection.coords, change)
+                writer.replace(coords, changes)
 
-        write_chunks(self._reader, array, projections, write)
+        write_objects(self._reader, array, objects, write)
 
 
 class _LongerArray:

@@ -123,7 +123,7 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     def remove(coords: Coords) -> None:
         check()
         if left[coords][1]:  # programs that read the store take it for a chunk
-            writer.replace(coords, lambda _: None)
+            writer.replace(coords)
         else:
             writer.delete(coords)
 

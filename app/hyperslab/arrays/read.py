@@ -116,8 +116,9 @@ class Reader:
         """The plan with the versions that its chunks have now. Raises `Cancelled` and `StoreError`."""
         return look_up(self.versions, plan, cancel)
 
-    def check_chunk(self, array: ArrayNode) -> None:
-        """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory.
+    def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
+        """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory; for ``writing`` also
+        where one shard is.
 
         Reads and writes ask before anything is allocated: a document may state chunks of any size. Objects are counted
         with what Python needs for a short one.
@@ -126,10 +127,11 @@ class Reader:
         nbytes = max(
             metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1),
             metadata.codec.memory // 2,
-            metadata.shard_nbytes if any(level.after for level in metadata.levels) else 0,
+            metadata.shard_nbytes if writing or any(level.after for level in metadata.levels) else 0,
         )
         if nbytes > self._max_chunk_bytes:
-            raise TooLarge("the decoded size of one chunk", nbytes, self._max_chunk_bytes)
+            what = "shard" if nbytes == metadata.shard_nbytes > metadata.chunk_nbytes else "chunk"
+            raise TooLarge(f"the decoded size of one {what}", nbytes, self._max_chunk_bytes)
 
     def count_cached(self, plan: Plan) -> int:
         """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""

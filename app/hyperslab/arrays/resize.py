@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from math import prod
 from typing import Any
@@ -16,7 +17,7 @@ from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.update import ChunkWriter, is_all_fill
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill, object_memory
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import (
@@ -187,26 +188,27 @@ def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, sh
 class Clearer:
     """Makes sure that what lies beyond an array's shape never shows: what a shrink cut off, and what others left there.
 
-    ``check`` is called when a chunk was read and before it is changed: what was read when the turn is lost may be
-    another's. What it raises ends the work, and repeating the work is safe. Where replicas share the store, chunks are
-    not removed but set to the fill value, on condition of what is there: a delete could come late, and what is absent
-    stands in nobody's way.
+    What is said of chunks is true of shards, of which the chunks within are cleared. ``check`` is called when one was
+    read and before it is changed: what was read when the turn is lost may be another's. What it raises ends the work,
+    and repeating the work is safe. Where replicas share the store, chunks are not removed but set to the fill value, on
+    condition of what is there: a delete could come late, and what is absent stands in nobody's way.
     """
 
     def __init__(self, reader: Reader, array: ArrayNode, check: Callable[[], None]) -> None:
         self._reader = reader
         self._array = array
         self._check = check
-        self._grid = array.metadata.grid
+        self._grid = array.metadata.stored_grid
         self._shared = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
-        self._writer = ChunkWriter(reader, array, fences=self._shared)
+        self._writer = ChunkWriter(reader, array, fences=self._shared, check=check)
+        self._memory = object_memory(reader, array)
         self._pool = reader.pool(array.mount)
 
     def check_decodable(self, before: Shape) -> None:
         """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""
         cut = any(n < b and n % c for n, b, c in zip(self._grid.shape, before, self._grid.chunks, strict=True))
         if cut and all(self._grid.shape):  # what is empty has no edge chunks
-            self._reader.check_chunk(self._array)
+            self._reader.check_chunk(self._array, writing=True)
 
     def clear_outside(self, before: Shape) -> None:
         """Clear what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
@@ -217,14 +219,13 @@ class Clearer:
 
         def clear(coords: Coords) -> None:
             if coords in self._grid:
-                self._writer.update(coords, lambda chunk: self._clear_end(coords, chunk))
+                self._writer.update(coords, self._ends(coords, self._clear_end))
             elif self._shared:
                 self._set_to_fill(coords, stored[coords])
             else:
-                self._check()
                 self._writer.delete(coords)
 
-        self._pool.each(list(stored), len(stored), clear)
+        self._pool.each(list(stored), len(stored), clear, nbytes=self._memory)
 
     def clear_late(self, before: Shape, written: Mapping[Coords, str | None]) -> None:
         """Clear what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
@@ -235,43 +236,48 @@ class Clearer:
         whole = _whole_chunks(before, self._grid)
         cut = [coords for coords, version in written.items() if version is not None and _is_cut(coords, whole)]
         own = ChunkWriter(self._reader, self._array, written)
-        others = ChunkWriter(self._reader, self._array)
+        others = ChunkWriter(self._reader, self._array, check=self._check)
 
         def clear(coords: Coords) -> None:
             if coords in self._grid:  # whoever has changed the cells inside since has left those at the end
-                others.update(coords, lambda chunk: self._clear_end(coords, chunk))
+                others.update(coords, self._ends(coords, self._clear_end))
                 return
             self._check()
             with suppress(WriteConflict):
                 own.delete(coords)
 
-        self._pool.each(cut, len(cut), clear)
+        self._pool.each(cut, len(cut), clear, nbytes=self._memory)
 
     def clear_edges(self, shape: Shape) -> None:
         """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer
         in ``shape``: whoever stores a whole chunk may leave values there.
 
         Such chunks are read, and written only where there is something to clear. What cannot be decoded, or is too
-        large to be, stays: it shows no values either.
+        large to be, stays: it shows no values either. Raises `TooLarge` for shards whose chunks can be read, and which
+        are too large to be changed.
         """
         grid = self._grid
         sizes = zip(grid.shape, shape, grid.chunks, strict=True)
         whole = tuple(-(-size // chunk) * chunk if longer > size else size for size, longer, chunk in sizes)
         edges = self._stored(whole)
 
-        def clear(coords: Coords) -> None:
-            def change(chunk: NDArray) -> bool:
-                if all(is_all_fill(chunk[beyond], self._array.metadata) for beyond in self._beyond(coords)):
-                    return False
-                self._clear_end(coords, chunk)
-                return True
+        def change(coords: Coords, chunk: NDArray) -> bool:
+            if all(is_all_fill(chunk[beyond], self._array.metadata) for beyond in self._beyond(coords)):
+                return False
+            self._clear_end(coords, chunk)
+            return True
 
-            with suppress(ChunkCorrupt, StoredTooLarge, TooLarge):
-                self._reader.check_chunk(self._array)
-                self._writer.update(coords, change)
+        def clear(coords: Coords) -> None:
+            with suppress(ChunkCorrupt, StoredTooLarge):
+                self._writer.update(coords, self._ends(coords, change, Start.LEFT))
 
         while batch := [coords for coords, _ in islice(edges, _BATCH)]:
-            self._pool.each(batch, len(batch), clear, nbytes=self._reader.chunk_memory(self._array))
+            try:
+                self._reader.check_chunk(self._array)
+            except TooLarge:
+                return
+            self._reader.check_chunk(self._array, writing=True)
+            self._pool.each(batch, len(batch), clear, nbytes=self._memory)
 
     def fill_doubt(self, shape: Shape) -> None:
         """Store fill values in chunks that are absent, that a larger ``shape`` would show, and that a late request may
@@ -288,17 +294,14 @@ class Clearer:
         self._pool.each(absent, len(absent), lambda coords: self._set_to_fill(coords, None))
 
     def _set_to_fill(self, coords: Coords, version: str | None) -> None:
-        """Without reading what is there, if it still has the version that was seen."""
-        self._check()
-        try:
-            ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords, lambda _: None)
-        except WriteConflict:
-
-            def change(chunk: NDArray) -> None:
-                self._check()
-                chunk[...] = self._array.metadata.fill
-
-            ChunkWriter(self._reader, self._array, fences=True).update(coords, change, covers=True)
+        """Without reading what is there, on condition of the version that was seen, or of the next."""
+        store, key = self._array.mount.store, self._array.chunk_key(coords)
+        for _ in attempts():
+            self._check()
+            with suppress(WriteConflict):
+                return ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords)
+            (version,) = store.versions(self._array.prefix, [key])
+        raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
     def _stored(self, before: Shape) -> Iterator[tuple[Coords, str]]:
         """Stored chunks of an array of the shape ``before`` that its shape cuts off or cuts through, and their
@@ -308,7 +311,7 @@ class Clearer:
         if sum(prod(map(len, box)) for box in boxes) <= _MOST_LOOKED_UP:
             yield from ((coords, version) for coords, version in self._looked_up(boxes) if version is not None)
             return
-        old, whole = ChunkGrid(before, grid.chunks, grid.separator), _whole_chunks(before, grid)
+        old, whole = replace(grid, shape=before), _whole_chunks(before, grid)
         for entry in array.mount.store.list_prefix(array.prefix):
             coords = old.parse_key(entry.key[len(array.prefix) :])
             if coords is not None and _is_cut(coords, whole):
@@ -320,15 +323,28 @@ class Clearer:
         keys = [array.chunk_key(coords) for coords in candidates]
         return zip(candidates, array.mount.store.versions(array.prefix, keys) if keys else [], strict=True)
 
+    def _ends(
+        self, coords: Coords, change: Callable[[Coords, NDArray], object], start: Start = Start.STORED
+    ) -> list[ChunkChange]:
+        """What clears the cells of a stored object at the edge that lie beyond the shape: ``change`` those chunks that
+        the edge cuts, and remove those beyond it."""
+        inside, found = self._array.metadata.grid, []
+        for chunk in self._array.metadata.chunks_in(coords):
+            if chunk not in inside:
+                found.append(ChunkChange(chunk, None, start))
+            elif inside.extent(chunk) != inside.chunks:
+                found.append(ChunkChange(chunk, partial(change, chunk), start))
+        return found
+
     def _clear_end(self, coords: Coords, chunk: NDArray) -> None:
-        """Set the cells of an edge chunk that lie beyond the shape to the fill value."""
-        self._check()
+        """Set the cells of a chunk at the edge that lie beyond the shape to the fill value."""
         for beyond in self._beyond(coords):
             chunk[beyond] = self._array.metadata.fill
 
     def _beyond(self, coords: Coords) -> list[tuple[slice, ...]]:
         """What of a chunk lies beyond the shape, along each axis."""
-        return [(slice(None),) * axis + (slice(size, None),) for axis, size in enumerate(self._grid.extent(coords))]
+        sizes = self._array.metadata.grid.extent(coords)
+        return [(slice(None),) * axis + (slice(size, None),) for axis, size in enumerate(sizes)]
 
 
 def bury_doubt(array: object, check: Callable[[], None]) -> None:
@@ -339,7 +355,7 @@ def bury_doubt(array: object, check: Callable[[], None]) -> None:
     in_doubt, store = doubt(array.metadata), array.mount.store
     if in_doubt is None or not store.may_have_tombstones:
         return
-    candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.grid) for coords in product(*box))
+    candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.stored_grid) for coords in product(*box))
     check()
     store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, _MOST_FILLED)])
 

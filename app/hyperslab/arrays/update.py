@@ -1,9 +1,15 @@
-"""Chunk writer: changes chunks one at a time, each under its lock and only on top of the version that was read."""
+"""Chunk writer: changes stored objects one at a time, each under its lock and only on top of the version that was read.
+
+A stored object is a chunk, or a shard of many: then only the chunks that change are decoded, and the bytes of the
+others are copied.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,25 +17,54 @@ from hyperslab.arrays.chunks import NDArray, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.shards import chunk_in
+from hyperslab.engine.chain import Buffer
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadBody, ChunkCorrupt, UnsupportedFormat, WriteConflict
+from hyperslab.engine.sharding import Extent, Index, merge_shard, reordered, stored_chunks
+from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 TOO_LATE = "it was written after the precondition was checked"
 
 Change = Callable[[NDArray], object]
-"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place, or returns False: nothing is stored."""
+"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place, or returns False: it stays as it is."""
+
+
+class Start(Enum):
+    """What a change is given.
+
+    ``STORED``: the chunk as it is. ``READABLE``: so, or fill values where that does not decode: every cell inside the
+    array is set, and nothing that anybody could read is lost. ``LEFT``: the chunk as it is; one that does not decode,
+    or is to be removed and is not there, counts as not changed. ``FILL``: fill values, whatever is stored.
+    ``ANYTHING``: every cell is set.
+    """
+
+    STORED = 0
+    READABLE = 1
+    LEFT = 2
+    FILL = 3
+    ANYTHING = 4
+
+
+class ChunkChange(NamedTuple):
+    """What is to be done to one chunk; ``change`` is None where it is to be removed."""
+
+    coords: Coords
+    change: Change | None
+    start: Start = Start.STORED
 
 
 class ChunkWriter:
-    """Writes chunks of one ``array``. Called from many threads, each with another chunk.
+    """Writes chunks of one ``array``, those of one stored object at a time. Called from many threads, each with another
+    object.
 
-    ``expected``: the versions that a precondition was checked against; then a chunk is changed on top of exactly that
-    version or not at all. ``written``: the version of each chunk after this write; None if it was not stored.
-    ``fences``: what is written must stand in the way of late requests of others. So chunks of fill values are stored,
-    too, and a chunk whose bytes are those of before, which a version may be a digest of, is encoded otherwise.
+    ``expected``: the versions that a precondition was checked against; then an object is changed on top of exactly that
+    version or not at all. ``written``: the version of each object after this write; None if it was not stored.
+    ``fences``: what is written must stand in the way of late requests of others. So objects of fill values are stored,
+    too, and one whose bytes are those of before, which a version may be a digest of, is encoded otherwise. ``check`` is
+    called when an object was read and before it is changed; what it raises ends the work.
     """
 
     def __init__(
@@ -39,52 +74,59 @@ class ChunkWriter:
         expected: Mapping[Coords, str | None] | None = None,
         *,
         fences: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        if array.metadata.levels:
-            raise UnsupportedFormat(array.path, array.document_key)
         self.array = array
         self.written: dict[Coords, str | None] = {}
-        self._metadata = array.metadata
+        self._metadata = metadata = array.metadata
+        self._levels = metadata.levels
         self._store = array.mount.store
+        self._pool = reader.pool(array.mount)
+        self._memory = reader.chunk_memory(array)
         self._cache = reader.cache
         self._versions = reader.versions
         self._expected = expected
         self._fences = fences
+        self._check = check
+        self._sparse = metadata.fill_reads_alike and not array.mount.stores_fill
 
-    def replace(self, coords: Coords, change: Change, *, fills: bool = False) -> None:
-        """Write a chunk anew, whatever was there; reads nothing first.
+    def write(self, coords: Coords, changes: Sequence[ChunkChange]) -> None:
+        """Change chunks of the object at ``coords``; reads nothing where they replace all of it. Raises as `update`."""
+        starts = {change.start for change in changes}
+        if starts == {Start.ANYTHING} and len(changes) == self._metadata.chunks_per_object:
+            self.replace(coords, changes)
+        else:
+            self.update(coords, changes)
 
-        ``fills``: ``change`` sets every cell; otherwise the cells that it leaves are fill values.
-        """
+    def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
+        """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
         key = self.array.chunk_key(coords)
-        metadata = self._metadata
-        chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order) if fills else self._fill_chunk()
-        change(chunk)
+        data = self._assembled(None, self._all_changed(changes, None, None, key), key)
         with self._locked(key):
-            self.written[coords] = self._put(key, chunk, self._condition(coords), keep=False)
+            self.written[coords] = self._put(key, data, self._condition(coords))
 
-    def update(self, coords: Coords, change: Change, *, covers: bool = False) -> None:
-        """Read a chunk, change it and write it, again from the start if another writer comes first.
+    def update(self, coords: Coords, changes: Sequence[ChunkChange]) -> None:
+        """Read an object, change it and write it, again from the start if another writer comes first.
 
-        ``covers``: ``change`` sets every cell inside the array, and only what lies beyond its edge stays; then what is
-        stored need not decode. Raises `WriteConflict` after many tries, `ChunkCorrupt` if what is stored does not
-        decode.
+        Raises `WriteConflict` after many tries, `ChunkCorrupt` if a chunk that is to be changed, or the index of a
+        shard, does not decode.
         """
         key = self.array.chunk_key(coords)
         for _ in attempts():
             try:
                 with self._store.lock(key):
-                    return self._update_once(coords, key, change, covers=covers)
+                    return self._update_once(coords, key, changes)
             except VersionConflict as conflict:
                 if self._expected is not None:
                     raise WriteConflict(key, TOO_LATE) from conflict
         raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview) -> str:
-        """Store a chunk that is encoded already and return its version; raises `BadBody` if it does not decode."""
-        key = self.array.chunk_key(coords)
+        """Store an object that is encoded already and return its version; raises `BadBody` if it does not decode."""
+        key, codec = self.array.chunk_key(coords), self._metadata.codec
         try:
-            self._metadata.codec.decode(data, key)
+            chunks = [*stored_chunks(self._levels, data, key)] if self._levels else [data]
+            self._pool.map(lambda chunk: codec.decode(chunk, key) is None, chunks, nbytes=self._memory)
         except ChunkCorrupt as error:  # what was sent is broken, nothing that is stored
             raise BadBody(f"not an encoded chunk of this array: {error}") from error
         with self._locked(key):
@@ -94,7 +136,7 @@ class ChunkWriter:
         return version
 
     def delete(self, coords: Coords) -> bool:
-        """Remove a chunk: it reads as fill again. False if it was not there."""
+        """Remove an object: it reads as fill again. False if it was not there."""
         key, condition = self.array.chunk_key(coords), self._condition(coords)
         with self._locked(key):
             if self._store.may_have_tombstones and condition is None:
@@ -102,54 +144,112 @@ class ChunkWriter:
             if isinstance(condition, Absent):
                 return False
             if self._store.leaves_tombstones():  # an array is for other programs, too
-                self._put(key, self._fill_chunk(), condition, keep=False)
+                self._put(key, None, condition)
                 return True
+            self._check()
             removed = self._store.delete(key, if_version=condition)
             self._note(key, None)
         return removed
 
-    def _update_once(self, coords: Coords, key: str, change: Change, *, covers: bool) -> None:
-        stored = get_chunk(self._store, key, self._metadata.codec.most_stored)
+    def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
+        stored = get_chunk(self._store, key, self._metadata.most_stored)
         version = None if stored is None else stored.version
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
-        if stored is None:
+        data = None if stored is None else stored.data
+        try:
+            changed = self._all_changed(changes, data, version, key)
+            new = self._assembled(data, changed, key)
+        except ChunkCorrupt:
+            some_stay = any(change.start in (Start.STORED, Start.LEFT) for change in changes)
+            if data is None or some_stay or len(changes) < self._metadata.chunks_inside(coords):
+                raise
+            changed = self._all_changed(changes, None, None, key)
+            new = self._assembled(None, changed, key)
+        if not changed:
+            return
+        self.written[coords] = now = self._put(key, new, ABSENT if version is None else version)
+        if not self._levels and now is not None and changes[0].start is Start.STORED:
+            (_, _, readable) = changed[0]
+            if readable is not None:
+                readable.setflags(write=False)
+                self._cache.put(cache_key(self.array, key), now, readable, chunk_nbytes(readable))
+
+    def _all_changed(
+        self, changes: Sequence[ChunkChange], data: Buffer | None, version: str | None, key: str
+    ) -> list[_Changed]:
+        """The chunks that are others now, of an object that holds ``data`` in this version."""
+        memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
+
+        def stored(coords: Coords) -> Buffer | None:
+            if data is None or not self._levels:
+                return data
+            return chunk_in(self._levels, self._metadata.origin(coords), data, key, memo)
+
+        known = [(change, stored(change.coords)) for change in changes]
+        changed = self._pool.map(lambda each: self._changed(*each, version, key), known, nbytes=self._memory)
+        return [each for each in changed if each is not None]
+
+    def _changed(self, change: ChunkChange, stored: Buffer | None, version: str | None, key: str) -> _Changed | None:
+        if change.change is None:
+            gone = stored is None and change.start is Start.LEFT
+            return None if gone else _Changed(change.coords, None, None)
+        metadata = self._metadata
+        if change.start is Start.ANYTHING:
+            chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
+        elif stored is None or change.start is Start.FILL:
             chunk = self._fill_chunk()
         else:
             try:
-                cached = self._cache.get(cache_key(self.array, key), stored.version)
-                found = self._metadata.codec.decode(stored.data, key) if cached is None else cached
+                known = (
+                    None if self._levels or version is None else self._cache.get(cache_key(self.array, key), version)
+                )
+                found = metadata.codec.decode(stored, key) if known is None else known
                 chunk = np.array(found, order="K", copy=True)
             except ChunkCorrupt:
-                if not covers:
+                if change.start is Start.LEFT:
+                    return None
+                if change.start is Start.STORED:
                     raise
-                chunk = self._fill_chunk()  # nothing that anybody could read is lost
-        if change(chunk) is not False:
-            condition = ABSENT if version is None else version
-            self.written[coords] = self._put(key, chunk, condition, keep=not covers)
-
-    def _put(self, key: str, chunk: NDArray, condition: str | Absent | None, *, keep: bool) -> str | None:
-        """Store a chunk and return its version; or store none where it holds nothing but the fill value, as what is
-        absent reads the same, and return None."""
-        # int4 and bool have several spellings of one value, and a fill value is spelt in one way
-        chunk = self._metadata.dtype.clean(chunk)
-        sparse = self._metadata.fill_reads_alike and not self.array.mount.stores_fill and not self._fences
-        if sparse and is_all_fill(chunk, self._metadata) and self._drop(key, condition):
+                chunk = self._fill_chunk()
+        if change.change(chunk) is False:
             return None
-        data, readable = self._metadata.codec.encode_readably(chunk, key)
+        # int4 and bool have several spellings of one value, and a fill value is spelt in one way
+        chunk = metadata.dtype.clean(chunk)
+        if self._sparse and (self._levels or not self._fences) and is_all_fill(chunk, metadata):
+            return _Changed(change.coords, None, None)
+        return _Changed(change.coords, *metadata.codec.encode_readably(chunk, key))
+
+    def _assembled(self, data: Buffer | None, changed: Sequence[_Changed], key: str) -> bytes | None:
+        """The bytes of an object that held ``data``; None where all that it holds is the fill value."""
+        if not self._levels:
+            return changed[0].data if changed else None
+        pieces = {self._metadata.origin(each.coords): each.data for each in changed}
+        return merge_shard(self._levels, data, pieces, key)
+
+    def _put(self, key: str, data: bytes | None, condition: str | Absent | None) -> str | None:
+        """Store an object and return its version; or store none where it holds nothing but the fill value (``data`` is
+        None), as what is absent reads the same, and return None."""
+        self._check()
+        codec, levels = self._metadata.codec, self._levels
+        if data is None:
+            if self._sparse and not self._fences and self._drop(key, condition):
+                return None
+            data = levels[0].join({}) if levels else codec.encode_readably(self._fill_chunk(), key)[0]
         version = self._store.put(key, data, if_version=condition)
         if self._fences and version == condition:
-            other = self._metadata.encode_otherwise(chunk, data)
+            other: bytes | None
+            if levels:
+                other = reordered(levels, data, codec.encode(self._fill_chunk()), key)
+            else:
+                other = self._metadata.encode_otherwise(codec.decode(data, key), data)
             version = version if other is None else self._store.put(key, other, if_version=version)
         self._note(key, version)
-        if keep:
-            readable.setflags(write=False)
-            self._cache.put(cache_key(self.array, key), version, readable, chunk_nbytes(readable))
         return version
 
     def _drop(self, key: str, condition: str | Absent | None) -> bool:
-        """Remove a chunk that became all fill; False where it has to be overwritten instead, as not every object store
-        has conditional deletes."""
+        """Remove an object that became all fill; False where it has to be overwritten instead, as not every object
+        store has conditional deletes."""
         if condition is None:
             condition = self._stored_version(key)
         if isinstance(condition, Absent):
@@ -183,6 +283,22 @@ class ChunkWriter:
                 yield
         except VersionConflict as conflict:
             raise WriteConflict(conflict.key, TOO_LATE) from conflict
+
+
+def object_memory(reader: Reader, array: ArrayNode) -> int:
+    """Bytes that changing what is stored under one key takes: a chunk, and a shard as it was and as it becomes. Those
+    no larger than a slab are not counted."""
+    shard = 2 * array.metadata.shard_nbytes if array.metadata.levels else 0
+    return reader.chunk_memory(array) + (shard if shard > 2 * reader.slab_bytes else 0)
+
+
+class _Changed(NamedTuple):
+    """A chunk that is another one now: its encoded bytes, None where it is all fill, and its values as they will be
+    read."""
+
+    coords: Coords
+    data: bytes | None
+    readable: NDArray | None
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection, points_tag, resolve_field, select, selection_tag
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
-from hyperslab.arrays.update import ChunkWriter
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, object_memory
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -49,7 +49,7 @@ P = TypeVar("P", bound=Projection)
 
 _MOST_KEYS_NAMED = 1000
 _LARGE = 256 << 20
-"""Chunks that take more bytes than this are written one after the other."""
+"""Stored objects that take more bytes than this are written one after the other."""
 _MOST_CHUNKS = 1 << 16
 """Chunks of one write, whose versions are known until its end."""
 
@@ -81,11 +81,12 @@ class WriteResult:
 @dataclass(frozen=True, slots=True)
 class _Target:
     """The cells of an array, or of a field, that a write changes. ``shape``: of the values, subarray dimensions
-    included; ``tag``: makes the tag of the cells from the versions of their chunks, in the order of the projections."""
+    included; ``objects``: what of them lies in each stored object; ``tag``: makes the tag of the cells from the
+    versions of these, in their order."""
 
     field: Field | None
     shape: tuple[int, ...]
-    projections: Sequence[Projection]
+    objects: Mapping[Coords, Sequence[Projection]]
     tag: Callable[[Iterable[str | None]], str]
 
 
@@ -99,7 +100,7 @@ class Writer:
     def memory(self, array: ArrayNode, chunks: int) -> int:
         """Bytes that writing so many chunks takes besides their values: of those in hand at once, what is stored, the
         changed copy, and what lies between the codecs."""
-        each = self._reader.chunk_memory(array)
+        each = object_memory(self._reader, array)
         return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
 
     def write(
@@ -131,7 +132,7 @@ class Writer:
             check_written(array, selection, chosen)
             tag = partial(selection_tag, array, selection, chosen)
             shape = selection.shape + (chosen.shape if chosen else ())
-            return _Target(chosen, shape, list(project(selection, array.metadata.grid)), tag)
+            return _Target(chosen, shape, by_object(array, project(selection, array.metadata.grid)), tag)
 
         return self._write(path, choose, values, made_for=made_for, check=check, cancel=cancel)
 
@@ -152,12 +153,13 @@ class Writer:
             count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
             shape = (count, *(chosen.shape if chosen else ()))
             tag = partial(points_tag, array, coordinates, chosen)
-            return _Target(chosen, shape, list(project_points(coordinates, array.metadata.grid)), tag)
+            return _Target(chosen, shape, by_object(array, project_points(coordinates, array.metadata.grid)), tag)
 
         return self._write(path, choose, values, made_for=made_for, check=check)
 
     def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: ChunkCheck | None = None) -> str:
-        """Store one encoded chunk; returns its version.
+        """Store one encoded chunk, or a shard as a whole; returns its version. ``coords``: in the grid of what is
+        stored.
 
         Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
         `WriteConflict` if the array has no such chunk any more.
@@ -165,19 +167,35 @@ class Writer:
         mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            if coords not in array.metadata.grid:  # it would show when the array grows
+            if coords not in array.metadata.stored_grid:  # it would show when the array grows
                 raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
-            self._reader.check_chunk(array)
+            self._reader.check_chunk(array, writing=True)
             writers.append(self._writer_of(array, coords, check))
             return writers[0].put_stored(coords, data)
 
     def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
-        """Remove one chunk, so that it reads as fill; False if it was not there, or the array has no such chunk any
-        more."""
+        """Remove one chunk, in a shard that one alone, so that it reads as fill; False if it was not there, or the
+        array has no such chunk any more."""
+        mount, prefix = self._catalog.locate_writable(path)
+        with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
+            array = self._catalog.open_array(path, fresh=True)
+            if coords not in array.metadata.grid:
+                return False
+            stored = array.metadata.stored_coords(coords)
+            writer = self._writer_of(array, stored, check)
+            if not array.metadata.levels:
+                return writer.delete(stored)
+            self._reader.check_chunk(array, writing=True)
+            writers.append(writer)
+            writer.update(stored, [ChunkChange(coords, None, Start.LEFT)])
+            return stored in writer.written
+
+    def delete_stored(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
+        """Remove what is stored under one key, a chunk or a whole shard; returns as `delete_chunk`."""
         mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            return coords in array.metadata.grid and self._writer_of(array, coords, check).delete(coords)
+            return coords in array.metadata.stored_grid and self._writer_of(array, coords, check).delete(coords)
 
     def _write(
         self,
@@ -193,7 +211,7 @@ class Writer:
         with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
             array, target = self._open(path, choose, made_for)
             # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
-            divided = check is not None and len(target.projections) > 1
+            divided = check is not None and len(target.objects) > 1
             with alone(mount, prefix) if divided else nullcontext(Turn()) as turn:
                 if divided:
                     array, target = self._open(path, choose, made_for)
@@ -204,24 +222,24 @@ class Writer:
                     raise WriteConflict(array.path, now) from error
                 expected = None
                 if check is not None:
-                    expected = chunk_versions(self._reader, array, target.projections)
+                    expected = chunk_versions(self._reader, array, target.objects)
                     check(Current(target.tag(expected.values()), any(v is not None for v in expected.values())))
-                writer = ChunkWriter(self._reader, array, expected)
+                # an object may be as it was when the condition was checked, and the next one not
+                writer = ChunkWriter(self._reader, array, expected, check=turn.check)
                 writers.append(writer)
 
-                def write(projection: Projection) -> None:
-                    turn.check()  # a chunk may be as it was when the condition was checked, and the next one not
-                    _write_part(writer, projection, shaped, target.field)
+                def write(coords: Coords, parts: Sequence[Projection]) -> None:
+                    writer.write(coords, [_change(part, shaped, target.field) for part in parts])
 
-                write_chunks(self._reader, array, target.projections, write, cancel)
-        tag = target.tag(writer.written[projection.coords] for projection in target.projections)
-        return WriteResult(array, len(target.projections), tag)
+                write_objects(self._reader, array, target.objects, write, cancel)
+        tag = target.tag(writer.written[coords] for coords in target.objects)
+        return WriteResult(array, sum(map(len, target.objects.values())), tag)
 
     def _open(
         self, path: str, choose: Callable[[ArrayNode], _Target], made_for: DataType | None
     ) -> tuple[ArrayNode, _Target]:
         array = self._catalog.open_array(path, fresh=True)
-        self._reader.check_chunk(array)
+        self._reader.check_chunk(array, writing=True)
         check_dtype(array, made_for)
         return array, choose(array)
 
@@ -278,10 +296,17 @@ class Writer:
         return now if now.data_id == array.data_id else None
 
 
-def chunk_versions(reader: Reader, array: ArrayNode, projections: Iterable[Projection]) -> dict[Coords, str | None]:
-    """The version of each chunk (None: absent), looked up now."""
+def by_object(array: ArrayNode, projections: Iterable[P]) -> dict[Coords, list[P]]:
+    """The projections onto the chunks of each stored object, in the order in which these are met."""
+    objects: dict[Coords, list[P]] = {}
+    for projection in projections:
+        objects.setdefault(array.metadata.stored_coords(projection.coords), []).append(projection)
+    return objects
+
+
+def chunk_versions(reader: Reader, array: ArrayNode, coords: Iterable[Coords]) -> dict[Coords, str | None]:
+    """The version of each stored object (None: absent), looked up now."""
     reader.versions.forget(array.mount, array.prefix)
-    coords = [projection.coords for projection in projections]
     keys = [array.chunk_key(c) for c in coords]
     return dict(zip(coords, reader.versions.versions(array.mount, array.prefix, keys) if keys else [], strict=True))
 
@@ -301,43 +326,43 @@ def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
         raise WriteConflict(array.path, f"its dtype is {now} now, and was {seen.json}: the array was replaced")
 
 
-def write_chunks(
+def write_objects(
     reader: Reader,
     array: ArrayNode,
-    projections: Sequence[P],
-    write: Callable[[P], None],
+    objects: Mapping[Coords, Sequence[P]],
+    write: Callable[[Coords, Sequence[P]], None],
     cancel: Cancel | None = None,
 ) -> None:
-    """Call ``write`` for every projection; an error on the way says which chunks were written before it."""
+    """Call ``write`` for every stored object; an error on the way says which were written before it."""
     written: list[Coords] = []
 
-    def one(projection: P) -> None:
-        write(projection)
-        written.append(projection.coords)
+    def one(coords: Coords) -> None:
+        write(coords, objects[coords])
+        written.append(coords)
 
-    each = reader.chunk_memory(array)
+    each = object_memory(reader, array)
     try:
         if each > _LARGE:
-            for projection in projections:
-                one(projection)
+            for coords in objects:
+                one(coords)
                 if cancel is not None:
                     cancel.check()
         else:
-            reader.pool(array.mount).each(projections, len(projections), one, cancel, nbytes=each)
+            reader.pool(array.mount).each(objects, len(objects), one, cancel, nbytes=each)
     except HyperslabError as error:
         if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise
         done = set(written)
         stored = [array.chunk_key(coords) for coords in written[:_MOST_KEYS_NAMED]]
-        failed = [array.chunk_key(p.coords) for p in projections if p.coords not in done][:_MOST_KEYS_NAMED]
+        failed = [array.chunk_key(coords) for coords in objects if coords not in done][:_MOST_KEYS_NAMED]
         if isinstance(error, StoreError):
             raise type(error)(error.store, error.key, error.reason, stored, failed) from error
         kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
         raise kind(array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 
 
-def _write_part(writer: ChunkWriter, projection: Projection, values: NDArray, field: Field | None) -> None:
-    """Put a projection's values into its chunk, replacing the chunk if all of it is given.
+def _change(projection: Projection, values: NDArray, field: Field | None) -> ChunkChange:
+    """What puts a projection's values into its chunk, replacing the chunk if all of it is given.
 
     What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which they
     show when they grow the array.
@@ -352,7 +377,6 @@ def _write_part(writer: ChunkWriter, projection: Projection, values: NDArray, fi
         put_values(field, chunk, inner)
 
     box = projection if isinstance(projection, ChunkProjection) and field is None else None
-    if box is not None and box.fills_chunk:
-        writer.replace(projection.coords, change, fills=True)
-    else:
-        writer.update(projection.coords, change, covers=box is not None and box.covers_chunk)
+    fills, covers = box is not None and box.fills_chunk, box is not None and box.covers_chunk
+    start = Start.ANYTHING if fills else Start.READABLE if covers else Start.STORED
+    return ChunkChange(projection.coords, change, start)

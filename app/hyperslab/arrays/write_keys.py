@@ -73,7 +73,7 @@ class KeyWriter:
         mount, key, name = self._locate(path)
         if not name:
             found = self._chunk(mount, key)
-            return found is not None and self._writer.delete_chunk(found[0].path, found[1], _of_chunk(check))
+            return found is not None and self._writer.delete_stored(found[0].path, found[1], _of_chunk(check))
         prefix = as_prefix(key.rpartition("/")[0])
         with node_lock(mount, prefix):
             before = mount.store.stat(key)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -173,6 +174,31 @@ class ArrayMetadata:
     def shard_nbytes(self) -> int:
         """Bytes of what is stored under one key, decoded: a shard, or a chunk where there are none."""
         return math.prod(self.levels[0].shape) * self.itemsize if self.levels else self.chunk_nbytes
+
+    @property
+    def most_stored(self) -> int:
+        """The most bytes that what is stored under one key may have."""
+        return self.levels[0].most_stored if self.levels else self.codec.most_stored
+
+    @property
+    def chunks_per_object(self) -> int:
+        """How many chunks are stored under one key."""
+        return math.prod(self.levels[0].shape) // math.prod(self.chunks) if self.levels else 1
+
+    def chunks_inside(self, stored: Coords) -> int:
+        """How many of the chunks that are stored under one key hold cells of the array."""
+        sizes = zip(self.stored_grid.extent(stored), self.chunks, strict=True)
+        return math.prod([-(-size // chunk) for size, chunk in sizes])
+
+    def chunks_in(self, stored: Coords) -> Iterator[Coords]:
+        """The chunks that are stored under one key, those beyond the edge of the array too."""
+        shape = self.levels[0].shape if self.levels else self.chunks
+        counts = [size // chunk for size, chunk in zip(shape, self.chunks, strict=True)]
+        return product(*[range(at * count, at * count + count) for at, count in zip(stored, counts, strict=True)])
+
+    def origin(self, coords: Coords) -> Coords:
+        """The first item of a chunk."""
+        return tuple([at * size for at, size in zip(coords, self.chunks, strict=True)])
 
     def stored_coords(self, coords: Coords) -> Coords:
         """The position in `stored_grid` of what holds a chunk."""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from hyperslab.engine.chain import BYTE, UNSIZED_LIMIT, Buffer, Link, Stage, fla
 from hyperslab.engine.codecs import LEAST_LIMIT, ChunkCodec, make_links
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.v3_codecs import Shard
-from hyperslab.errors import ChunkCorrupt
+from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
 Index = NDArray[np.uint64]
 """Offset and length of each chunk of a shard, in the order in which they are stored; both 2**64 - 1 for none."""
@@ -122,6 +123,87 @@ class ShardLevel:
             raise ChunkCorrupt(key, "sharding_indexed", f"{len(data)} bytes are too few for the index of a shard")
         view = memoryview(data)
         return self.parse_index(view[: self.index_nbytes] if self.at_start else view[-self.index_nbytes :], key)
+
+    def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
+        """What a whole shard (behind `unwrap`) holds, by position in its index; raises `ChunkCorrupt`, also where more
+        is said to lie in it than a shard can hold."""
+        index, size = self.split(data, key), np.uint64(len(data))
+        stored = np.flatnonzero((index != _ABSENT).any(axis=1))
+        starts, sizes = index[stored, 0], index[stored, 1]
+        if ((starts > size) | (sizes > size - np.minimum(starts, size))).any():
+            raise ChunkCorrupt(key, "sharding_indexed", f"a chunk is said to lie beyond its {size} bytes")
+        if sum(sizes.tolist()) > self.most_stored:
+            raise ChunkCorrupt(key, "sharding_indexed", "the chunks in it are said to be more than it could hold")
+        view, places = memoryview(data), zip(stored.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        return {position: view[start : start + nbytes] for position, start, nbytes in places}
+
+    def join(self, pieces: Mapping[int, Buffer]) -> bytes:
+        """A shard that holds ``pieces``, one behind the other as they come, and nothing else; raises
+        `NotRepresentable`."""
+        index = np.full((math.prod(self.counts), 2), _ABSENT, np.uint64)
+        sizes = np.fromiter(map(len, pieces.values()), np.uint64, len(pieces))
+        first = np.uint64(self.index_nbytes if self.at_start else 0)
+        index[[*pieces]] = np.stack([np.cumsum(sizes) - sizes + first, sizes], axis=1)
+        encoded = self.encode_index(index)
+        items: Any = b"".join([encoded, *pieces.values()] if self.at_start else [*pieces.values(), encoded])
+        link: Link | None = None
+        try:
+            for link in self.after:
+                items = link.encode(flat_bytes(items))
+            items = items if isinstance(items, bytes) else flat_bytes(items).tobytes()
+        except Exception as error:
+            raise NotRepresentable("a shard", link.id if link else "bytes", reason_of(error)) from error
+        if len(items) > self.most_stored:
+            raise NotRepresentable("a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.most_stored}")
+        return bytes(items)
+
+
+def merge_shard(
+    levels: Sequence[ShardLevel], data: Buffer | None, changes: Mapping[Coords, Buffer | None], key: str
+) -> bytes | None:
+    """A shard with other chunks in it: ``changes`` are their encoded bytes, by their first items; None removes one. All
+    others are copied as they are, whatever they hold. ``data``: the shard as it is stored, None where there is none.
+
+    None where no chunk is left. Raises `ChunkCorrupt` where it does not show what is to be copied, and
+    `NotRepresentable`.
+    """
+    level, deeper = levels[0], levels[1:]
+    pieces = {} if data is None else level.pieces(level.unwrap(data, key), key)
+    inner: dict[int, dict[Coords, Buffer | None]] = {}
+    for origin, piece in changes.items():
+        inner.setdefault(level.position(level.local(origin)), {})[origin] = piece
+    for position, changed in inner.items():
+        if deeper:
+            merged: Buffer | None = merge_shard(deeper, pieces.get(position), changed, key)
+        else:
+            (merged,) = changed.values()
+        if merged is None:
+            pieces.pop(position, None)
+        else:
+            pieces[position] = merged
+    return level.join(dict(sorted(pieces.items()))) if pieces else None
+
+
+def reordered(levels: Sequence[ShardLevel], data: Buffer, filler: Buffer, key: str) -> bytes:
+    """Other bytes for a shard of several chunks: those it has come in another order, or where there are not two, one
+    that is missing is ``filler``."""
+    level = levels[0]
+    pieces = level.pieces(level.unwrap(data, key), key)
+    if len(pieces) > 1:
+        return level.join(dict(random.sample([*pieces.items()], len(pieces))))
+    places = [tuple(random.randrange(count) for count in level.counts) for _ in range(8)]
+    free = next((local for local in places if level.position(local) not in pieces), None)
+    if free is None:
+        return bytes(data)
+    origin = tuple([at * size for at, size in zip(free, level.chunks, strict=True)])
+    return merge_shard(levels, data, {origin: filler}, key) or b""
+
+
+def stored_chunks(levels: Sequence[ShardLevel], data: Buffer, key: str) -> Iterator[Buffer]:
+    """The encoded bytes of each chunk of a stored shard; raises `ChunkCorrupt`."""
+    pieces = levels[0].pieces(levels[0].unwrap(data, key), key).values()
+    for piece in pieces:
+        yield from stored_chunks(levels[1:], piece, key) if levels[1:] else [piece]
 
 
 def make_levels(shards: Sequence[Shard], codec: ChunkCodec) -> tuple[ShardLevel, ...]:

@@ -81,11 +81,17 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
     raise BadParameter("chunk", text, expected)
 
 
-async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
+def stored_key(array: ArrayNode, coords: Coords) -> str:
+    """The key of a chunk; raises `NotRepresentable` where it shares one with others."""
     key = array.chunk_key(array.metadata.stored_coords(coords))
     if array.metadata.levels:
-        reason = f"the chunk lies in a shard, which /zarr gives whole and in part as {array.mount.name}/{key}"
+        reason = f"the chunk lies in a shard, which is {array.mount.name}/{key} under /zarr"
         raise NotRepresentable(str(array.metadata.dtype.json), _STORED, reason)
+    return key
+
+
+async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
+    key = stored_key(array, coords)
     try:
         found = await find_key(context, request, array.mount, f"{array.mount.name}/{key}")
     except KeyNotFound as error:

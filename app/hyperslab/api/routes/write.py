@@ -15,7 +15,7 @@ from hyperslab.api.context import Context
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import document_etag
-from hyperslab.api.routes.read import CHUNK, SLICE, open_chunk
+from hyperslab.api.routes.read import CHUNK, SLICE, open_chunk, stored_key
 from hyperslab.api.routes.zarr import PREFIX as ZARR
 from hyperslab.api.slices import ArrayQuery
 from hyperslab.api.threads import cancelled_when_gone
@@ -56,6 +56,7 @@ async def put_chunk(context: Context, request: Request) -> Response:
     array, coords = await open_chunk(context, request)
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
         array.mount.check_writable()
+        stored_key(array, coords)
         check = chunk_check(request, coords)
         writer = context.service.writer
         async with received_body(context, request, beside=writer.memory(array, 1)) as body:
