@@ -189,7 +189,7 @@ def served(app: ASGIApp, **options: Any) -> Iterator[str]:
             time.sleep(0.005)
         if not server.started:
             raise RuntimeError("the application did not start")
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{'https' if config.is_ssl else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()

@@ -62,6 +62,7 @@ def api_options(settings: Settings) -> ApiOptions:
         queue_seconds=settings.queue_seconds,
         idle_seconds=settings.idle_seconds,
         metrics_folder=settings.metrics_folder,
+        documentation_url=None if settings.documentation_url is None else str(settings.documentation_url),
     )
 
 

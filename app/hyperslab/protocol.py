@@ -260,7 +260,8 @@ class Protocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._abort_after(_LONGEST_SECONDS + self._patience)
         self.flow.resume_reading()
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS has no half of a connection to close
+            self.transport.write_eof()
         self._heard = self.loop.time()
         self._close_after(self._heard + _LONGEST_SECONDS)
 

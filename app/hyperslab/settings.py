@@ -23,6 +23,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    HttpUrl,
     NonNegativeFloat,
     PositiveFloat,
     SecretStr,
@@ -253,6 +254,11 @@ class Settings(BaseSettings):
         default=10.0,
         description="Seconds that running requests get to finish after SIGTERM. The process ends two seconds "
         "later at most.",
+    )
+    documentation_url: HttpUrl | None = Field(
+        default=None,
+        description="Address of a site built from the documentation (`mkdocs build -f deploy/mkdocs.yml`), to which "
+        "`/docs` and `/openapi.json` link.",
     )
     metrics_folder: Path | None = Field(
         default=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -122,6 +123,17 @@ def request(url: str, target: str, method: str = "GET", headers: Mapping[str, st
         return RawAnswer(answer.status, found, answer.read())
     finally:
         connection.close()
+
+
+def dial(url: str) -> socket.socket:
+    """A connection to a server, for https without asking who it is."""
+    parts = urlsplit(url)
+    connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
+    if parts.scheme != "https":
+        return connection
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connection)
 
 
 @contextmanager

@@ -9,13 +9,11 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ from hyperslab.arrays.service import build
 from hyperslab.server import PROTOCOL
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.odd_requests import Asked, reading, writing
-from tests.api.support import write_array
+from tests.api.support import dial, write_array
 from tests.server import served
 
 HOW_MANY = int(os.environ.get("FUZZ", "0"))
@@ -112,8 +110,7 @@ def writable(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def ask(url: str, asked: Asked) -> tuple[bytes, bytes]:
     """Head and body of the answer, right behind which there is that to a second request on the same connection."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as connection:
+    with dial(url) as connection:
         connection.sendall(asked.sent() + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         received = b""
         while piece := connection.recv(1 << 16):

@@ -136,7 +136,7 @@ def test_nothing_counted_is_lost_when_a_worker_is_killed(crowd: Server) -> None:
 def test_folder_of_the_numbers_ends_with_the_service(example_store: Path) -> None:
     with running_server({"data": example_store}, workers=2) as server:
         wait_for(lambda: len(workers(server)) == 2 and told(server)["limit"] > 0)
-        mapped = Path(f"/proc/{workers(server)[0]}/maps").read_text()
+        mapped = "".join(Path(f"/proc/{worker}/maps").read_text() for worker in workers(server))
         (folder,) = {Path(line.split()[-1]).parent for line in mapped.splitlines() if "/hyperslab-" in line}
         names = {path.name for path in folder.iterdir()}
 

@@ -105,6 +105,15 @@ def test_the_documentation_is_one_page_that_needs_nothing_else(client: httpx.Cli
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
+def test_the_description_links_to_the_site_that_is_configured(example_store: Path) -> None:
+    with running(example_store, ApiOptions(documentation_url="https://docs.example/?a&b")) as found:
+        description = json.loads(request(found.url, "/openapi.json").body)
+        page = request(found.url, "/docs").body.decode()
+
+    assert description["externalDocs"]["url"] == "https://docs.example/?a&b"
+    assert 'href="https://docs.example/?a&amp;b"' in page
+
+
 def test_the_documentation_can_be_left_out(example_store: Path) -> None:
     with running(example_store, ApiOptions(docs=False)) as found:
         assert request(found.url, "/docs").status == 404

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from tests.api.support import write_array
+from tests.api.support import dial, write_array
 from tests.server import running_server
 
 VALUES = np.arange(100, dtype="<i4").reshape(10, 10)
@@ -33,14 +33,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-def connect(url: str) -> socket.socket:
-    parts = urlsplit(url)
-    return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
-
-
 def exchange(url: str, sent: bytes) -> bytes:
     """All that comes back until the server closes the connection."""
-    with connect(url) as connection:
+    with dial(url) as connection:
         connection.sendall(sent)
         return rest_of(connection)
 
@@ -125,7 +120,7 @@ def test_who_is_refused_while_sending_gets_to_read_why(url: str, path: str, stat
 
 
 def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
-    with connect(url) as connection:
+    with dial(url) as connection:
         head = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(BODY)}\r\n\r\n"
         connection.sendall(head.encode() + BODY[:1000])
         began = time.monotonic()
@@ -143,7 +138,7 @@ def test_who_was_refused_and_sends_no_more_is_let_go(url: str) -> None:
 def test_who_stops_sending_is_told(tmp_path: Path) -> None:
     write_array(tmp_path, "a", VALUES, (5, 5))
     store = {"url": str(tmp_path), "writable": True}
-    with running_server({"free": store}, idle_seconds=0.5) as server, connect(server.url) as connection:
+    with running_server({"free": store}, idle_seconds=0.5) as server, dial(server.url) as connection:
         connection.sendall(b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nContent-Length: 400\r\n\r\nsome")
         status, _, body = taken_apart(rest_of(connection))
 
@@ -152,7 +147,7 @@ def test_who_stops_sending_is_told(tmp_path: Path) -> None:
 
 
 def test_a_refused_document_is_not_waited_for(url: str) -> None:
-    with connect(url) as connection:
+    with dial(url) as connection:
         head = "PATCH /v1/metadata/data/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
         connection.sendall(head.encode() + b"\r\nContent-Length: 15000000\r\nConnection: close\r\n\r\n")
 
@@ -181,7 +176,7 @@ def test_a_body_that_was_taken_does_not_delay_the_end(url: str) -> None:
     ],
 )
 def test_no_head_and_no_trailer_grows_without_end(url: str, sent: bytes) -> None:
-    with connect(url) as connection:
+    with dial(url) as connection:
         with suppress(OSError):  # the answer may come before all is sent
             connection.sendall(sent)
         status, headers, body = taken_apart(rest_of(connection))
@@ -201,7 +196,7 @@ def test_trailers_are_no_headers(url: str) -> None:
 
 def test_a_body_that_breaks_is_refused_at_once(url: str) -> None:
     head = b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with connect(url) as connection:
+    with dial(url) as connection:
         connection.sendall(head + b"4\r\nsome\r\n")
         time.sleep(0.1)
         connection.sendall(b"nonsense\r\n")
@@ -226,7 +221,7 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Setting
 @pytest.mark.parametrize("cut", [0, 10, None])
 def test_an_offer_to_upgrade_is_ignored_and_nothing_else_is(url: str, frame: bytes, body: bytes, cut: int) -> None:
     """``cut``: how much of the body comes along with the head."""
-    with connect(url) as connection:
+    with dial(url) as connection:
         connection.sendall(b"PUT /v1/slice/free/a HTTP/1.1\r\nHost: x\r\n%s%s\r\n\r\n" % (UPGRADE, frame) + body[:cut])
         if cut is not None:
             time.sleep(0.1)
@@ -250,7 +245,7 @@ def impatient(tmp_path: Path) -> Iterator[str]:
 def test_who_does_not_end_its_request_is_let_go(impatient: str, sent: bytes) -> None:
     """Though it goes on sending, a byte at a time."""
     deadline = time.monotonic() + 30
-    with connect(impatient) as connection, suppress(OSError):
+    with dial(impatient) as connection, suppress(OSError):
         connection.sendall(sent)
         while time.monotonic() < deadline:
             time.sleep(0.1)
@@ -266,7 +261,7 @@ def test_who_does_not_end_its_request_is_let_go(impatient: str, sent: bytes) -> 
 
 def test_an_answer_that_is_cut_at_the_end_is_a_line_in_the_log(tmp_path: Path) -> None:
     write_array(tmp_path, "large", np.ones((64, 1 << 20), np.uint8), (1, 1 << 20), compressors=None)
-    with running_server({"data": tmp_path}, shutdown_seconds=1) as server, connect(server.url) as connection:
+    with running_server({"data": tmp_path}, shutdown_seconds=1) as server, dial(server.url) as connection:
         connection.sendall(b"GET /v1/slice/data/large HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(1000)
         server.process.terminate()
@@ -304,7 +299,7 @@ def test_who_takes_none_of_its_small_answers_is_let_go(impatient: str) -> None:
     ids=range(4),
 )
 def test_what_breaks_off_behind_an_answer_leaves_no_traceback(tmp_path: Path, sent: bytes) -> None:
-    with running_server({"data": tmp_path}) as server, connect(server.url) as connection:
+    with running_server({"data": tmp_path}) as server, dial(server.url) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):

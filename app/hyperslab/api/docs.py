@@ -52,6 +52,9 @@ def describe(options: ApiOptions) -> dict[str, Any]:
     document: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     del document["x-shared"]
     document["info"]["version"] = __version__
+    if options.documentation_url is not None:
+        about = "Tutorials, recipes and what is guaranteed"
+        document["externalDocs"] = {"url": options.documentation_url, "description": about}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             operation["parameters"] = list(_flat(operation["parameters"]))
@@ -112,11 +115,14 @@ def routes(options: ApiOptions) -> list[Route]:
 
 def render(document: Mapping[str, Any], root: str) -> bytes:
     """The page of a description; ``root`` goes before links."""
-    info = document["info"]
+    info, site = document["info"], document.get("externalDocs")
+    more = (
+        "" if site is None else f'{_text(site["description"])}: <a href="{html.escape(site["url"])}">documentation</a>.'
+    )
     parts = [
         f"<h1>{_text(info['title'])} <small>{_text(info['version'])}</small></h1>",
         f"<p>{_rich(info.get('description', ''))} The same for machines: ",
-        f'<a href="{html.escape(root)}/openapi.json">openapi.json</a>.</p>',
+        f'<a href="{html.escape(root)}/openapi.json">openapi.json</a>. {more}</p>',
         *_operations(document["paths"]),
     ]
     return _page(info["title"], parts)

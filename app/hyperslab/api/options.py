@@ -37,3 +37,4 @@ class ApiOptions:
     queue_seconds: float = 10.0
     idle_seconds: float = 300.0
     metrics_folder: Path | None = None
+    documentation_url: str | None = None
