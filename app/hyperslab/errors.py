@@ -259,6 +259,13 @@ class KeyNotFound(NotFound, code="key-not-found", title="No such key in the stor
     sentence = "the store has no key {key!r}"
 
 
+class FormNotFound(KeyNotFound, code="form-not-found", title="This Zarr format has no such node"):
+    """A node that is there, and has no document in the format of ``/zarr2`` or ``/zarr3``."""
+
+    reason: str
+    sentence = "{key!r}: {reason}"
+
+
 class TileNotFound(NotFound, code="tile-not-found", title="No such tile"):
     path: str
     tile: str

@@ -53,7 +53,7 @@ def test_an_array_has_all_members_of_the_contract(client: httpx.Client, example_
 def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
     links = client.get("/v1/metadata/data/group/floats").json()["links"]
 
-    assert {"self", "slice", "chunk", "plan", "points", "tile", "zarr", "view"} == set(links)
+    assert {"self", "slice", "chunk", "plan", "points", "tile", "zarr", "zarr2", "zarr3", "view"} == set(links)
     assert client.get(links["self"]).json()["path"] == "data/group/floats"
     assert client.get(links["slice"]).status_code == 200
     assert client.get(links["chunk"] + "/0.0").status_code == 200

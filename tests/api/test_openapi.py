@@ -161,6 +161,8 @@ EXAMPLES = {
         Example(200, "/zarr/data/"),
         Example(404, "/zarr/data/a/1.1"),
     ],
+    "get /zarr2/{path}": [Example(200, "/zarr2/data/a/.zarray"), Example(404, "/zarr2/data/a/zarr.json")],
+    "get /zarr3/{path}": [Example(200, "/zarr3/data/a/zarr.json"), Example(404, "/zarr3/data/a/.zarray")],
     "put /zarr/{path}": [
         Example(204, "/zarr/data/.zgroup", ZGROUP, RAW),
         Example(201, "/zarr/data/g/.zgroup", ZGROUP, JSON),

@@ -52,7 +52,7 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
-    endpoints = [*read.endpoints(context), *(module.endpoint(context) for module in (metadata, tile, zarr))]
+    endpoints = [*read.endpoints(context), metadata.endpoint(context), tile.endpoint(context), *zarr.endpoints(context)]
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))

@@ -163,6 +163,7 @@ class Request:
     def __init__(self, scope: Scope, receive: Receive, prefix: str, path: bytes | None = None) -> None:
         self.scope: dict[str, Any] = scope  # type: ignore[assignment]
         self.receive = receive
+        self.prefix = prefix
         self.method: str = scope["method"]
         self._path = raw_path(scope) if path is None else path
         self.raw_tail = self._path[len(prefix) :]

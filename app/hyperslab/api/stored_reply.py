@@ -14,7 +14,7 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, caching
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.keys import DOCUMENTS, KeyReader, MadeKey, StoredKey
+from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.wire import JSON, RAW
 
@@ -29,13 +29,13 @@ async def find_key(context: Context, request: Request, mount: MountedStore, path
     """The key at ``path``. Bytes come along with its size and version, by one request, where some are sure to be
     wanted and it is clear which; else it is looked up, a chunk of a local store on the event loop. Documents may have
     to be made, which blocks."""
-    wanted = _wanted_bytes(request)
-    if wanted is not None or path.rpartition("/")[2] in DOCUMENTS:
+    wanted = wanted_bytes(request)
+    if wanted is not None or path.rpartition("/")[2] in NAMES:
         return await context.threads.run(context.keys.find, path, wanted)
     return await context.call(mount, context.keys.find, path)
 
 
-def _wanted_bytes(request: Request) -> tuple[int, int] | None:
+def wanted_bytes(request: Request) -> tuple[int, int] | None:
     """Start and stop of the bytes to be read at once; None where it is better to look first."""
     if request.method != "GET" or request.has_any(_MAY_NEED_NONE):
         return None
@@ -49,14 +49,18 @@ def _wanted_bytes(request: Request) -> tuple[int, int] | None:
 
 def stored_reply(context: Context, found: StoredKey | MadeKey) -> Representation:
     """The answer for a key; its tag is the version that the store has given it."""
-    media_type = JSON if found.key.rpartition("/")[2] in DOCUMENTS else RAW
-    always, etag = (*caching(found.mount, context.options), *_NO_SNIFFING), strong_etag(found.version)
+    media_type = JSON if found.key.rpartition("/")[2] in NAMES else RAW
+    always = (*caching(found.mount, context.options), *_NO_SNIFFING)
     if isinstance(found, MadeKey):
-        return Representation(context, etag, media_type, found.data, always=always)
-    sources = Sources(found.mount, (found.key,), [found.version], None)
-    begun = None if found.part is None else found.part.between(0, found.size)
-    whole = begun is not None and len(begun) == found.size
-    body: Buffer | StoredBody = begun if begun is not None and whole else StoredBody(context.keys, found)
+        return Representation(context, strong_etag(found.version), media_type, found.data, always=always)
+    etag, sources = strong_etag(found.version), None
+    if not found.is_whole:  # a piece of a value is named by where it lies
+        etag = f'{etag[:-1]}-{found.offset}-{found.size}"'
+    if found.documents is not None:
+        keys, versions = (found.key, *found.documents), [found.version, *found.documents.values()]
+        sources = Sources(found.mount, keys, versions, None)
+    begun = found.begun(0, found.size)
+    body: Buffer | StoredBody = begun if len(begun) == found.size else StoredBody(context.keys, found)
     return Representation(context, etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
 
@@ -80,8 +84,7 @@ class StoredBody:
 
     def open(self, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
         """What was read when the key was found, and then the rest."""
-        known = self.found.part
-        begun = memoryview(b"") if known is None else known.between(part.start, part.stop)
+        begun = self.found.begun(part.start, part.stop)
         if begun:
             yield begun
         for start in range(part.start + len(begun), part.stop, _PIECE):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
-from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, KeyNotFound, NodeNotFound
+from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -24,12 +24,15 @@ GROUP: Final = ".zgroup"
 ATTRIBUTES: Final = ".zattrs"
 CONSOLIDATED: Final = ".zmetadata"
 DOCUMENTS: Final = (ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED)
+NAMES: Final = (*DOCUMENTS, V3)
+"""The documents of both formats."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the store has it. ``size`` in bytes, ``modified`` in seconds since 1970; ``part``: what was read of it
-    when it was found."""
+    """A key as the store has it, or unless it ``is_whole`` ``size`` bytes of its value from ``offset`` on. ``modified``
+    in seconds since 1970; ``part``: what was read of the value when it was found. ``documents``: the keys that decided
+    what to look for, and their versions; None if these are not all."""
 
     mount: MountedStore
     key: str
@@ -37,6 +40,13 @@ class StoredKey:
     version: str
     modified: float
     part: Part | None = None
+    offset: int = 0
+    is_whole: bool = True
+    documents: Mapping[str, str | None] | None = field(default_factory=dict)
+
+    def begun(self, start: int, stop: int) -> memoryview:
+        """What of the bytes ``[start, stop)`` was read when the key was found; empty if the first of them was not."""
+        return memoryview(b"") if self.part is None else self.part.between(self.offset + start, self.offset + stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +112,9 @@ class KeyReader:
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``[start, stop)`` of the version that was found; raises `ChangedWhileRead` where it was replaced."""
+        place = (found.offset + start, found.offset + stop)
         try:
-            parts = found.mount.store.get_ranges(found.key, [(start, stop)], version=found.version)
+            parts = found.mount.store.get_ranges(found.key, [place], version=found.version)
         except VersionConflict as conflict:
             raise ChangedWhileRead(f"{found.key!r} was written while it was read") from conflict
         if parts is None:
@@ -113,20 +124,17 @@ class KeyReader:
     def index(self, path: str) -> Index:
         """The listing of the node at ``path``; chunks are neither listed nor counted. Raises `NodeNotFound`."""
         node = self._catalog.open_node(path)
-        attributes = [ATTRIBUTES] if node.attributes else []
-        if node.zarr_format == 3:
-            below = () if isinstance(node, ArrayNode) else self._catalog.some_children(node, sys.maxsize)
-            return Index(node.path, (V3, *[f"{child.name}/" for child in below]))
-        if isinstance(node, ArrayNode):
-            return Index(node.path, (ARRAY, *attributes))
-        children = [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
-        return Index(node.path, (GROUP, *attributes, CONSOLIDATED, *children))
+        names = [*self._documents(node)] or [V3]
+        if isinstance(node, GroupNode):
+            names += [CONSOLIDATED] if GROUP in names else []
+            names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
+        return Index(node.path, tuple(names))
 
     def index_beside_chunks(self, path: str) -> Index:
         """As `index` where the path could also be that of a chunk, which it is below an array."""
-        for above in _above(path):
+        for folder in above(path):
             try:
-                node = self._open(above)
+                node = self._open(folder)
             except (BrokenData, BadPath):
                 node = None
             if not isinstance(node, GroupNode):
@@ -135,8 +143,8 @@ class KeyReader:
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk's key lies below a known array; sends no request to a remote store."""
-        for above in _above(path):
-            node = self._catalog.remembered(above) or self._catalog.open_known(above)
+        for folder in above(path):
+            node = self._catalog.remembered(folder) or self._catalog.open_known(folder)
             if not isinstance(node, GroupNode):
                 return node is not None
         return False
@@ -178,7 +186,7 @@ class KeyReader:
             return None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return self._consolidated(node)
-        document = _document(node, name)
+        document = self._documents(node).get(name)
         return None if document is None else dump_json(document)
 
     def _open(self, path: str) -> Node | None:
@@ -187,13 +195,40 @@ class KeyReader:
         except NodeNotFound:
             return None
 
+    def _documents(self, node: Node) -> dict[str, Any]:
+        """The documents of Zarr v2 that a node has, by name; those that nobody has stored, too."""
+        if node.zarr_format == 3:
+            return {}
+        own = (ARRAY, {**node.metadata.document}) if isinstance(node, ArrayNode) else (GROUP, {"zarr_format": 2})
+        return dict([own, *([(ATTRIBUTES, {**node.attributes})] if node.attributes else [])])
+
     def _consolidated(self, group: GroupNode) -> bytes | None:
         """All documents at and below a group as they are now; None if there are too many, or too many other keys, to
         collect. What is broken is left out with all below it, and says why when it is asked for itself."""
+        nodes = self._nodes(group, self.consolidation_seconds)
+        if nodes is None:
+            return None
         documents: dict[str, Any] = {}
         left_out: list[str] = []
+        for path, node in nodes.items():
+            inner = as_prefix(path)
+            try:
+                found = self._documents(node)
+            except FormNotFound:
+                continue
+            if ARRAY in found and not opens_in_zarr3(found[ARRAY]):
+                left_out.append(inner + ARRAY)
+                continue
+            documents |= {inner + name: document for name, document in found.items()}
+        named = {"left_out": left_out} if left_out else {}
+        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
+
+    def _nodes(self, group: GroupNode, seconds: float) -> dict[str, Node] | None:
+        """A group and all nodes below it, by path from there; None if they are too many, or not found in time. What is
+        broken is left out with all below it."""
+        nodes: dict[str, Node] = {}
         broken: tuple[str, ...] = ()
-        deadline, count = time.monotonic() + self.consolidation_seconds, 0
+        deadline = time.monotonic() + seconds
         try:
             for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
                 if step.path.startswith(broken):
@@ -205,42 +240,23 @@ class KeyReader:
                 if node is None:
                     broken += (f"{step.path}/",)
                     continue
-                if count == self._most_nodes or time.monotonic() > deadline:
+                if len(nodes) == self._most_nodes or time.monotonic() > deadline:
                     return None
-                count += 1
-                inner = as_prefix(step.path)
-                if node.zarr_format == 3:
-                    continue
-                if isinstance(node, ArrayNode) and not opens_in_zarr3(node.metadata.document):
-                    left_out.append(inner + ARRAY)
-                    continue
-                found = {inner + name: _document(node, name) for name in (ARRAY, GROUP, ATTRIBUTES)}
-                documents |= {name: document for name, document in found.items() if document is not None}
+                nodes[step.path] = node
         except OutOfTime:
             return None
-        named = {"left_out": left_out} if left_out else {}
-        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
+        return nodes
 
 
 def looks_like_chunk(name: str) -> bool:
-    """Whether a name is one that the key of a chunk may end in."""
-    return name.replace(".", "").isdecimal()
+    """Whether a name is one that the key of a chunk may end in, or ``c``, with which those of Zarr v3 begin."""
+    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
 
 
-def _above(path: str) -> Iterator[str]:
+def above(path: str) -> Iterator[str]:
     """From the outside in, the nodes that a path could be a chunk of."""
     parts = path.split("/")
     first = len(parts) - 1
     while first > 1 and looks_like_chunk(parts[first - 1]):
         first -= 1
     return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
-
-
-def _document(node: Node, name: str) -> dict[str, Any] | None:
-    """The document of this name, for nodes whose metadata the operator has given, or that only a ``.zmetadata`` further
-    up knows; None if there is none."""
-    if name == ATTRIBUTES:
-        return {**node.attributes} if node.attributes else None
-    if isinstance(node, ArrayNode):
-        return {**node.metadata.document} if name == ARRAY else None
-    return {"zarr_format": 2} if name == GROUP else None

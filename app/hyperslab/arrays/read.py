@@ -35,7 +35,9 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import Selection, SliceAxis, project, split_rows, touched
+from hyperslab.engine.sharding import Extent
 from hyperslab.errors import ChangedWhileRead, TooLarge
+from hyperslab.storage.base import Entry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -165,6 +167,10 @@ class Reader:
             self._read_chunks(plan, parts, len(parts), out, cost, cancel, found)
             learn(zip(map(array.chunk_key, found), found.values(), strict=True))
         return out, plan.with_versions(found)
+
+    def locate(self, array: ArrayNode, coords: Coords) -> tuple[Entry, Extent] | None:
+        """`ShardReader.locate`, of an array that has shards."""
+        return ShardReader(array, None, self.cache, self._recent, self.versions, Caching.NEVER).locate(coords)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""

@@ -15,7 +15,7 @@ from hyperslab.engine.chain import Buffer
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
-from hyperslab.storage.base import MOST_TRIES, Part, VersionConflict
+from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
 
 _WHOLE_SHARE: Final = 0.5
 """From this share of a shard's chunks on, one request for all of it is better than two."""
@@ -50,6 +50,23 @@ class ShardReader(ChunkReader):
                 return self._read_parts(key, parts, version, out, cost)
             except VersionConflict:
                 version = UNKNOWN
+        raise StoreError(self._store.name, key, "it changed again and again while it was read")
+
+    def locate(self, coords: Coords) -> tuple[Entry, Extent] | None:
+        """The stored object that holds a chunk, and where in it the chunk lies; None if it was never written. Codecs
+        that a whole shard goes through are not undone."""
+        key = self._array.chunk_key(self._metadata.stored_coords(coords))
+        for _ in range(MOST_TRIES):
+            entry = self._store.stat(key)
+            try:
+                top = None if entry is None else self._top(key, entry.version)
+                if entry is None or top is None:
+                    return None
+                if top.version == entry.version:
+                    (extent,) = self._extents(key, [self._origin(coords)], top)
+                    return None if extent is None else (entry, extent)
+            except VersionConflict:
+                continue
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def _read_parts(
@@ -111,7 +128,7 @@ class ShardReader(ChunkReader):
         if top is None:
             self._place_all_fill(parts, key, out)
             return None
-        extents = self._extents(key, parts, top)
+        extents = self._extents(key, [self._origin(part.coords) for part in parts], top)
         cost.spend("fetch", perf_counter() - start)
         absent = [part for part, extent in zip(parts, extents, strict=True) if extent is None]
         self._place_all_fill(absent, key, out)
@@ -153,10 +170,10 @@ class ShardReader(ChunkReader):
         held.setflags(write=False)
         self._cache.put(cache_key(self._array, key), version, held, held.nbytes)
 
-    def _extents(self, key: str, parts: Sequence[Projection], top: _Top) -> list[Extent | None]:
-        """Where the chunk of each part lies in the stored object; one request more for each further level of shards."""
+    def _extents(self, key: str, origins: Sequence[Coords], top: _Top) -> list[Extent | None]:
+        """Where the chunk that begins at each origin lies in the stored object; one request more for each further level
+        of shards."""
         levels = self._metadata.levels
-        origins = [self._origin(part.coords) for part in parts]
         found = [levels[0].extent(top.entries, levels[0].local(origin), top.size, key) for origin in origins]
         for level in levels[1:]:
             inner = [*dict.fromkeys(extent for extent in found if extent is not None)]

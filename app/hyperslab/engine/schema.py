@@ -11,9 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
+from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3_dtypes import named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """A fill value of more numbers than this is left out."""
@@ -119,6 +121,27 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
     if not all(len(field) == 2 and isinstance(field[1], str) and _ZARR3_DTYPE.fullmatch(field[1]) for field in fields):
         return False
     return fill is None or _knows_fill(fill, dtype[1] if isinstance(dtype, str) else "V")
+
+
+def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all data types and
+    codecs of the arrays in its consolidated metadata."""
+    return _knows_type(document["data_type"]) and _knows_codecs(document["codecs"])
+
+
+def _knows_type(data_type: Any) -> bool:
+    name, configuration = named_configuration(data_type, "a data type")
+    if name == "structured":
+        return all(isinstance(field, list) and _knows_type(field[1]) for field in configuration["fields"])
+    is_raw = name.startswith("r") and name[1:].isdecimal()
+    return not is_raw and name not in (*EXTENSION_FLOATS, *NARROW_INTEGERS, "bytes", "struct")
+
+
+def _knows_codecs(codecs: Any) -> bool:
+    named = [named_configuration(codec, "a codec") for codec in codecs]
+    inner = [c for _, members in named for c in (*members.get("codecs", ()), *members.get("index_codecs", ()))]
+    unknown = {"packbits", "scale_offset", "cast_value"} & {name for name, _ in named}
+    return not unknown and (not inner or _knows_codecs(inner))
 
 
 def _knows_fill(fill: Any, kind: str) -> bool:

@@ -15,6 +15,7 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply, caching
 from hyperslab.api.slices import DECODINGS
+from hyperslab.arrays.faces import forms
 from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
@@ -112,7 +113,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
         "limits": limits(options),
-        "links": _links(array.path, root, _ARRAY_LINKS),
+        "links": _links(array, root, _ARRAY_LINKS),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
     }
 
@@ -141,7 +142,7 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
         "attributes": group.attributes,
         ("matches" if isinstance(listed, Matches) else "children"): [asdict(node) for node in listed.nodes],
         "next_cursor": listed.next_cursor,
-        "links": _links(group.path, root, _GROUP_LINKS),
+        "links": _links(group, root, _GROUP_LINKS),
     }
     if group.also:
         document["also"] = group.also
@@ -163,12 +164,13 @@ def limits(options: ApiOptions) -> dict[str, int | None]:
     }
 
 
-def _links(path: str, root: str, routes: tuple[str, ...]) -> dict[str, str]:
+def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> dict[str, str]:
     """Absolute paths: they hold whatever host name the client has used."""
-    tail = quote(path)
+    tail = quote(node.path)
     links = {"self": f"{root}/v1/metadata/{tail}"}
     links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}
-    return links | {"zarr": f"{root}/zarr/{tail}", "view": f"{root}/view/{tail}"}
+    links |= {name: f"{root}/{name}/{tail}" for name in ("zarr", *(f"zarr{number}" for number in forms(node)))}
+    return links | {"view": f"{root}/view/{tail}"}
 
 
 def _fields(dtype: DataType) -> list[dict[str, Any]] | None:

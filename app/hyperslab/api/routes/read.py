@@ -14,7 +14,8 @@ from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
 from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, plan_of
-from hyperslab.api.stored_reply import find_key, stored_reply
+from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
+from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.jsontext import dump_json
@@ -91,7 +92,16 @@ def stored_key(array: ArrayNode, coords: Coords) -> str:
 
 
 async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
-    key = stored_key(array, coords)
+    key, levels = array.chunk_key(array.metadata.stored_coords(coords)), array.metadata.levels
+    if any(level.after for level in levels):
+        reason = f"its shard is encoded as a whole, which /zarr gives as {array.mount.name}/{key}"
+        raise NotRepresentable(str(array.metadata.dtype.json), _STORED, reason)
+    if levels:
+        reader, wanted = context.service.reader, wanted_bytes(request)
+        piece = await context.threads.run(piece_of_shard, reader, array, coords, wanted)
+        if piece is None:
+            raise ChunkNotFound(array.path, key)
+        return stored_reply(context, piece)
     try:
         found = await find_key(context, request, array.mount, f"{array.mount.name}/{key}")
     except KeyNotFound as error:

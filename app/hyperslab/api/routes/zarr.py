@@ -1,4 +1,5 @@
-"""``GET /zarr/{path}/{key}``: the store's own keys, so that any Zarr client opens what is served.
+"""``GET /zarr/{path}/{key}``: the store's own keys, so that any Zarr client opens what is served; ``GET /zarr2/…`` and
+``GET /zarr3/…``: the keys of all nodes as one Zarr format has them.
 
 The rules each have a client that breaks without them: 404 and only 404 for a missing key, HEAD, Content-Length, Range,
 no Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``.zmetadata`` at every v2 group, and
@@ -18,44 +19,46 @@ from hyperslab.api.middleware import Endpoint
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply, caching
-from hyperslab.api.stored_reply import find_key, stored_reply
+from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
 from hyperslab.api.values_out import accepts
-from hyperslab.arrays.keys import DOCUMENTS, Index, looks_like_chunk
-from hyperslab.errors import KeyNotFound, NodeNotFound
+from hyperslab.arrays.faces import FORMATS, FaceReader
+from hyperslab.arrays.keys import NAMES, Index, KeyReader, looks_like_chunk
+from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML
 
 PREFIX: Final = "/zarr"
 
 
-def endpoint(context: Context) -> Endpoint:
-    """The route."""
-    return Endpoint(PREFIX, partial(get_key, context))
+def endpoints(context: Context) -> list[Endpoint]:
+    """The routes."""
+    service = context.service
+    faces = [(f"{PREFIX}{number}", FaceReader(service.catalog, service.reader, number)) for number in FORMATS]
+    return [Endpoint(prefix, partial(get_key, context, keys)) for prefix, keys in ((PREFIX, context.keys), *faces)]
 
 
-async def get_key(context: Context, request: Request) -> Reply:
+async def get_key(context: Context, keys: KeyReader, request: Request) -> Reply:
     """Answer GET and HEAD."""
     path = request.tail
     mount = context.service.catalog.mounts.get(path.partition("/")[0])
     try:
-        if mount is None:
-            found = await context.threads.run(context.keys.find, path)
+        if mount is None or keys is not context.keys:
+            found = await context.threads.run(keys.find, path, wanted_bytes(request))
         else:
             found = await find_key(context, request, mount, path)
         return stored_reply(context, found)
-    except KeyNotFound:
-        if not _may_be_listed(request, path):
+    except KeyNotFound as error:
+        if isinstance(error, FormNotFound) or not _may_be_listed(request, path):
             raise
-    return await _index_reply(context, request, path)
+    return await _index_reply(context, keys, request, path)
 
 
 def _may_be_listed(request: Request, path: str) -> bool:
     """Whether a listing may have been meant."""
-    return path.rpartition("/")[2] not in DOCUMENTS and accepts(request.header(b"accept"), HTML)
+    return path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
 
 
-async def _index_reply(context: Context, request: Request, path: str) -> Reply:
+async def _index_reply(context: Context, keys: KeyReader, request: Request, path: str) -> Reply:
     """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
-    keys = context.keys
     find = keys.index
     try:
         if looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory:
@@ -65,7 +68,7 @@ async def _index_reply(context: Context, request: Request, path: str) -> Reply:
         index = await context.threads.run(find, path)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
-    page = _page(index, None if request.is_directory else f"{request.root_path}{PREFIX}/{quote(path)}/")
+    page = _page(index, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
     always = caching(None, context.options, negotiated=True)
     return Representation(context, etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 

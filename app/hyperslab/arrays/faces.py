@@ -1,0 +1,232 @@
+"""Keys of ``/zarr2`` and ``/zarr3``: everything as one Zarr format has it. Documents are made where a node is of the
+other format; chunks are the bytes that are stored, a piece of a shard included."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.keys import (
+    ARRAY,
+    ATTRIBUTES,
+    CONSOLIDATED,
+    GROUP,
+    NAMES,
+    KeyReader,
+    MadeKey,
+    StoredKey,
+    above,
+)
+from hyperslab.arrays.listing import SEARCH_SECONDS
+from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
+from hyperslab.arrays.read import Reader
+from hyperslab.engine.faces import DIMENSIONS, dimensions_in, v2_attributes, v2_document, v2_grid, v3_attributes
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.jsontext import dump_json, parse_object
+from hyperslab.engine.schema import opens_v3_in_zarr3
+from hyperslab.engine.v3_form import document_of, new_group
+from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound
+from hyperslab.storage.keys import normalise_path, prefixes
+
+ZarrFormat = Literal[2, 3]
+
+FORMATS: Final[tuple[ZarrFormat, ...]] = (2, 3)
+
+
+class FaceReader(KeyReader):
+    """Finds and reads keys of all nodes as ``zarr_format`` has them."""
+
+    def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat) -> None:
+        super().__init__(catalog)
+        self._reader = reader
+        self._format = zarr_format
+
+    def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+        """As `KeyReader.find`; what is of the format already is given as it is stored. Also raises `FormNotFound`."""
+        path = normalise_path(path)
+        parent, _, name = path.rpartition("/")
+        if name in NAMES and (name == V3) != (self._format == 3):
+            raise KeyNotFound(path)
+        try:
+            node = self._open(parent) if name in NAMES else self._array_of(path)
+        except BrokenData as error:
+            if str(vars(error).get("key")).endswith(V3) == (self._format == 3):
+                return super().find(path, wanted)
+            raise FormNotFound(path, str(error)) from error
+        if name in NAMES:
+            return self._document(node, path, wanted)
+        if isinstance(node, ArrayNode) and node.zarr_format != self._format:
+            array_document(node, self._format)
+            if self._format == 2:
+                return self._chunk(node, path, wanted)
+        found = super().find(path, wanted)
+        if node is None or isinstance(found, MadeKey):
+            return found
+        return replace(found, documents=node.documents or None)
+
+    def _array_of(self, path: str) -> ArrayNode | None:
+        """The array that a key lies below. One that was opened before is tried first: each look into a remote store is
+        a request."""
+        if path.partition("/")[0] not in self._catalog.mounts:
+            return None
+        known = self._catalog.remembered
+        folders = [*above(path)]
+        folders.sort(key=lambda folder: not isinstance(known(folder), ArrayNode))
+        for folder in folders:
+            node = self._open(folder)
+            if isinstance(node, ArrayNode):
+                return node
+        return None
+
+    def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
+        """A chunk of Zarr v3 by its key of v2."""
+        coords = v2_grid(array.metadata).parse_key(path[len(array.path) + 1 :])
+        if coords is None:
+            raise KeyNotFound(path)
+        if array.metadata.levels:
+            found = piece_of_shard(self._reader, array, coords, wanted)
+        else:
+            parent, _, name = array.mount.path(array.chunk_key(coords)).rpartition("/")
+            found = self._stored(parent, name, wanted)
+        if found is None:
+            raise KeyNotFound(path)
+        return replace(found, documents=array.documents or None)
+
+    def _document(self, node: Node | None, path: str, wanted: tuple[int, int] | None) -> StoredKey | MadeKey:
+        name = path.rpartition("/")[2]
+        if node is None:
+            raise KeyNotFound(path)
+        document: dict[str, Any] | None = None
+        if node.zarr_format == self._format:
+            found = super().find(path, wanted)
+            if node.prefix or isinstance(node, ArrayNode) or name != V3 or isinstance(found, MadeKey):
+                return found
+            document = parse_object(self.read(found).data)
+            if document is None or "consolidated_metadata" in document:
+                return found
+        data: bytes | None
+        if isinstance(node, GroupNode) and name == CONSOLIDATED:
+            data = self._consolidated(node)
+        else:
+            document = document or self._documents(node).get(name)
+            inline = self._inline(node) if isinstance(node, GroupNode) and name == V3 else {}
+            data = None if document is None else dump_json({**document, **inline})
+        if data is None:
+            raise KeyNotFound(path)
+        return MadeKey(node.mount, path, data, hashlib.blake2b(data, digest_size=12).hexdigest())
+
+    def _documents(self, node: Node) -> dict[str, Any]:
+        if self._format == 3:
+            return {V3: self._v3_document(node, self._open)}
+        if node.zarr_format == 2:
+            return super()._documents(node)
+        own: dict[str, Any] = {GROUP: {"zarr_format": 2}}
+        names = None
+        if isinstance(node, ArrayNode):
+            own, names = {ARRAY: array_document(node, 2)}, node.metadata.dimension_names
+        attributes = v2_attributes(node.attributes, names)
+        return {**own, ATTRIBUTES: attributes} if attributes else own
+
+    def _v3_document(self, node: Node, find: Callable[[str], Node | None]) -> dict[str, Any]:
+        """A ``zarr.json``. An array of an image that has no names of its own gets those of the image's axes, which a
+        group above it says; ``find`` opens these."""
+        if isinstance(node, GroupNode):
+            attributes = v3_attributes(node.attributes, node.path.rpartition("/")[2])
+            return new_group(node.attributes if node.zarr_format == 3 else attributes)
+        names = node.dimension_names
+        for root in reversed(prefixes(node.prefix)[:-1]) if names is None and node.zarr_format == 2 else ():
+            try:
+                group = find(node.mount.path(root))
+            except BrokenData:
+                break
+            names = None if group is None else dimensions_in(group.attributes, node.prefix[len(root) : -1])
+            if group is None or names is not None:
+                break
+        return array_document(node, 3, names if names is None or len(names) == node.metadata.rank else None)
+
+    def _inline(self, group: GroupNode) -> dict[str, Any]:
+        """The consolidated metadata of a group; none if it takes too long to collect, for which a whole store has the
+        most time."""
+        nodes = self._nodes(group, SEARCH_SECONDS if group.prefix else self.consolidation_seconds)
+        if nodes is None:
+            return {}
+
+        def find(path: str) -> Node | None:
+            return nodes.get(path.removeprefix(group.path).lstrip("/"))
+
+        metadata: dict[str, Any] = {}
+        for path, node in nodes.items():
+            try:
+                document = self._v3_document(node, find) if path else {}
+            except FormNotFound:
+                continue
+            if path and isinstance(node, GroupNode):
+                metadata[path] = {**document, **_consolidated({})}
+            elif path and opens_v3_in_zarr3(document):
+                metadata[path] = document
+        return _consolidated(metadata)
+
+
+def array_document(
+    array: ArrayNode, zarr_format: ZarrFormat, dimension_names: Sequence[str | None] | None = None
+) -> dict[str, Any]:
+    """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are those of an array of v2 as v3. Raises
+    `FormNotFound` where the format has no such array."""
+    if array.zarr_format == zarr_format:
+        return {**array.metadata.document}
+    try:
+        if zarr_format == 2:
+            return v2_document(array.metadata)
+        named = array.dimension_names is not None
+        attributes = {name: value for name, value in array.attributes.items() if not (named and name == DIMENSIONS)}
+        return document_of(array.metadata, attributes, dimension_names)
+    except ValueError as error:
+        raise FormNotFound(array.path, str(error)) from error
+
+
+def forms(node: Node) -> tuple[ZarrFormat, ...]:
+    """The Zarr formats that a node has a document in, stored or made."""
+    found: list[ZarrFormat] = []
+    for zarr_format in FORMATS:
+        try:
+            if isinstance(node, ArrayNode):
+                array_document(node, zarr_format)
+            found.append(zarr_format)
+        except FormNotFound:
+            continue
+    return tuple(found)
+
+
+def piece_of_shard(
+    reader: Reader, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None = None
+) -> StoredKey | None:
+    """A chunk as the piece of a shard that holds it, with the bytes that are ``wanted`` (start and stop); None if it
+    was never written."""
+    located = reader.locate(array, coords)
+    if located is None:
+        return None
+    entry, (start, stop) = located
+    found = StoredKey(
+        array.mount,
+        entry.key,
+        stop - start,
+        entry.version,
+        entry.modified,
+        offset=start,
+        is_whole=False,
+        documents=array.documents or None,
+    )
+    first, last = (start, start) if wanted is None else (start + wanted[0], min(start + wanted[1], stop))
+    if first >= last:
+        return found
+    part = array.mount.store.get_part(entry.key, first, last)
+    if part is None or part.entry.version != entry.version:
+        raise ChangedWhileRead(f"{entry.key!r} was written while it was read")
+    return replace(found, part=part)
+
+
+def _consolidated(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata}}

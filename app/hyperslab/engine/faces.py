@@ -1,0 +1,150 @@
+"""Nodes of one Zarr format as the other has them, their chunks as they are stored: documents and attributes. Pure.
+
+[Zarr v2 specification; Zarr v3 core specification; OME-Zarr 0.4 and 0.5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hyperslab.engine.fill_value import format_fill_value
+from hyperslab.engine.grid import ChunkGrid, Separator
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3_codecs import TO_ITEMS
+from hyperslab.errors import BrokenData
+
+DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
+"""The attribute of a Zarr v2 array in which xarray keeps what v3 calls ``dimension_names``."""
+_V3_ALONE: Final = {
+    "transpose": "a 'transpose' that does not reverse all axes",
+    "byteswap": "big-endian bytes of this data type",
+    "bits": "'packbits' as Zarr v3 has it",
+    **{name: repr(name) for name in ("scale_offset", "cast_value", "crc32c")},
+}
+"""Codecs of the engine that have no form in Zarr v2, and what they are in a ``zarr.json``."""
+
+
+def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
+    """The ``.zarray`` of an array of Zarr v3; where it has shards, of the chunks in them. Raises `ValueError` where v2
+    has no such array."""
+    if metadata.dtype.is_object:
+        raise ValueError("Zarr v2 has no data type for items of any length, only objects that a filter stores")
+    if len(metadata.levels) > 1:
+        raise ValueError("its shards hold further shards")
+    if metadata.levels and metadata.levels[0].after:
+        raise ValueError("its shards are encoded as a whole, so that no range of them is a chunk")
+    fill = format_fill_value(metadata.fill_value, metadata.dtype)
+    parts = fill if isinstance(fill, list) else [fill]
+    if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
+        raise ValueError("Zarr v2 has one NaN, and the fill value is another")
+    codecs: list[dict[str, Any]] = []
+    for config in metadata.codecs:
+        name = config["id"]
+        if name in _V3_ALONE:
+            raise ValueError(f"Zarr v2 has no codec for {_V3_ALONE[name]}")
+        # what only writers need, and not every reader of v2 knows
+        left_out = {"blosc": "typesize", "zstd": "checksum"}.get(name)
+        codecs.append({member: value for member, value in config.items() if member != left_out})
+    compressor = codecs.pop() if codecs and codecs[-1]["id"] not in TO_ITEMS else None
+    document = {
+        "zarr_format": 2,
+        "shape": list(metadata.shape),
+        "chunks": list(metadata.chunks),
+        "dtype": metadata.dtype.json,
+        "order": metadata.order,
+        "fill_value": fill,
+        "compressor": compressor,
+        "filters": codecs or None,
+        "dimension_separator": v2_grid(metadata).separator,
+    }
+    try:
+        ArrayMetadata.from_document(document, ".zarray")
+    except BrokenData as error:
+        raise ValueError(f"Zarr v2 has no such array: {error}") from error
+    return document
+
+
+def v2_grid(metadata: ArrayMetadata) -> ChunkGrid:
+    """The grid of the chunks of `v2_document`. Their keys have the separator that the keys of v3 have, if these are
+    spelled as those of v2; else dots."""
+    separator: Separator = "." if metadata.grid.prefix else metadata.dimension_separator
+    return ChunkGrid(metadata.shape, metadata.chunks, separator)
+
+
+# --- attributes ------------------------------------------------------------------------------------------------------
+
+
+def v2_attributes(attributes: Mapping[str, Any], dimension_names: Sequence[str | None] | None) -> dict[str, Any]:
+    """Attributes of Zarr v3 as those of v2: OME-Zarr 0.5 becomes 0.4, and names of all dimensions are an attribute."""
+    found = dict(attributes)
+    if dimension_names is not None and None not in dimension_names:
+        found[DIMENSIONS] = list(dimension_names)
+    ome = found.get("ome")
+    if not isinstance(ome, Mapping) or not str(ome.get("version", "")).startswith("0.5"):
+        return found
+    del found["ome"]
+    return found | {name: _versioned(name, value) for name, value in ome.items() if name != "version"}
+
+
+def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Attributes of a Zarr v2 group called ``name`` as those of v3: OME-Zarr 0.4 becomes 0.5. Attributes of other
+    versions stay as they are."""
+    block = {member: value for member, value in attributes.items() if _is_ome(member, value, name)}
+    if "multiscales" in block and isinstance(attributes.get("omero"), Mapping):
+        block["omero"] = attributes["omero"]
+    versions = [part.get("version", "0.4") for value in block.values() for part in _parts(value)]
+    if not block or "ome" in attributes or any(version != "0.4" for version in versions):
+        return dict(attributes)
+    rest = {member: value for member, value in attributes.items() if member not in block}
+    return {**rest, "ome": {"version": "0.5", **{member: _unversioned(value) for member, value in block.items()}}}
+
+
+def dimensions_in(attributes: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
+    """The names of the axes of an image, if the attributes of a group say that the array at ``path`` is a level of
+    it. OME-Zarr 0.5 wants them as the array's ``dimension_names``."""
+    nested = attributes.get("ome")
+    block = nested if isinstance(nested, Mapping) else attributes
+    for entry in _parts(block.get("multiscales")):
+        axes, datasets = _parts(entry.get("axes")), _parts(entry.get("datasets"))
+        names = [name for axis in axes if isinstance(name := axis.get("name"), str)]
+        if any(dataset.get("path") == path for dataset in datasets) and len(names) == len(axes):
+            return tuple(names)
+    return None
+
+
+def _is_ome(member: str, value: Any, group: str) -> bool:
+    """Whether OME-Zarr 0.4 means an attribute of a group, and not somebody else."""
+    match member:
+        case "multiscales":
+            axes = [entry.get("axes") for entry in _parts(value)]  # names alone are of version 0.3, none of older ones
+            return bool(axes) and all(isinstance(each, list) and len(_parts(each)) == len(each) for each in axes)
+        case "plate" | "image-label":
+            return isinstance(value, Mapping)
+        case "well":
+            return isinstance(value, Mapping) and isinstance(value.get("images"), list)
+        case "bioformats2raw.layout":
+            return True
+        case "labels" | "series":
+            return group == ("OME" if member == "series" else member) and isinstance(value, list)
+    return False
+
+
+def _parts(value: Any) -> list[Mapping[str, Any]]:
+    """The objects that a value is or holds."""
+    values = value if isinstance(value, list) else [value]
+    return [part for part in values if isinstance(part, Mapping)]
+
+
+def _unversioned(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unversioned(part) for part in value]
+    return {name: part for name, part in value.items() if name != "version"} if isinstance(value, Mapping) else value
+
+
+def _versioned(member: str, value: Any) -> Any:
+    """With the version that 0.4 states in each block."""
+    if member == "multiscales" and isinstance(value, list):
+        return [_versioned("", entry) for entry in value]
+    known = member in ("", "omero", "plate", "well", "image-label") and isinstance(value, Mapping)
+    return {**value, "version": "0.4"} if known else value

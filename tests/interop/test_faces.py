@@ -1,0 +1,332 @@
+"""``/zarr2`` and ``/zarr3``: every node read as the format that it is not stored in, from the bytes that are stored."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import yaozarrs
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from numcodecs import BZ2, LZ4, Delta, Zlib
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+from hyperslab.storage import StoreConfig
+from tests.api.test_broken_nodes import Served, serving
+from tests.js.test_clients import programs, run
+from tests.server import ServerFactory
+from tests.tools import zarr2_python
+
+__all__ = ["programs"]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+AXES = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+VALUES = np.arange(64 * 48, dtype="u2").reshape(64, 48)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    folder = tmp_path_factory.mktemp("faces")
+    with serving(StoreConfig(name="data", url=str(folder), durability="rename")) as found:
+        yield found, folder
+
+
+def image(folder: Path, zarr_format: Any) -> None:
+    """A pyramid of two levels with a label image, as OME-Zarr 0.4 or, in shards, 0.5."""
+    group = zarr.open_group(folder, mode="w", zarr_format=zarr_format)
+    for name, parent in (("image", group), ("cells", group.create_group("labels").create_group("cells"))):
+        datasets: list[Any] = []
+        for level in range(2):
+            values = VALUES[:: 1 << level, :: 1 << level]
+            layout: dict[str, Any] = {"compressors": Zlib(1)}
+            if zarr_format == 3:
+                layout = {"compressors": GzipCodec(), "shards": (32, 24), "dimension_names": ["y", "x"]}
+            parent.create_array(str(level), data=values, chunks=(16, 12), **layout)
+            scale = {"type": "scale", "scale": [0.5 * 2**level] * 2}
+            datasets.append({"path": str(level), "coordinateTransformations": [scale]})
+        block: dict[str, Any] = {"multiscales": [{"name": name, "axes": AXES, "datasets": datasets}]}
+        if name == "cells":
+            block["image-label"] = {"colors": [{"label-value": 1, "rgba": [255, 0, 0, 255]}]}
+        else:
+            window = {"min": 0, "max": 9, "start": 0, "end": 9}
+            block["omero"] = {"channels": [{"color": "FF0000", "window": window, "label": "a", "active": True}]}
+        told(parent, block, zarr_format)
+    told(group["labels"], {"labels": ["cells"]}, zarr_format)
+
+
+def told(group: Any, block: dict[str, Any], zarr_format: int) -> None:
+    """Attributes where, and with the versions that, this format of OME-Zarr has them."""
+    if zarr_format == 3:
+        group.attrs["ome"] = {"version": "0.5", **block}
+        return
+    for part in (*block.get("multiscales", []), *[block[name] for name in ("image-label",) if name in block]):
+        part["version"] = "0.4"
+    group.attrs.update(block)
+
+
+def opened(served: Served, zarr_format: Any, path: str) -> Any:
+    """By zarr-python 3 and by TensorStore, which see the same."""
+    url = f"{served.http.base_url}/zarr{zarr_format}/data/{path}"
+    found: Any = zarr.open_array(url, mode="r", zarr_format=zarr_format)[...]
+    spec = {"driver": "zarr" if zarr_format == 2 else "zarr3", "kvstore": {"driver": "http", "base_url": f"{url}/"}}
+    try:
+        other = ts.open(spec, read=True).result().read().result()
+    except ValueError:  # a codec or data type that it does not have, in whatever format
+        return found
+    if found.dtype.kind not in "SV":  # of which it sees the bytes, along an axis of their own
+        np.testing.assert_array_equal(other, found)
+    return found
+
+
+@settings(deadline=None, max_examples=40)
+@given(draw=st.data())
+def test_arrays_of_v3_are_arrays_of_v2(data: tuple[Served, Path], draw: DataObject) -> None:
+    served, folder = data
+    dtype = np.dtype(
+        draw.draw(st.sampled_from(["bool", "i1", "u2", "i4", "f4", "f8", "c8", "M8[s]", "U3", "S4", "V5"]))
+    )
+    rank = draw.draw(st.integers(1, 3))
+    inner = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
+    counts = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
+    shape = tuple(draw.draw(st.integers(1, 9)) for _ in range(rank))
+    order = [*range(rank)][:: draw.draw(st.sampled_from([1, -1]))]
+    endian = BytesCodec(endian=draw.draw(st.sampled_from(["little", "big"])))
+    after: list[Any] = draw.draw(
+        st.sampled_from([[], [ZstdCodec(level=1)], [GzipCodec(level=1)], [BloscCodec(cname="lz4")]])
+    )
+    chain: list[Any] = [TransposeCodec(order=order), endian, *after]
+    is_sharded = dtype.kind != "V" and draw.draw(st.booleans())  # zarr-python cannot write these in shards
+    location = draw.draw(st.sampled_from(["start", "end"]))
+    if is_sharded:
+        chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
+    shards = tuple(size * count for size, count in zip(inner, counts, strict=True)) if is_sharded else inner
+    encoding: Any = draw.draw(st.sampled_from([("default", "/"), ("default", "."), ("v2", "/"), ("v2", ".")]))
+    raw = np.random.default_rng(rank).integers(1, 100, (*shape, dtype.itemsize), np.uint8)
+    values: Any = raw[..., 0].astype(dtype) if dtype.kind in "bU" else np.ascontiguousarray(raw).view(dtype)[..., 0]
+    array: Any = zarr.create(
+        store=str(folder / "a"), shape=shape, dtype=dtype, chunks=shards, codecs=chain, zarr_format=3, overwrite=True,
+        chunk_key_encoding=encoding,
+    )  # fmt: skip
+    part = tuple(slice(0, draw.draw(st.integers(0, size))) for size in shape)
+    array[part] = values[part]
+
+    np.testing.assert_array_equal(opened(served, 2, "a"), zarr.open_array(str(folder / "a"), mode="r")[...])
+
+    document = served.http.get("/zarr2/data/a/.zarray").json()
+    separator = document["dimension_separator"]
+    assert separator == (encoding[1] if encoding[0] == "v2" else ".")
+    for coords in itertools.product(*[range(-(-size // chunk)) for size, chunk in zip(shape, inner, strict=True)]):
+        at = tuple(coord // count for coord, count in zip(coords, counts, strict=True)) if is_sharded else coords
+        path = folder / "a" / array.metadata.encode_chunk_key(at)
+        stored = path.read_bytes() if path.exists() else None
+        if stored is not None and is_sharded:
+            local = [coord % count for coord, count in zip(coords, counts, strict=True)]
+            stored = piece(stored, int(np.ravel_multi_index(local, counts)), int(np.prod(counts)), location)
+        names = served.http.get(f"/zarr2/data/a/{separator.join(map(str, coords))}")
+        named = served.http.get(f"/v1/chunk/data/a/{'.'.join(map(str, coords))}?format=stored")
+        assert [names.content, named.content] == [stored] * 2 if stored is not None else names.status_code == 404
+        assert names.status_code == named.status_code
+
+
+def piece(shard: bytes, number: int, count: int, location: str) -> bytes | None:
+    """A chunk of a shard whose index is in C order, as [Zarr v3, "Sharding codec"] has it."""
+    index = shard[: 16 * count] if location == "start" else shard[-16 * count - 4 : -4]
+    offset, nbytes = np.frombuffer(index, "<u8").reshape(-1, 2)[number].tolist()
+    return None if offset == 2**64 - 1 else shard[offset : offset + nbytes]
+
+
+@settings(deadline=None, max_examples=40)
+@given(draw=st.data())
+def test_arrays_of_v2_are_arrays_of_v3(data: tuple[Served, Path], draw: DataObject) -> None:
+    served, folder = data
+    kinds = ["bool", "i1", ">u2", "<i4", ">f4", "f8", "c16", "M8[10us]", "<U3", ">U3", "S4", "V5", "T"]
+    kind = draw.draw(st.sampled_from(kinds))
+    rank = draw.draw(st.integers(0, 3))
+    shape = tuple(draw.draw(st.integers(1, 9)) for _ in range(rank))
+    chunks = tuple(draw.draw(st.integers(1, 4)) for _ in range(rank))
+    values: Any = np.arange(np.prod(shape, dtype=int)).reshape(shape) % 50
+    values = values.astype(str if kind == "T" else kind)
+    filters: Any = [Delta(dtype="<i4")] if kind == "<i4" and draw.draw(st.booleans()) else "auto"
+    array: Any = zarr.create_array(
+        str(folder / "b"),
+        shape=shape,
+        chunks=chunks,
+        dtype=str if kind == "T" else values.dtype,
+        zarr_format=2,
+        overwrite=True,
+        order=draw.draw(st.sampled_from("CF")),
+        filters=filters,
+        compressors=draw.draw(st.sampled_from([None, "auto", Zlib(1), BZ2(1), LZ4()])),
+        chunk_key_encoding={"name": "v2", "separator": draw.draw(st.sampled_from("./"))},
+        attributes={"_ARRAY_DIMENSIONS": [f"d{axis}" for axis in range(rank)], "unit": "mm"},
+    )
+    array[...] = values
+
+    np.testing.assert_array_equal(opened(served, 3, "b"), values)
+    document = served.http.get("/zarr3/data/b/zarr.json").json()
+    assert (document["dimension_names"], document["attributes"]) == (
+        [f"d{axis}" for axis in range(rank)],
+        {"unit": "mm"},
+    )
+    keys = [path.relative_to(folder).as_posix() for path in (folder / "b").rglob("[0-9]*") if path.is_file()]
+    assert [served.http.get(f"/zarr3/data/{key}").content for key in keys] == [(folder / k).read_bytes() for k in keys]
+
+
+DOCUMENT: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [8],
+    "data_type": "float32",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+}
+V2: dict[str, Any] = {"zarr_format": 2, "shape": [8], "chunks": [8], "dtype": "<i4", "order": "C", "fill_value": 0}
+V2 |= {"filters": None, "compressor": None}
+
+
+def shard(codecs: list[Any], size: int = 4) -> dict[str, Any]:
+    index = [*DOCUMENT["codecs"], {"name": "crc32c"}]
+    configuration = {"chunk_shape": [size], "codecs": codecs, "index_codecs": index}
+    return {"name": "sharding_indexed", "configuration": configuration}
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({**DOCUMENT, "codecs": [*DOCUMENT["codecs"], {"name": "crc32c"}]}, "crc32c"),
+        ({**DOCUMENT, "codecs": [shard([*DOCUMENT["codecs"], {"name": "crc32c"}])]}, "crc32c"),
+        ({**DOCUMENT, "codecs": [shard([shard(DOCUMENT["codecs"], 2)])]}, "further shards"),
+        ({**DOCUMENT, "codecs": [shard(DOCUMENT["codecs"]), {"name": "gzip", "configuration": {"level": 1}}]}, "whole"),
+        ({**DOCUMENT, "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]}, "any length"),
+        ({**DOCUMENT, "data_type": "uint4", "codecs": [{"name": "bytes"}]}, "uint4"),
+        ({**DOCUMENT, "fill_value": "0x7fc00001"}, "NaN"),
+        ({**DOCUMENT, "codecs": [{"name": "scale_offset"}, *DOCUMENT["codecs"]]}, "scale_offset"),
+        ({**DOCUMENT, "codecs": [{"name": "unheard of"}]}, "unheard of"),
+        ({**V2, "dtype": [["a", "<i4", [2]]], "fill_value": None}, "subarrays"),
+        ({**V2, "compressor": {"id": "base64"}}, "base64"),
+        ({**V2, "dtype": "|O", "filters": [{"id": "json2"}], "fill_value": None}, "json2"),
+        ({**V2, "compressor": {"id": "pickle"}}, "pickle"),
+    ],
+)
+def test_what_has_no_form_in_the_other_format_says_why(
+    data: tuple[Served, Path], document: dict[str, Any], why: str
+) -> None:
+    served, folder = data
+    given_format, other = (3, 2) if document["zarr_format"] == 3 else (2, 3)
+    names = {2: ".zarray", 3: "zarr.json"}
+    (folder / "odd").mkdir(exist_ok=True)
+    for name in names.values():
+        (folder / "odd" / name).unlink(missing_ok=True)
+    (folder / "odd" / names[given_format]).write_text(json.dumps(document))
+
+    answers = [served.http.get(f"/zarr{other}/data/odd/{key}") for key in (names[other], "0")]
+
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(404, "form-not-found")}
+    assert why in answers[0].json()["detail"]
+    stored = served.http.get(f"/zarr{given_format}/data/odd/{names[given_format]}")
+    assert stored.json() == document
+    described = served.http.get("/v1/metadata/data/odd")
+    if described.status_code == 200:
+        assert f"zarr{other}" not in described.json()["links"]
+        assert f"zarr{given_format}" in described.json()["links"]
+
+
+@pytest.mark.parametrize(
+    "key", ["zarr2/data/i/0/1.1", "zarr2/data/i/0/.zarray", "zarr3/data/j/0/1.1", "zarr3/data/j/zarr.json"]
+)
+def test_the_rules_of_keys_hold_on_both(data: tuple[Served, Path], key: str) -> None:
+    served, folder = data
+    image(folder / "i", 3)
+    image(folder / "j", 2)
+    origin = {"Origin": "https://viewer.example"}
+    whole = served.http.get(f"/{key}", headers=origin)
+    size, tag = len(whole.content), whole.headers["etag"]
+
+    def get(method: str = "GET", **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return served.http.request(method, f"/{key}", headers=origin | named)
+
+    assert whole.status_code == 200
+    assert tag.startswith('"')
+    assert "content-encoding" not in whole.headers
+    assert get("HEAD").headers["content-length"] == str(size)
+    for text, expected in (("5-9", slice(5, 10)), ("-7", slice(-7, None)), ("3-", slice(3, None))):
+        part = get(Range=f"bytes={text}")
+        assert (part.status_code, part.content) == (206, whole.content[expected])
+    assert get(Range="bytes=0-1,4-5").status_code == 206
+    assert get(Range=f"bytes={size}-").status_code == 416
+    assert (get(If_None_Match=tag).status_code, get(If_Match='"x"').status_code) == (304, 412)
+    assert get(Range="bytes=0-1", If_Range='"x"').status_code == 200
+    refused = get("PUT")
+    assert (refused.status_code, refused.json()["code"]) == (405, "method-not-allowed")
+    answers = [whole, refused, get("HEAD"), get(If_None_Match=tag), get(If_Match='"x"')]
+    assert {answer.headers["access-control-allow-origin"] for answer in answers} == {"*"}
+
+
+def test_a_replayed_chunk_follows_the_shard_and_the_document(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    image(folder / "k", 3)
+    first = [served.http.get("/zarr2/data/k/0/0.0").content for _ in range(3)]
+    array: Any = zarr.open_array(str(folder / "k" / "0"), mode="r+")
+    array[20, 20] = 7  # another chunk of the same shard
+
+    second = served.http.get("/zarr2/data/k/0/0.0")
+    (folder / "k" / "0" / "zarr.json").unlink()
+
+    assert len({*first, second.content}) == 1
+    assert served.http.get("/zarr2/data/k/0/0.0").status_code == 404
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_image_is_valid_ome_zarr_of_either_version(tmp_path: Path, server: ServerFactory, zarr_format: int) -> None:
+    image(tmp_path / "i", zarr_format)
+    url = server({"data": tmp_path}).url
+
+    for face in (2, 3):
+        found = [yaozarrs.validate_zarr_store(f"{url}/zarr{face}/data/i{inner}") for inner in ("", "/labels/cells")]
+        assert len(found) == 2
+        group: Any = zarr.open_group(f"{url}/zarr{face}/data", mode="r", zarr_format=face)
+        names = {name for name, _ in group.members(max_depth=None)}
+        assert names == {"i", "i/0", "i/1", "i/labels", "i/labels/cells", "i/labels/cells/0", "i/labels/cells/1"}
+        np.testing.assert_array_equal(group["i/0"][...], VALUES)
+        if face == zarr_format:
+            continue
+        attributes = dict(group["i"].attrs)
+        image_label = dict(group["i/labels/cells"].attrs)
+        if face == 3:
+            assert attributes.keys() == image_label.keys() == {"ome"}
+        else:
+            assert attributes.keys() == {"multiscales", "omero"}
+            assert image_label["image-label"]["version"] == attributes["multiscales"][0]["version"] == "0.4"
+
+
+def test_those_who_know_one_format_alone_read_the_other(tmp_path: Path, programs: Path, server: ServerFactory) -> None:
+    image(tmp_path / "stores" / "two", 2)
+    image(tmp_path / "stores" / "three", 3)
+    url = server({"data": tmp_path / "stores"}).url
+    program = f"""
+import json, zarr
+group = zarr.open_consolidated({url + "/zarr2/data"!r})
+listed = zarr.open_group(zarr.storage.FSStore({url + "/zarr2/data"!r}, mode="r"), mode="r")
+found = group["three/0"]
+print(json.dumps([found[...].tolist(), found.attrs["_ARRAY_DIMENSIONS"], sorted(listed["three"])]))
+"""
+    done = subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) == [VALUES.tolist(), ["y", "x"], ["0", "1", "labels"]]
+    flat = VALUES.ravel().tolist()
+    assert run(programs, "zarrjs.cjs", url, "zarr2/data/three/0") == {"shape": [64, 48], "data": flat}
+    found = run(programs, "zarrita3.mjs", f"{url}/zarr3/data/two", "0")
+    assert found == {"names": ["y", "x"], "ome": "0.5", "shape": [64, 48], "data": flat}
