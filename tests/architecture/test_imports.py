@@ -50,7 +50,7 @@ LIVES_IN: dict[str, str] = {
     "fsspec": r"storage\b.*",
     "obstore": r"storage\b.*",
     "numcodecs": r"engine\.(blosc|streams|filters|codec_config)",
-    "cramjam": r"engine\.blosc",
+    "cramjam": r"engine\.(blosc|streams)",
     "pydantic_settings": r"settings",
     "pydantic": r"settings|api\b.*",
     "typer": r"cli",

@@ -21,7 +21,6 @@ SMALL_MODULES = {
         "api.routes.edit",
         "api.routes.health",
         "api.tile_reply",
-        "arrays.buffers",
     ),
     *("client.attributes", "demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *(

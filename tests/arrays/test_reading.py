@@ -356,13 +356,14 @@ class TestRemoteChunks:
 class TestLargeChunks:
     """Chunks of 1 MiB, read in parts."""
 
-    @pytest.fixture(params=["blosc", None])
+    @pytest.fixture(params=[Blosc(), None, Zstd()], ids=str)
     def values(self, request: pytest.FixtureRequest, tmp_path: Path) -> Array:
         values = (np.arange(1 << 20) % 1000).astype("<u2").reshape(1024, 1024)
-        zarr_array(tmp_path, values, (512, 1024), compressors=Blosc() if request.param else None)
+        zarr_array(tmp_path, values, (512, 1024), compressors=request.param)
         age(tmp_path)
         return values
 
+    @pytest.mark.parametrize("values", [Blosc(), None], indirect=True, ids=str)
     def test_a_few_rows_are_not_read_whole(self, values: Array, tmp_path: Path, service: Service) -> None:
         cost, whole = ReadCost(), (tmp_path / "a" / "0.0").stat().st_size
 

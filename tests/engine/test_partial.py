@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hyperslab.engine import partial as partial_decoding
 from hyperslab.engine.blosc import BloscFrame, BloscHeader
-from hyperslab.engine.indexing import normalise, project
+from hyperslab.engine.indexing import ChunkProjection, PointProjection, normalise, project, project_points
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.partial import PartialDecoder
 from hyperslab.engine.runs import Run
@@ -129,6 +129,52 @@ def test_a_selection_of_parts_is_the_selection_of_the_whole(
         part = partial.decode_runs(stored, runs, key="0")
         projection.copy_out(array.codec.decode(stored, "0") if part is None else part, out)
         np.testing.assert_array_equal(out, chunk[tuple(items)])
+
+
+@pytest.mark.parametrize("name", ["zlib", "gzip", "zstd"])
+@given(data=st.data(), order=st.sampled_from("CF"))
+@settings(max_examples=60)
+def test_a_stream_is_decoded_as_far_as_a_selection_reaches(name: str, order: Any, data: st.DataObject) -> None:
+    shape = (5, 60, 70)
+    array = array_of(shape, "<i4", {"id": name}, order=order)
+    chunk = values_of(shape, array.dtype.numpy, order)
+    stored = array.codec.encode(chunk)
+    lists = [
+        data.draw(st.integers(0, n - 1) | st.slices(n) | st.lists(st.integers(0, n - 1), min_size=1)) for n in shape
+    ]
+    points = [data.draw(st.lists(st.integers(0, n - 1), min_size=3, max_size=3)) for n in shape]
+
+    selection, numbers = normalise(lists, shape), np.arange(chunk.size).reshape(shape, order=order)
+
+    parts: list[ChunkProjection | PointProjection] = [*project(selection, array.grid)]
+    for part in (*parts, *project_points(points, array.grid)):
+        places = np.zeros(3 if isinstance(part, PointProjection) else selection.shape, np.int64)
+        part.copy_out(numbers, places)
+        items = part.reach(array.chunks, array.order)
+        assert items == places.max() + 1
+        found = array.codec.decode_start(stored, items, "0")
+        assert found is not None or items == chunk.size
+        if found is not None:
+            assert found.shape == shape
+            assert found.reshape(-1, order=order)[:items].tobytes() == chunk.reshape(-1, order=order)[:items].tobytes()
+
+
+@pytest.mark.parametrize("name", ["zlib", "gzip", "zstd"])
+def test_a_stream_that_is_broken_or_in_pieces_is_left_to_the_whole_or_corrupt(name: str) -> None:
+    array = array_of([80_000], "<u2", {"id": name})
+    chunk = values_of((80_000,), array.dtype.numpy)
+    halves = [array_of([40_000], "<u2", {"id": name}).codec.encode(half) for half in (chunk[:40_000], chunk[40_000:])]
+    stored = array.codec.encode(chunk)
+
+    for data in (stored[:200], b"no stream at all" * 100):
+        with contextlib.suppress(ChunkCorrupt):
+            assert array.codec.decode_start(data, 20_000, "0") is None
+        with pytest.raises(ChunkCorrupt):
+            array.codec.decode(data, "0")
+    if name != "zlib":
+        found = array.codec.decode_start(b"".join(halves), 50_000, "0")
+        whole = array.codec.decode(b"".join(halves), "0") if found is None else found
+        np.testing.assert_array_equal(whole[:50_000], chunk[:50_000])
 
 
 @pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 512}], ids=str)

@@ -31,6 +31,8 @@ UNKNOWN: Final = "?"
 """Stands for a version that was not looked up: never equal to a real one."""
 
 _LARGE_CHUNK = 1 << 20
+_WORTH_START = 0.7
+"""Up to this share of a chunk, decoding its beginning is faster than decoding it whole."""
 _PARTS_WORTH_LOCAL = 256 << 10
 """Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
 _PARTS_WORTH_REMOTE = 4 << 20
@@ -153,14 +155,19 @@ class ChunkReader:
 
     def decoded(self, part: Projection) -> int:
         """About how many bytes are decoded where nothing is cached."""
-        runs = self._runs(part)
-        return self._metadata.chunk_nbytes if self._partial is None or runs is None else self._partial.work(runs)
+        runs, metadata = self._runs(part), self._metadata
+        if runs is None:
+            return metadata.chunk_nbytes
+        return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items needed, where decoding only them is worth it; else None."""
         partial, metadata = self._partial, self._metadata
-        if partial is None or part.covers_chunk:
+        if (partial is None and self._codec.start is None) or part.covers_chunk:
             return None
+        if partial is None:
+            items = part.reach(metadata.chunks, metadata.order)
+            return [(0, items)] if items * metadata.itemsize <= _WORTH_START * metadata.chunk_nbytes else None
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
 
@@ -214,7 +221,11 @@ class ChunkReader:
                 return None
             fetched, nbytes, version = perf_counter(), len(stored.data), stored.version
             if not self._decode_into_place(part, key, stored.data, out):
-                chunk = None if partial is None or runs is None else partial.decode_runs(stored.data, runs, key=key)
+                chunk = None
+                if runs is not None and partial is not None:
+                    chunk = partial.decode_runs(stored.data, runs, key=key)
+                elif runs is not None:
+                    chunk = self._codec.decode_start(stored.data, runs[-1][1], key)
                 self._place(part, self._codec.decode(stored.data, key) if chunk is None else chunk, out)
         cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version

@@ -28,6 +28,8 @@ MOST_GROWTH: Final = 32
 numbers, and as much again for what a compressor behind them may leave as it is."""
 LEAST_LIMIT: Final = 1 << 20
 """Bytes that may lie there in any case, as small chunks of numbers that become text want."""
+LEAST_STREAM: Final = 64 << 10
+"""Chunks of fewer bytes are decoded whole."""
 
 
 def make_codec(
@@ -41,27 +43,17 @@ def make_codec(
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
     links = make_links([*(filters or ()), *([compressor] if compressor else ())], stage)
     partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
+    whole = filters or compressor is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
+    start = None if whole or compressor is None else streams.STARTS.get(compressor["id"])
     slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
     fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and not slow
     effort = 4.0 if filters or not (fast or compressor is None) else 1.0 if compressor else 0.25
-    return ChunkCodec(
-        chunks, dtype, order, stage, links, partial, effort, _most_stored(stage, links), _memory(stage, links)
-    )
-
-
-def _most_stored(stage: Stage, links: Sequence[Link]) -> int:
-    """Twice what the last codec is given, and some for small chunks. Of objects nothing says how large their text may
-    be."""
-    most = (links[-1].decoded if links else stage).nbytes
-    if links and links[-1].unsized:
-        most = max(most, UNSIZED_LIMIT)
-    return 2 * most + LEAST_LIMIT
-
-
-def _memory(stage: Stage, links: Sequence[Link]) -> int:
-    """What goes into one codec, and what comes out."""
+    last = links[-1].decoded if links else stage
+    unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0  # nothing says how large the text of objects may be
+    most_stored = 2 * max(last.nbytes, unsized) + LEAST_LIMIT
     sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
-    return 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
+    memory = 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
+    return ChunkCodec(chunks, dtype, order, stage, links, partial, start, effort, most_stored, memory)
 
 
 def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
@@ -84,9 +76,9 @@ class ChunkCodec:
     """Encodes and decodes the chunks of one array: ``links`` in order of encoding, ``stage`` before the first.
 
     Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
-    ``partial``: decoder of parts of chunks, if there is one. ``effort``: about how long decoding a byte takes, compared
-    with LZ4. ``most_stored``: the most bytes that a stored chunk may have; ``memory``: the most that decoding or
-    encoding one takes.
+    ``partial``: decoder of parts of chunks, if there is one. ``start``: that of their beginning. ``effort``: about how
+    long decoding a byte takes, compared with LZ4. ``most_stored``: the most bytes that a stored chunk may have;
+    ``memory``: the most that decoding or encoding one takes.
     """
 
     chunks: tuple[int, ...]
@@ -95,6 +87,7 @@ class ChunkCodec:
     stage: Stage
     links: tuple[Link, ...]
     partial: PartialDecoder | None
+    start: streams.Start | None
     effort: float
     most_stored: int
     memory: int
@@ -129,6 +122,17 @@ class ChunkCodec:
         held = flat_bytes(items) if isinstance(items, np.ndarray) else items
         chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, held, order=self.order)
         return self.dtype.clean(chunk)
+
+    def decode_start(self, data: Buffer, items: int, key: str) -> NDArray | None:
+        """The chunk, of which only the first ``items`` as they lie are decoded, and the others are anything; None where
+        it has to be decoded whole. Raises `ChunkCorrupt`."""
+        raw = np.empty(self.stage.nbytes, np.uint8)
+        try:
+            if self.start is None or not self.start(data, raw[: items * self.dtype.itemsize]):
+                return None
+        except Exception as error:
+            raise ChunkCorrupt(key, self.links[0].id, reason_of(error)) from error
+        return np.ndarray(self.chunks, self.dtype.numpy, raw, order=self.order)
 
     def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:
         """Decode into ``out`` (shape ``chunks``, the array's dtype), which is best contiguous in ``order``.

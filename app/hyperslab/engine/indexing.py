@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,16 @@ class ChunkProjection:
         if not (view.flags.c_contiguous if order == "C" else view.flags.f_contiguous):
             return None
         return view.reshape([part.length for part in self.parts], order="C" if order == "C" else "F")
+
+    def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
+        """How many items of the stored chunk, from the first on, hold all selected cells."""
+        last: list[int] = []
+        for _, inside, _, length, *_ in self.parts:
+            if isinstance(inside, slice):
+                last.append(inside.start + max(0, (length - 1) * inside.step))
+            else:
+                last.append(int(np.max(inside)))
+        return 1 + (int(np.ravel_multi_index(last, tuple(chunks), order=order)) if last else 0)
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the selected cells; see `runs.chunk_runs`."""
@@ -344,6 +354,10 @@ class PointProjection:
         if not chunks:
             return np.zeros(len(self.positions), np.int64)
         return np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
+
+    def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
+        """How many items of the stored chunk, from the first on, hold all points."""
+        return 1 + int(self.items(chunks, order).max())
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the points; see `runs.chunk_runs`."""

@@ -11,9 +11,10 @@ import binascii
 import bz2
 import lzma
 import zlib
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
+import cramjam
 import numpy as np
 from isal import isal_zlib
 from numcodecs import lz4, zstd
@@ -23,8 +24,12 @@ from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codec_config import LZ4_MOST_BYTES, LZMA_MEMORY, CodecConfig
 
 Out = NDArray[Any] | None
+Start: TypeAlias = Callable[[Buffer, NDArray[Any]], bool]
+"""Decodes the beginning of a stream, as much as fills the destination; False where that has to be left to the whole."""
 
 _GZIP_WINDOW: Final = 31
+_FULL: Final = "failed to write whole buffer"
+"""What the library says when the destination is full and the stream goes on."""
 
 
 class Stream(Protocol):
@@ -110,6 +115,16 @@ def encode_lzma(data: memoryview, config: CodecConfig) -> bytes:
     return lzma.compress(data, format_, check=config.get("check", -1), **options)
 
 
+def _start_of(make: Callable[[], Stream]) -> Start:
+    def start(data: Buffer, out: NDArray[Any]) -> bool:
+        found = make().decompress(data, out.nbytes)
+        if is_whole := len(found) == out.nbytes:
+            out[:] = np.frombuffer(found, np.uint8)
+        return is_whole
+
+    return start
+
+
 # --- zstd --------------------------------------------------------------------------------------------------------
 
 
@@ -125,6 +140,14 @@ def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
     if total < limit:
         return zstd.decompress(data)
     return zstd.decompress(data, np.empty(limit, np.uint8) if out is None else out)
+
+
+def _start_zstd(data: Buffer, out: NDArray[Any]) -> bool:
+    try:
+        cramjam.zstd.decompress_into(data, out.data)
+    except cramjam.DecompressionError as error:
+        return _FULL in str(error)  # else decoding the whole says what is wrong
+    return False
 
 
 def encode_zstd(data: memoryview, config: CodecConfig) -> bytes:
@@ -201,6 +224,13 @@ def decode_base64(data: Buffer, _out: Out, _limit: int) -> bytes:
 
 def encode_base64(data: memoryview, _config: CodecConfig) -> bytes:
     return binascii.b2a_base64(data, newline=False)
+
+
+STARTS: Final[Mapping[str, Start]] = {
+    "zlib": _start_of(isal_zlib.decompressobj),
+    "gzip": _start_of(lambda: isal_zlib.decompressobj(_GZIP_WINDOW)),
+    "zstd": _start_zstd,
+}
 
 
 def _within(value: int, low: int, high: int) -> int:
