@@ -157,8 +157,13 @@ class Layout:
         """The layout of a stream at a path; raises `BadDefinition` for arrays that cannot be made, and `BadPath`."""
         version, arrays = settings.zarr_format, {}
         groups: dict[str, Mapping[str, Any]] = {}
+        checked: set[str] = set()  # the fields of a plate are mostly alike
         for member, key, array in all_arrays(settings):
             made = arrays[key] = _array(version, member, normalise_path(join(path, key)), key, array)
+            definition = made.levels[0].definition
+            if repr(definition) not in checked:
+                _check(member, definition)
+                checked.add(repr(definition))
             if made.levels[0].path != made.path:
                 halvings = [level.halvings for level in made.levels]
                 document = ome.image(array, made.path.rpartition("/")[2], halvings, version)
@@ -184,7 +189,6 @@ def _array(version: int, member: str, path: str, key: str, array: ArraySettings)
         _level(version, join(path, str(number)) if is_image else path, array, halvings, above, image=is_image)
         for number, (halvings, above) in enumerate(zip(steps, steps[:1] + steps, strict=False))
     ]
-    _check(member, levels[0].definition)
     fill = parse_fill_value(array.fill_value, dtype)
     return StreamArray(
         key=key,
