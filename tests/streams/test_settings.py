@@ -100,6 +100,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("plates.0.wells.0.fields", [], "plates.0.wells.0.fields"),
     (f"{FIELD}.acquisition", 7, f"{FIELD}.acquisition"),
     (f"{FIELD}.key", "0/1", f"{FIELD}.key"),
+    ("plates.0.wells.0.fields.1.key", "0", "plates.0.wells.0.fields.1"),
+    (
+        "plates.0.wells.1",
+        {"row": "A", "column": "1", "fields": [{"key": "a", "array": {}}]},
+        "plates.0.wells.1.fields.0.array.dtype",
+    ),
     (f"{FIELD}.array.key", "0", f"{FIELD}.array.key"),
     (f"{FIELD}.array.dimensions.0.size", None, f"{FIELD}.array.dimensions.0.size"),
     ("plates.0.acquisitions.0.id", -1, "plates.0.acquisitions.0.id"),

@@ -52,6 +52,7 @@ def image(array: ArraySettings, name: str, halvings: Sequence[Sequence[int]], za
 
 def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any]:
     """The attributes of a plate's group; ``name`` where the settings have none."""
+    rows, columns = ({name: at for at, name in enumerate(names)} for names in (settings.rows, settings.columns))
     counts = [Counter(field.acquisition for field in well.fields) for well in settings.wells]
     document: dict[str, Any] = {
         **({"version": "0.4"} if zarr_format == 2 else {}),
@@ -62,8 +63,8 @@ def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any
         "wells": [
             {
                 "path": f"{well.row}/{well.column}",
-                "rowIndex": settings.rows.index(well.row),
-                "columnIndex": settings.columns.index(well.column),
+                "rowIndex": rows[well.row],
+                "columnIndex": columns[well.column],
             }
             for well in settings.wells
         ],

@@ -205,15 +205,15 @@ def _plate(value: object, at: str, zarr_format: int) -> PlateSettings:
         name=read("name", _or_null(_text), None),
         acquisitions=acquisitions,
     )
-    known = {acquisition.id for acquisition in acquisitions}
+    known, rows, columns = {acquisition.id for acquisition in acquisitions}, {*plate.rows}, {*plate.columns}
     for number, well in enumerate(plate.wells):
         inner = _Object(read.members["wells"][number], read.path(f"wells.{number}"), WellSettings)
-        if well.row not in plate.rows:
+        if well.row not in rows:
             inner.refuse("row", f"the plate has no row {shown(well.row)}")
-        if well.column not in plate.columns:
+        if well.column not in columns:
             inner.refuse("column", f"the plate has no column {shown(well.column)}")
         for index, found in enumerate(well.fields):
-            if (found.acquisition is None and len(known) > 1) or (found.acquisition or 0) not in (known or {0}):
+            if len(known) > 1 if found.acquisition is None else found.acquisition not in (known or {0}):
                 inner.refuse(
                     f"fields.{index}.acquisition",
                     f"expected the id of an acquisition of the plate, found {shown(found.acquisition)}",
@@ -388,9 +388,11 @@ def _plate_names(value: Any) -> tuple[str, ...]:
 
 
 def _refuse_twice(read: _Object, name: str, values: Sequence[Any]) -> None:
+    seen: set[Any] = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             read.refuse(f"{name}.{index}", f"is there twice: {shown(value)}")
+        seen.add(value)
 
 
 def _dtype(value: Any, *, v3: bool) -> DataType:
