@@ -18,8 +18,9 @@ from typing import Final
 
 from hyperslab.engine.jsontext import distinct, dump_json, parse_object
 from hyperslab.errors import HyperslabError, InDoubt
-from hyperslab.storage.base import ABSENT, Store, Stored, VersionConflict, pause
+from hyperslab.storage.base import ABSENT, Store, Stored, VersionConflict
 from hyperslab.storage.keys import HIDDEN, as_prefix, has_hidden_segment
+from hyperslab.wire.retry import backoff
 
 _LOG: Final = f"{HIDDEN}/changes"
 _WATCH: Final = f"{HIDDEN}/watch"
@@ -149,7 +150,7 @@ class ChangeLog:
                 with self._lock:
                     self._pending = entries + self._pending
                 attempt += 1
-                pause(attempt)
+                time.sleep(backoff(attempt))
 
 
 def new_log() -> Log:

@@ -14,7 +14,6 @@ on their way (see `extent.fenced`). Who could not publish makes sure of the leas
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 import uuid
 from collections.abc import Iterator
@@ -38,20 +37,17 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
 from hyperslab.storage.keys import HIDDEN
+from hyperslab.wire import retry
 
 MOST_TRIES: Final = 100
-_LONGEST_PAUSE = 0.25
 _TERM = 20.0
 _RENEWALS = 4
 _LONGEST_WAIT = 60.0
 
 
 def attempts() -> Iterator[int]:
-    """Numbers `MOST_TRIES` attempts at what other writers may prevent; from the third on, each after a random pause."""
-    for attempt in range(MOST_TRIES):
-        if attempt > 1:
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**attempt)))
-        yield attempt
+    """The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
+    return retry.attempts(MOST_TRIES, first=0.005, longest=0.2)
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:

@@ -30,6 +30,7 @@ from hyperslab.errors import (
     WriteConflict,
     from_facts,
 )
+from hyperslab.wire.retry import backoff
 
 log = logging.getLogger("hyperslab.client")
 
@@ -69,19 +70,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``attempts`` without progress before giving up; waits in seconds, doubled each time, with full jitter.
+    """``attempts`` without progress before giving up; waits in seconds, doubled each time, with jitter.
 
     A ``Retry-After`` longer than ``longest_wait`` is not waited for: the problem is raised at once.
     """
 
     attempts: int = 6
-    first_wait: float = 0.1
+    first_wait: float = 0.2
     longest_wait: float = 30.0
 
     def backoff(self, attempt: int) -> float:
         """Seconds to wait after failure number ``attempt`` (from 1)."""
-        ceiling = min(self.longest_wait, self.first_wait * 2.0**attempt)
-        return ceiling * random.uniform(0.5, 1.0)
+        return backoff(attempt, self.first_wait, self.longest_wait)
 
 
 class Whole(NamedTuple):
@@ -256,7 +256,7 @@ def until_undisturbed(attempt: Callable[[], T]) -> T:
         try:
             return attempt()
         except (PreconditionFailed, WriteConflict):
-            time.sleep(random.uniform(0, min(0.5, 0.005 * 2.0**number)))
+            time.sleep(backoff(number, first=0.01, longest=0.5))
         except Overloaded as busy:  # refused before anything was done
             time.sleep(busy.retry_after + random.uniform(0, 0.005))
     return attempt()

@@ -6,8 +6,6 @@ taken for absence, because to Zarr an absent chunk means fill values.
 
 from __future__ import annotations
 
-import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -116,11 +114,6 @@ def check_size(key: str, size: int, most: int) -> None:
     """Raise `errors.StoredTooLarge` for a value of more than ``most`` bytes."""
     if size > most:
         raise StoredTooLarge(key, size, most)
-
-
-def pause(attempt: int) -> None:
-    """Exponential back-off with jitter, before a request is tried again."""
-    time.sleep(random.uniform(0, min(2.0, 0.05 * 2**attempt)))
 
 
 class VersionConflict(Exception):

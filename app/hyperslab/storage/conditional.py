@@ -17,7 +17,7 @@ import urllib3
 from obstore.exceptions import BaseError
 
 from hyperslab.errors import InDoubt, StoreDenied, StoreError
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict, pause
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.client import Client, Connection
 from hyperslab.storage.errors import (
     OBSTORE_ERRORS,
@@ -30,6 +30,7 @@ from hyperslab.storage.errors import (
     was_surely_not_applied,
 )
 from hyperslab.storage.keys import HIDDEN
+from hyperslab.wire.retry import attempts
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta, PutResult
@@ -75,7 +76,7 @@ class ConditionalPuts:
         """
         token, in_doubt = uuid4().hex, False
         mode = _put_mode(self.connection, if_version)
-        for attempt in range(self.retries + 1):
+        for attempt in attempts(self.retries + 1):
             try:
                 put = obstore.put(
                     self.connection.once, path, data, mode=mode, attributes={_TOKEN: token}, use_multipart=False
@@ -93,7 +94,6 @@ class ConditionalPuts:
                         if current is not None and found == token:  # one of the tries was stored all the same
                             return current
                     raise translate(self.store, key, error) from error
-                pause(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def overwrite(self, key: str, path: str, data: memoryview) -> str:
@@ -103,12 +103,10 @@ class ConditionalPuts:
         and after what other writers have put on top of that since; with a condition it comes to nothing.
         """
         tries = 20
-        for attempt in range(tries):
-            current, _ = self._look(key, path)
-            try:
+        for _ in attempts(tries):
+            current = self._look(key, path)[0]
+            with suppress(VersionConflict, InDoubt):
                 return self.put(key, path, data, ABSENT if current is None else current)
-            except (VersionConflict, InDoubt):
-                pause(attempt)
         raise StoreError(self.store, key, f"other writers came first {tries} times")
 
     def _settle(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
@@ -154,7 +152,7 @@ class ConditionalDeletes:
         if not self.are_honoured():
             self._puts.put(key, path, memoryview(TOMBSTONE), version)
             return
-        for attempt in range(self._puts.retries + 1):
+        for attempt in attempts(self._puts.retries + 1):
             status = self._request(path, version)
             if status in _DELETED or (attempt and status == HTTPStatus.NOT_FOUND):
                 return
@@ -162,7 +160,6 @@ class ConditionalDeletes:
                 raise VersionConflict(key, None)
             if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 raise StoreDenied(self._store, key, f"the object store answered {status}")
-            pause(attempt)
         raise StoreError(self._store, key, f"the object store answered {status or 'nothing'} to a delete")
 
     def are_honoured(self) -> bool:

@@ -36,10 +36,10 @@ from hyperslab.storage.base import (
     Store,
     Stored,
     WritersSafe,
-    pause,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.keys import is_hidden
+from hyperslab.wire.retry import attempts
 
 WIDTH: Final = 16
 OPTIONS: Final = frozenset({"authorization", "listable"})
@@ -174,7 +174,7 @@ class HttpStore(Store):
         Raises `StoredTooLarge` for one of more than ``most`` bytes, unread if the server tells its length.
         """
         headers = self._headers | ({} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"})
-        for attempt in range(self._config.retries + 1):
+        for attempt in attempts(self._config.retries + 1):
             last = attempt == self._config.retries
             try:
                 answer = self._follow(method, key, headers, most)
@@ -186,7 +186,6 @@ class HttpStore(Store):
             else:
                 if last or answer.status not in (429, 500, 502, 503, 504):
                     break
-            pause(attempt)
         if method == "HEAD" and answer.status in (403, 405, 501):  # 403: a URL may be signed for GET alone
             return self._ask("GET", key, part, most)
         if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):

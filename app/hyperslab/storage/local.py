@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import stat as modes
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -45,6 +43,7 @@ from hyperslab.storage.files import (
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import FileLocks, KeyedLocks
 from hyperslab.storage.scan import Scanner
+from hyperslab.wire.retry import attempts
 
 OPTIONS: Final = frozenset({"file_locks"})
 
@@ -215,7 +214,7 @@ class LocalStore(Store):
 
     def _read(self, key: str, read: Callable[[int, os.stat_result], T]) -> T | None:
         """Read from one open file, again if another program rewrites it meanwhile; None where there is none."""
-        for _ in range(_MOST_TRIES):
+        for _ in attempts(_MOST_TRIES, _PAUSE, _PAUSE):
             try:
                 descriptor = self._fence.open(key, _OPEN)
             except OSError as error:
@@ -233,7 +232,6 @@ class LocalStore(Store):
                 os.close(descriptor)
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
                 return result
-            time.sleep(_PAUSE)
         raise StoreError(self.name, key, "another program is rewriting it in place")
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
@@ -258,7 +256,7 @@ class LocalStore(Store):
 
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
         directory, _, name = key.rpartition("/")
-        for attempt in range(_MOST_TRIES):
+        for _ in attempts(_MOST_TRIES, first=0.001, longest=5 * _PAUSE):
             try:
                 with self._writer.folder(directory) as folder:
                     temporary, version = self._writer.write(folder, data)
@@ -266,9 +264,8 @@ class LocalStore(Store):
                     self._writer.sync(folder)
             except FileNotFoundError:  # someone removed the folder at this very moment: make it again
                 self._require_root(key)
-                time.sleep(random.uniform(0, min(5 * _PAUSE, 0.001 * 2**attempt)))
-                continue
-            return version
+            else:
+                return version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
     def _publish(self, key: str, folder: int, temporary: str, name: str, if_version: str | Absent | None) -> None:
