@@ -347,7 +347,15 @@ def test_a_slab_works_out_its_own_chunks_and_not_all_of_the_answers(
     zarr_array(tmp_path, values, (1, 4))
     with service_on(tmp_path, slab_bytes=128, cache_bytes=0) as service:
         plan = service.reader.look_up(service.reader.plan(open_array(service), normalise((), (300, 8))))
-        monkeypatch.setattr(type(plan), "projections", lambda _: pytest.fail("the chunks of the whole answer"))
+        objects = type(plan).objects
+        asked: list[int] = []
+
+        def counted(part: ReadPlan) -> Any:
+            asked.append(part.selection.size)
+            return objects(part)
+
+        monkeypatch.setattr(type(plan), "objects", counted)
         body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, plan.nbytes))
 
+    assert max(asked) == 128 // 4
     assert body == values.tobytes()

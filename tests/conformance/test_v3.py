@@ -20,7 +20,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 from hyperslab import RemoteArray
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
-from hyperslab.errors import BrokenData
+from hyperslab.errors import BadDefinition, BrokenData
 from hyperslab.storage import StoreConfig
 from tests.api.test_broken_nodes import Served, serving
 
@@ -58,7 +58,7 @@ SHARD: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
     folder = tmp_path_factory.mktemp("v3")
-    with serving(StoreConfig(name="data", url=str(folder), durability="rename")) as found:
+    with serving(StoreConfig(name="data", url=str(folder), durability="rename", writable=True)) as found:
         yield found, folder
 
 
@@ -127,9 +127,20 @@ def test_what_tensorstore_writes_is_read_as_it_was(data: tuple[Served, Path], lo
     np.testing.assert_array_equal(array[[20, 0, 0], ::-3], values[[20, 0, 0], ::-3])
 
 
+def rectilinear(*lengths: Any) -> dict[str, Any]:
+    return {"chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [*lengths]}}}
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        (rectilinear([3, 4]), "end before"),
+        (rectilinear([3, 0, 5]), "length"),
+        (rectilinear([[3, 2, 1], 5]), "length"),
+        (rectilinear(True), "length"),
+        (rectilinear([]), "length"),
+        ({**rectilinear([1, [2, 2**59]]), "shape": [2**60]}, "different lengths"),
+        ({**rectilinear([2, 3, 3]), "codecs": [SHARD]}, "does not divide"),
         ({"data_type": "int17"}, "int17"),
         ({"codecs": [{"name": "zip"}, *DOCUMENT["codecs"]]}, "zip"),
         ({"codecs": [{"name": "numcodecs.pickle"}]}, "pickle"),
@@ -224,3 +235,57 @@ def test_all_of_a_shard_is_read_at_once_and_so_in_one_version(
 
     assert served.http.get("/v1/slice/data/large").content == values.tobytes()
     assert unwrapped == 1
+
+
+LENGTHS: list[Any] = [
+    [[10, 5, 15], [8, 9]],
+    [[[1, 3], 20, [2, 10]], 5],
+    [[[10, 4]], [9, 8, [3, 10**12]]],
+    [[10, 5, 15], [6, [3, 2], 6]],
+]
+
+
+@settings(deadline=None, max_examples=25)
+@given(draw=st.data())
+def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: DataObject) -> None:
+    """zarr-python 3.1 does not know the grid: the chunks are made here, each by itself."""
+    served, folder = data
+    shape, lengths = (30, 17), draw.draw(st.sampled_from(LENGTHS))
+    sharded = lengths == LENGTHS[-1] and draw.draw(st.booleans())
+    shard = {**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [5, 3]}}
+    codecs = [shard] if sharded else DOCUMENT["codecs"]
+    values = np.arange(30 * 17, dtype="i2").reshape(shape)
+    shutil.rmtree(folder / "edges", ignore_errors=True)
+    (folder / "edges").mkdir()
+    (folder / "edges" / "zarr.json").write_text(
+        json.dumps({**DOCUMENT, "shape": shape, **rectilinear(*lengths), "codecs": codecs, "fill_value": -1})
+    )
+    parsed = parse_document((folder / "edges" / "zarr.json").read_bytes(), "zarr.json").array
+    assert parsed is not None
+    for coords in np.ndindex(*parsed.stored_grid.counts):
+        chunk = np.full(parsed.stored_grid.chunk_shape(coords), -1, "i2")
+        inside = parsed.stored_grid.bounds(coords)
+        chunk[tuple(slice(0, axis.stop - axis.start) for axis in inside)] = values[inside]
+        place: dict[str, Any] = {"store": str(folder / "one"), "zarr_format": 3, "overwrite": True}
+        whole = [ShardingCodec(chunk_shape=(5, 3))] if sharded else [BytesCodec()]
+        one: Any = zarr.create(shape=chunk.shape, dtype="i2", chunks=chunk.shape, codecs=whole, fill_value=-2, **place)
+        one[...] = chunk
+        stored = folder / "edges" / parsed.stored_grid.key(coords)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "one" / "c" / "0" / "0", stored)
+    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/edges")
+    step = tuple(slice(None, None, draw.draw(st.sampled_from([1, 2, 3, 7, -1, -4]))) for _ in shape)
+    rows = draw.draw(st.lists(st.integers(0, 29), min_size=1, max_size=9))
+
+    np.testing.assert_array_equal(np.asarray(array), values)
+    np.testing.assert_array_equal(array[step], values[step])
+    np.testing.assert_array_equal(array[rows, 3:], values[rows, 3:])
+    assert served.http.get("/v1/chunk/data/edges/1.1?format=json").status_code == 200
+    with pytest.raises(BadDefinition, match="rectilinear"):
+        array[0] = 1
+    with pytest.raises(BadDefinition, match="rectilinear"):
+        array.resize((31, 17))
+    with pytest.raises(TypeError, match="several"):
+        _ = array.blocks
+    columns = [row % 17 for row in rows]
+    np.testing.assert_array_equal(array.vindex[rows, columns], values[rows, columns])

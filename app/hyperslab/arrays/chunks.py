@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from threading import Lock
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
+from hyperslab.engine.codecs import ChunkCodec
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import ChunkProjection, values_of
+from hyperslab.engine.indexing import ChunkProjection, StoredParts, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
 from hyperslab.errors import ChunkCorrupt, ChunkNotFound, StoredTooLarge
 from hyperslab.storage.base import Store, Stored, VersionConflict
 
+T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
 ChunkCache = VersionedCache[NDArray]
 
@@ -72,6 +74,12 @@ class ReadCost:
             self.timings[phase] += seconds
 
 
+class Each(Protocol):
+    """Calls something with every one of ``count`` items, each of which is decoded to ``nbytes``."""
+
+    def __call__(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, /) -> None: ...
+
+
 class Caching(Enum):
     """When a decoded chunk gets a place in the cache.
 
@@ -102,7 +110,7 @@ class ChunkReader:
 
     A chunk has five ways into the output: a cached copy, the fill value, decoded into place, decoded elsewhere and
     copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied. ``recent``: which chunks were asked
-    for lately.
+    for lately. ``each`` calls something with every one of ``count`` items, perhaps several at once.
     """
 
     def __init__(  # noqa: PLR0917
@@ -113,6 +121,7 @@ class ChunkReader:
         recent: VersionedCache[bool],
         versions: VersionBook,
         caching: Caching,
+        each: Each | None = None,
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata
@@ -121,21 +130,21 @@ class ChunkReader:
         self._field = field
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
         self._cache, self._recent, self._versions = cache, recent, versions
+        self._each = each or in_turn
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = store = array.mount.store
         worth = _PARTS_WORTH_REMOTE if array.mount.is_remote else _PARTS_WORTH_LOCAL
         self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
-    def read(
-        self, key: str, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost
-    ) -> str | None:
-        """Read what ``parts``, one for each chunk, select of the object under ``key`` into ``out``; returns the version
-        that was read (None: absent).
+    def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
+        """Read what ``parts`` select of one stored object into ``out``; returns the version that was read (None:
+        absent).
 
         ``version`` is what was looked up (None: absent), or `UNKNOWN`: then cached copies are revalidated. Raises
         `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
         """
-        array, (part,) = self._array, parts
+        array, (part,) = self._array, parts.parts
+        key = array.chunk_key(parts.coords)
         name = cache_key(array, key)
         if version == UNKNOWN and self._cache.any_version(name) is not None:
             version = self._versions.versions(array.mount, array.prefix, [key])[0]
@@ -153,8 +162,12 @@ class ChunkReader:
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(part, key, runs, out, cost)
 
-    def decoded(self, part: Projection) -> int:
-        """About how many bytes are decoded where nothing is cached."""
+    def decoded(self, parts: StoredParts[Projection]) -> int:
+        """About how many bytes are decoded of a stored object of which nothing is cached."""
+        return parts.chunks * self.decoded_of(next(iter(parts.parts)))
+
+    def decoded_of(self, part: Projection) -> int:
+        """About how many bytes are decoded of a chunk that is not cached."""
         runs, metadata = self._runs(part), self._metadata
         if runs is None:
             return metadata.chunk_nbytes
@@ -189,7 +202,7 @@ class ChunkReader:
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
-            chunk: NDArray = self._codec.decode(stored.data, key)
+            chunk: NDArray = self._metadata.coding(part.coords).codec.decode(stored.data, key)
             chunk.setflags(write=False)
             cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
             return chunk, stored.version, chunk_nbytes(chunk)
@@ -220,13 +233,7 @@ class ChunkReader:
                 self._place_fill(part, key, out)
                 return None
             fetched, nbytes, version = perf_counter(), len(stored.data), stored.version
-            if not self._decode_into_place(part, key, stored.data, out):
-                chunk = None
-                if runs is not None and partial is not None:
-                    chunk = partial.decode_runs(stored.data, runs, key=key)
-                elif runs is not None:
-                    chunk = self._codec.decode_start(stored.data, runs[-1][1], key)
-                self._place(part, self._codec.decode(stored.data, key) if chunk is None else chunk, out)
+            self.place_decoded(self._metadata.coding(part.coords).codec, part, key, stored.data, runs, out)
         cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version
 
@@ -258,7 +265,19 @@ class ChunkReader:
         parts = [(at, each) for (at, _), each in zip(ranges, data, strict=True)]
         return _Parts(version, begun if head else b"", parts)
 
-    def _decode_into_place(self, part: Projection, key: str, stored: Buffer, out: NDArray) -> bool:
+    def place_decoded(  # noqa: PLR0917
+        self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, runs: Sequence[Run] | None, out: NDArray
+    ) -> None:
+        """Decode what is needed of a chunk, and place it."""
+        if not self._decode_into_place(codec, part, key, stored, out):
+            chunk = None
+            if runs is not None and codec.partial is not None:
+                chunk = codec.partial.decode_runs(stored, runs, key=key)
+            elif runs is not None:
+                chunk = codec.decode_start(stored, runs[-1][1], key)
+            self._place(part, codec.decode(stored, key) if chunk is None else chunk, out)
+
+    def _decode_into_place(self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, out: NDArray) -> bool:
         """Decode straight into the output; False where its items do not lie there as they do in the chunk."""
         metadata = self._metadata
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
@@ -267,7 +286,7 @@ class ChunkReader:
         target = part.contiguous_out(out, metadata.order)
         if target is None:
             return False
-        self._codec.decode_into(stored, target, key)
+        codec.decode_into(stored, target, key)
         return True
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
@@ -283,6 +302,12 @@ class ChunkReader:
             raise ChunkNotFound(self._array.path, key)
         with np.errstate(over="ignore"):
             part.put_out(self._fill, out)
+
+
+def in_turn(items: Iterable[T], _count: int, work: Callable[[T], object], _nbytes: int) -> None:
+    """The simplest `Each`."""
+    for item in items:
+        work(item)
 
 
 def get_chunk(store: Store, key: str, most: int) -> Stored | None:

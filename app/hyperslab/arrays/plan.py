@@ -26,10 +26,12 @@ from hyperslab.engine.indexing import (
     PointProjection,
     Selection,
     SliceAxis,
+    StoredParts,
     broadcast_points,
     normalise,
     project,
     project_points,
+    project_stored,
     touched,
     touched_coords,
 )
@@ -80,8 +82,17 @@ class Plan(ABC):
         """The chunks touched and where they go in the answer."""
 
     @abstractmethod
+    def objects(self) -> Iterator[StoredParts[Projection]]:
+        """`projections` by the stored object that holds the chunks: themselves, or shards."""
+
+    @abstractmethod
     def coords(self) -> Iterator[Coords]:
         """The stored objects touched: the chunks, in the order of `projections`, or the shards that hold them."""
+
+    @property
+    @abstractmethod
+    def stored(self) -> int:
+        """How many stored objects are touched."""
 
     @abstractmethod
     def identity(self) -> hashlib.blake2b:
@@ -119,8 +130,15 @@ class ReadPlan(Plan):
     def projections(self) -> Iterator[Projection]:
         return project(self.selection, self.array.metadata.grid)
 
+    def objects(self) -> Iterator[StoredParts[Projection]]:
+        return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
+
     def coords(self) -> Iterator[Coords]:
         return touched_coords(self.selection, self.array.metadata.stored_grid)
+
+    @property
+    def stored(self) -> int:
+        return touched(self.selection, self.array.metadata.stored_grid)
 
     def identity(self) -> hashlib.blake2b:
         return _identity(self.array, self.selection, self.field, self.dtype if self.converted else None)
@@ -141,8 +159,18 @@ class PointsPlan(Plan):
     def projections(self) -> Iterator[Projection]:
         return iter(self.parts)
 
+    def objects(self) -> Iterator[StoredParts[Projection]]:
+        found: dict[Coords, list[Projection]] = {}
+        for part in self.parts:
+            found.setdefault(self.array.metadata.stored_coords(part.coords), []).append(part)
+        return (StoredParts(coords, parts, len(parts)) for coords, parts in found.items())
+
     def coords(self) -> Iterator[Coords]:
         return iter(dict.fromkeys(self.array.metadata.stored_coords(part.coords) for part in self.parts))
+
+    @property
+    def stored(self) -> int:
+        return sum(1 for _ in self.coords())
 
     def identity(self) -> hashlib.blake2b:
         return _points_identity(self.array, self.points, self.field)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from threading import Lock
 from time import perf_counter
@@ -34,7 +35,7 @@ from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import Selection, SliceAxis, project, split_rows, touched
+from hyperslab.engine.indexing import Selection, SliceAxis, StoredParts, split_rows, touched
 from hyperslab.engine.sharding import Extent
 from hyperslab.errors import ChangedWhileRead, TooLarge
 from hyperslab.storage.base import Entry
@@ -159,12 +160,12 @@ class Reader:
         array, cost = plan.array, cost or ReadCost()
         if plan.touched > MOST_KEPT:
             plan = self.look_up(plan, cancel) if plan.found is None else plan
-            self._read_chunks(plan, plan.projections(), plan.touched, out, cost, cancel)
+            self._read_chunks(plan, plan.objects(), plan.stored, out, cost, cancel)
             return out, plan
-        parts = [*plan.projections()]
-        found: dict[Coords, str | None] = {array.metadata.stored_coords(part.coords): UNKNOWN for part in parts}
+        objects = [*plan.objects()]
+        found: dict[Coords, str | None] = {each.coords: UNKNOWN for each in objects}
         with self.versions.learning(array.mount, map(array.chunk_key, found)) as learn:
-            self._read_chunks(plan, parts, len(parts), out, cost, cancel, found)
+            self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
             learn(zip(map(array.chunk_key, found), found.values(), strict=True))
         return out, plan.with_versions(found)
 
@@ -248,8 +249,8 @@ class Reader:
 
         ``cost.moved`` says whether a chunk had another version.
         """
-        grid = plan.array.metadata.grid
-        self._read_chunks(plan, project(part, grid), touched(part, grid), out, cost, cancel)
+        slab = replace(plan, selection=part, touched=touched(part, plan.array.metadata.grid))
+        self._read_chunks(slab, slab.objects(), slab.stored, out, cost, cancel, caching=self._caching(plan))
 
     def pool(self, mount: MountedStore) -> WorkerPool:
         """The worker threads of a store."""
@@ -286,56 +287,51 @@ class Reader:
     def _read_chunks(  # noqa: PLR0917
         self,
         plan: Plan,
-        parts: Iterable[Projection],
+        objects: Iterable[StoredParts[Projection]],
         count: int,
         out: NDArray,
         cost: ReadCost,
         cancel: Cancel | None,
         found: dict[Coords, str | None] | None = None,
+        caching: Caching | None = None,
     ) -> None:
-        """Read ``count`` chunks, a task for each stored object: on the store's threads where a network is waited for or
-        much is decoded, else one by one. ``found`` takes the versions that were read."""
+        """Read ``count`` stored objects, a task for each: on the store's threads where a network is waited for or much
+        is decoded, else one by one. ``found`` takes the versions that were read."""
         if cancel is not None:
             cancel.check()
-        cost.add(touched=count)
+        cost.add(touched=plan.touched)
         if not count:
             return
         array, planned = plan.array, plan.found
         mount, metadata, known = array.mount, array.metadata, self._known(plan, found or ())
-        make = ShardReader if metadata.levels else ChunkReader
-        reader = make(array, plan.field, self.cache, self._recent, self.versions, self._caching(plan))
 
-        def read(task: tuple[Coords, Sequence[Projection]]) -> None:
-            coords, parts = task
+        def each(items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
+            effort = nbytes * metadata.codec.effort
+            if count > 1 and (held or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
+                self.pool(mount).each(items, count, work, cancel, nbytes=held)
+                return
+            for item in items:
+                if cancel is not None:
+                    cancel.check()
+                work(item)
+
+        make = ShardReader if metadata.levels else ChunkReader
+        caching = caching or self._caching(plan)
+        reader = make(array, plan.field, self.cache, self._recent, self.versions, caching, each)
+
+        def read(parts: StoredParts[Projection]) -> None:
+            coords = parts.coords
             wanted = known.get(coords, UNKNOWN)
-            version = reader.read(array.chunk_key(coords), parts, wanted, out, cost)
+            version = reader.read(parts, wanted, out, cost)
             if found is not None:
                 found[coords] = version
             known_before = wanted == version if wanted != UNKNOWN else planned is None or planned.holds(coords, version)
             cost.moved |= mount.recheck == "always" and not known_before
 
-        rest = iter(parts)
+        rest = iter(objects)
         first = next(rest)
-        parts = chain((first,), rest)
-        if metadata.levels:
-            shards: dict[Coords, list[Projection]] = {}
-            for part in parts:
-                shards.setdefault(metadata.stored_coords(part.coords), []).append(part)
-            tasks: Iterable[tuple[Coords, Sequence[Projection]]] = shards.items()
-            count, nbytes = len(shards), max(map(len, shards.values())) * metadata.chunk_nbytes
-            concurrent = True
-        else:
-            tasks = ((part.coords, (part,)) for part in parts)
-            nbytes = reader.decoded(first) if count > 1 else 0
-            effort = nbytes * metadata.codec.effort
-            concurrent = mount.is_remote or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)
-        if count > 1 and concurrent:
-            self.pool(mount).each(tasks, count, read, cancel, nbytes=nbytes if mount.is_remote else 0)
-            return
-        for task in tasks:
-            if cancel is not None:
-                cancel.check()
-            read(task)
+        nbytes = reader.decoded(first) if count > 1 else 0
+        each(chain((first,), rest), count, read, nbytes, nbytes if mount.is_remote else 0)
 
     def _caching(self, plan: Plan) -> Caching:
         if isinstance(plan, ReadPlan):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -11,18 +12,32 @@ import numpy as np
 from hyperslab.arrays.chunks import UNKNOWN, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
+from hyperslab.cache import Vanished
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import StoredParts
+from hyperslab.engine.runs import Run
 from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
 from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
 
-_WHOLE_SHARE: Final = 0.5
-"""From this share of a shard's chunks on, one request for all of it is better than two."""
 _WHOLE_BYTES: Final = 64 << 20
 """The largest shard, decoded, that is read whole although it need not be."""
 _BATCH_BYTES: Final = 16 << 20
 """Stored bytes that are held at once."""
+_MOST_AT_ONCE: Final = 1 << 15
+"""Chunks of a shard that are looked for at once."""
+
+
+class _Shard(NamedTuple):
+    """A stored object, how it is laid out, the first item of the array that it holds, and how many of its chunks are
+    asked for."""
+
+    coords: Coords
+    key: str
+    levels: tuple[ShardLevel, ...]
+    origin: Coords
+    asked: int
 
 
 class _Top(NamedTuple):
@@ -33,158 +48,230 @@ class _Top(NamedTuple):
     version: str
 
 
+class _Wanted(NamedTuple):
+    """What is to be read of a chunk: the ``runs`` of items that are decoded alone, if not all; ``keep``: the chunk is
+    to be cached."""
+
+    part: Projection
+    runs: Sequence[Run] | None
+    keep: bool
+
+
+class _Piece(NamedTuple):
+    """A chunk that is stored at ``extent``, and the ``ranges`` of the object to be fetched of it: all of it where it
+    has no ``head``, which is its beginning."""
+
+    wanted: _Wanted
+    extent: Extent
+    ranges: Sequence[Run]
+    head: Buffer | None = None
+
+
 class ShardReader(ChunkReader):
     """Reads chunks that share stored objects, those of one object at a time. Safe to call from many threads.
 
     Versions are those of stored objects. Indexes and decoded chunks are cached, each under a name of its own.
     """
 
-    def read(
-        self, key: str, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost
-    ) -> str | None:
-        array = self._array
-        if version == UNKNOWN and self._cache.any_version(cache_key(array, key)) is not None:
-            version = self._versions.versions(array.mount, array.prefix, [key])[0]
+    def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
+        shard, planned = self._shard(parts.coords, parts.chunks), version
+        array, key = self._array, shard.key
+        if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old
+            version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
         for _ in range(MOST_TRIES):
+            is_sure, rest = planned != UNKNOWN, iter(parts.parts)
             try:
-                return self._read_parts(key, parts, version, out, cost)
+                while batch := list(islice(rest, _MOST_AT_ONCE)):
+                    version, was_asked = self._read_parts(shard, batch, version, out, cost)
+                    is_sure |= was_asked
             except VersionConflict:
                 version = UNKNOWN
+                continue
+            if is_sure:
+                return version
+            found, version = version, self._versions.versions(array.mount, array.prefix, [key])[0]
+            if version == found:
+                return version
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def locate(self, coords: Coords) -> tuple[Entry, Extent] | None:
         """The stored object that holds a chunk, and where in it the chunk lies; None if it was never written. Codecs
         that a whole shard goes through are not undone."""
-        key = self._array.chunk_key(self._metadata.stored_coords(coords))
+        shard = self._shard(self._metadata.stored_coords(coords), 1)
+        key = shard.key
         for _ in range(MOST_TRIES):
             entry = self._store.stat(key)
             try:
-                top = None if entry is None else self._top(key, entry.version)
+                top = None if entry is None else self._top(shard, entry.version)[0]
                 if entry is None or top is None:
                     return None
                 if top.version == entry.version:
-                    (extent,) = self._extents(key, [self._origin(coords)], top)
+                    (extent,) = self._extents(shard, [coords], top)
                     return None if extent is None else (entry, extent)
             except VersionConflict:
                 continue
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def _read_parts(
-        self, key: str, parts: Sequence[Projection], version: str | None, out: NDArray, cost: ReadCost
-    ) -> str | None:
+        self,
+        shard: _Shard,
+        parts: Sequence[Projection],
+        version: str | None,
+        out: NDArray,
+        cost: ReadCost,
+    ) -> tuple[str | None, bool]:
+        """The version that was read, and whether the store has been asked for it."""
         if version is None:
-            self._place_all_fill(parts, key, out)
+            for part in parts:
+                self._place_fill(part, shard.key, out)
             cost.add(cached=len(parts))
-            return None
-        missing = [*self._place_cached(parts, version, out, cost)]
-        if not missing:
-            return version
-        if self._is_read_whole(missing):
-            return self._read_whole(key, missing, out, cost)
-        return self._read_ranges(key, missing, version, out, cost)
+            return None, False
+        wanted = [*self._not_cached(parts, version, out, cost)]
+        if not wanted:
+            return version, False
+        if self._is_read_whole(shard, wanted):
+            return self._read_whole(shard, wanted, out, cost), True
+        return self._read_ranges(shard, wanted, version, out, cost)
 
-    def _place_cached(
-        self, parts: Iterable[Projection], version: str, out: NDArray, cost: ReadCost
-    ) -> Iterator[Projection]:
+    def _not_cached(self, parts: Sequence[Projection], version: str, out: NDArray, cost: ReadCost) -> Iterator[_Wanted]:
         """Place chunks that are cached, and give the others."""
         for part in parts:
             name = chunk_name(self._array, part.coords)
             chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
-            if chunk is None:
-                yield part
-            else:
+            if chunk is not None:
                 self._place(part, chunk, out)
                 cost.add(cached=1)
+            else:
+                runs = self._runs(part)
+                keep = self._is_kept(name, version, partly=runs is not None)
+                yield _Wanted(part, None if keep else runs, keep)
 
-    def _is_read_whole(self, parts: Sequence[Projection]) -> bool:
-        """Whether a shard is fetched at once: much of it is wanted, or codecs behind it leave no choice."""
-        levels = self._metadata.levels
-        if any(level.after for level in levels):
+    def _is_read_whole(self, shard: _Shard, wanted: Sequence[_Wanted]) -> bool:
+        """Whether a shard is fetched at once: all of it is wanted, or codecs behind it leave no choice."""
+        if any(level.after for level in shard.levels):
             return True
-        nbytes, whole = self._metadata.chunk_nbytes, self._metadata.shard_nbytes
-        return whole <= _WHOLE_BYTES and len(parts) * nbytes >= _WHOLE_SHARE * whole
+        enters = self._fetches_parts and self._partial is not None
+        if self._metadata.shard_nbytes > _WHOLE_BYTES or (enters and any(want.runs for want in wanted)):
+            return False
+        return len(wanted) == shard.asked == self._metadata.chunks_inside(shard.coords)
 
-    def _read_whole(self, key: str, parts: Sequence[Projection], out: NDArray, cost: ReadCost) -> str | None:
+    def _read_whole(self, shard: _Shard, wanted: Sequence[_Wanted], out: NDArray, cost: ReadCost) -> str | None:
         start = perf_counter()
-        stored = get_chunk(self._store, key, self._metadata.levels[0].most_stored)
-        if stored is None:
-            self._place_all_fill(parts, key, out)
+        found = get_chunk(self._store, shard.key, shard.levels[0].most_stored)
+        if found is None:
+            for want in wanted:
+                self._place_fill(want.part, shard.key, out)
             return None
-        fetched = perf_counter()
+        stored, fetched = found, perf_counter()
         memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
-        for part in parts:
-            data = chunk_in(self._metadata.levels, self._origin(part.coords), stored.data, key, memo)
-            self._place_stored(part, key, data, stored.version, out)
-        shard, index = memo[()]
-        self._hold(key, stored.version, index, len(shard))
+        chunks = [
+            (want, chunk_in(shard.levels, self._origin(shard, want.part.coords), stored.data, shard.key, memo))
+            for want in wanted
+        ]
+        whole, index = memo[()]
+        held = _held(index, len(whole))
+        self._cache.put(cache_key(self._array, shard.key), stored.version, held, held.nbytes)
+
+        def place(item: tuple[_Wanted, Buffer | None]) -> None:
+            self._place_stored(item[0], shard.key, item[1], stored.version, out)
+
+        self._each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
         cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
 
     def _read_ranges(
-        self, key: str, parts: Sequence[Projection], version: str, out: NDArray, cost: ReadCost
-    ) -> str | None:
+        self, shard: _Shard, wanted: Sequence[_Wanted], version: str, out: NDArray, cost: ReadCost
+    ) -> tuple[str | None, bool]:
         start = perf_counter()
-        top = self._top(key, version)
+        top, is_sure = self._top(shard, version)
         if top is None:
-            self._place_all_fill(parts, key, out)
-            return None
-        extents = self._extents(key, [self._origin(part.coords) for part in parts], top)
+            for want in wanted:
+                self._place_fill(want.part, shard.key, out)
+            return None, True
+        found, pieces = top, []
+        for want, extent in zip(
+            wanted, self._extents(shard, [want.part.coords for want in wanted], found), strict=True
+        ):
+            if extent is None:
+                self._place_fill(want.part, shard.key, out)
+            elif extent.stop - extent.start > self._codec.most_stored:
+                nbytes, most = extent.stop - extent.start, self._codec.most_stored
+                raise ChunkCorrupt(shard.key, None, f"{nbytes} bytes, at most {most} make a chunk")
+            else:
+                pieces.append(_Piece(want, extent, [extent]))
+        pieces = self._enter(shard.key, sorted(pieces, key=lambda piece: piece.extent), found.version)
         cost.spend("fetch", perf_counter() - start)
-        absent = [part for part, extent in zip(parts, extents, strict=True) if extent is None]
-        self._place_all_fill(absent, key, out)
-        stored = sorted(
-            [(extent, part) for part, extent in zip(parts, extents, strict=True) if extent is not None],
-            key=lambda pair: pair[0],
-        )
-        for batch in _by_size(stored):
+
+        def place(item: tuple[_Piece, Sequence[Buffer]]) -> None:
+            self._place_piece(item[0], shard.key, item[1], found.version, out)
+
+        for batch in _by_size(pieces):
             start = perf_counter()
-            data = self._ranges(key, [extent for extent, _ in batch], top.version)
-            fetched = perf_counter()
-            for (_, part), each in zip(batch, data, strict=True):
-                self._place_stored(part, key, each, top.version, out)
-            nbytes = sum(map(len, data))
-            cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
-        return top.version
+            data = self._ranges(shard.key, [bounds for piece in batch for bounds in piece.ranges], found.version)
+            fetched, rest = perf_counter(), iter(data)
+            loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
+            self._each(loaded, len(loaded), place, self.decoded_of(batch[0].wanted.part))
+            cost.chunk(sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
+        return found.version, is_sure or bool(pieces)
 
-    def _top(self, key: str, version: str) -> _Top | None:
-        """The index of a stored object, cached or read from it; None where there is none."""
-        name, level = cache_key(self._array, key), self._metadata.levels[0]
-        cached = self._cache.get(name, version, count_miss=False) if version != UNKNOWN else None
-        if cached is not None:
-            return _Top(cached[:-1], int(cached[-1, 0]), version)
-        part = (
-            self._store.get_part(key, 0, level.index_nbytes)
-            if level.at_start
-            else self._store.get_tail(key, level.index_nbytes)
-        )
-        if part is None:
-            return None
-        size = part.entry.size
-        index = level.parse_index(_index_bytes(part, level, size, key), key)
-        self._hold(key, part.entry.version, index, size)
-        return _Top(index, size, part.entry.version)
+    def _enter(self, key: str, pieces: list[_Piece], version: str) -> list[_Piece]:
+        """The same pieces, with ranges of those chunks of which only a part is worth fetching."""
+        partial = self._partial
+        entered = [i for i, piece in enumerate(pieces) if piece.wanted.runs is not None]
+        if partial is None or not self._fetches_parts or not entered:
+            return pieces
+        extents = [pieces[i].extent for i in entered]
+        begins = [(start, min(stop, start + partial.head_bytes)) for start, stop in extents]
+        heads = self._ranges(key, begins, version) if partial.head_bytes else [b""] * len(entered)
+        for i, head, (start, stop) in zip(entered, heads, extents, strict=True):
+            ranges = partial.ranges(head, pieces[i].wanted.runs or (), key, stop - start)
+            if ranges is not None:
+                within = [(start + first, start + last) for first, last in ranges]
+                pieces[i] = _Piece(pieces[i].wanted, pieces[i].extent, within, head)
+        return pieces
 
-    def _hold(self, key: str, version: str, index: Index, size: int) -> None:
-        """Cache the index of a stored object, with the object's size behind it."""
-        held = np.concatenate([index, np.array([[size, 0]], np.uint64)])
-        held.setflags(write=False)
-        self._cache.put(cache_key(self._array, key), version, held, held.nbytes)
+    def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
+        """The index of a stored object, None where there is none; and whether the store was asked for it, once however
+        many threads want it."""
+        key, level = shard.key, shard.levels[0]
+        name = cache_key(self._array, key)
+        held = self._cache.get(name, version, count_miss=False) if version != UNKNOWN else None
+        if held is not None:
+            return _Top(held[:-1], int(held[-1, 0]), version), False
 
-    def _extents(self, key: str, origins: Sequence[Coords], top: _Top) -> list[Extent | None]:
-        """Where the chunk that begins at each origin lies in the stored object; one request more for each further level
-        of shards."""
-        levels = self._metadata.levels
-        found = [levels[0].extent(top.entries, levels[0].local(origin), top.size, key) for origin in origins]
-        for level in levels[1:]:
-            inner = [*dict.fromkeys(extent for extent in found if extent is not None)]
-            places = [_index_place(level, extent, key) for extent in inner]
-            indexes = dict(
-                zip(inner, [level.parse_index(d, key) for d in self._ranges(key, places, top.version)], strict=True)
+        def load() -> tuple[NDArray, str, int]:
+            part = (
+                self._store.get_part(key, 0, level.index_nbytes)
+                if level.at_start
+                else self._store.get_tail(key, level.index_nbytes)
             )
-            found = [
-                None if outer is None else _inside(outer, level, indexes[outer], origin, key)
-                for outer, origin in zip(found, origins, strict=True)
-            ]
+            if part is None:
+                raise Vanished
+            size = part.entry.size
+            held = _held(level.parse_index(_index_bytes(part, level, size, key), key), size)
+            return held, part.entry.version, held.nbytes
+
+        try:
+            found = self._cache.load(name, version, load, count_miss=False)
+        except Vanished:
+            return None, True
+        return _Top(found.value[:-1], int(found.value[-1, 0]), found.version), True
+
+    def _extents(self, shard: _Shard, chunks: Sequence[Coords], top: _Top) -> list[Extent | None]:
+        """Where each chunk lies in the stored object; one request more for each further level of shards."""
+        key, (outermost, *inner) = shard.key, shard.levels
+        origins = np.array([self._origin(shard, coords) for coords in chunks], np.int64).reshape(len(chunks), -1)
+        found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
+        for level in inner:
+            shards = [*dict.fromkeys(extent for extent in found if extent is not None)]
+            places = self._ranges(key, [_index_place(level, extent, key) for extent in shards], top.version)
+            indexes = {extent: level.parse_index(data, key) for extent, data in zip(shards, places, strict=True)}
+            positions = level.positions(origins)
+            for i, around in enumerate(found):
+                if around is not None:
+                    size = around.stop - around.start
+                    (within,) = level.extents(indexes[around], positions[i : i + 1], size, key)
+                    found[i] = within and Extent(around.start + within.start, around.start + within.stop)
         return found
 
     def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[bytes | memoryview]:
@@ -198,32 +285,37 @@ class ShardReader(ChunkReader):
                 raise ChunkCorrupt(key, "sharding_indexed", f"ends before byte {stop}, where a chunk is said to end")
         return found
 
-    def _place_stored(self, part: Projection, key: str, data: Buffer | None, version: str, out: NDArray) -> None:
+    def _place_piece(self, piece: _Piece, key: str, data: Sequence[Buffer], version: str, out: NDArray) -> None:
+        want, partial = piece.wanted, self._partial
+        if piece.head is None or partial is None or want.runs is None:
+            self._place_stored(want, key, data[0], version, out)
+            return
+        parts = [(start - piece.extent.start, each) for (start, _), each in zip(piece.ranges, data, strict=True)]
+        self._place(want.part, partial.decode_parts(piece.head, parts, want.runs, key=key), out)
+
+    def _place_stored(self, want: _Wanted, key: str, data: Buffer | None, version: str, out: NDArray) -> None:
         """Decode a chunk and place it; None is one that the shard has not."""
         if data is None:
-            self._place_fill(part, key, out)
-            return
-        if len(data) > self._codec.most_stored:
-            raise ChunkCorrupt(key, None, f"{len(data)} bytes, at most {self._codec.most_stored} make a chunk")
-        name = chunk_name(self._array, part.coords)
-        if not self._is_kept(name, version, partly=False):
-            if not self._decode_into_place(part, key, data, out):
-                self._place(part, self._codec.decode(data, key), out)
-            return
-        chunk = self._codec.decode(data, key)
-        if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
-            chunk = chunk.copy(order="K")  # the cache is not to hold on to the whole shard
-        chunk.setflags(write=False)
-        self._cache.put(name, version, chunk, chunk_nbytes(chunk))
-        self._place(part, chunk, out)
+            self._place_fill(want.part, key, out)
+        elif not want.keep:
+            self.place_decoded(self._codec, want.part, key, data, want.runs, out)
+        else:
+            chunk = self._codec.decode(data, key)
+            if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
+                chunk = chunk.copy(order="K")  # the cache is not to hold on to the whole shard
+            chunk.setflags(write=False)
+            self._cache.put(chunk_name(self._array, want.part.coords), version, chunk, chunk_nbytes(chunk))
+            self._place(want.part, chunk, out)
 
-    def _place_all_fill(self, parts: Iterable[Projection], key: str, out: NDArray) -> None:
-        for part in parts:
-            self._place_fill(part, key, out)
+    def _shard(self, coords: Coords, asked: int) -> _Shard:
+        metadata = self._metadata
+        origin = tuple([axis.start for axis in metadata.stored_grid.bounds(coords)])
+        return _Shard(coords, self._array.chunk_key(coords), metadata.coding(coords).levels, origin, asked)
 
-    def _origin(self, coords: Coords) -> Coords:
-        """The first item of a chunk."""
-        return tuple([at * size for at, size in zip(coords, self._metadata.chunks, strict=True)])
+    def _origin(self, shard: _Shard, coords: Coords) -> Coords:
+        """The first item of a chunk, counted from that of the shard."""
+        places = zip(coords, self._metadata.chunks, shard.origin, strict=True)
+        return tuple([at * size - first for at, size, first in places])
 
 
 def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
@@ -253,18 +345,25 @@ def chunk_in(
     return data
 
 
-def _by_size(stored: Sequence[tuple[Extent, Projection]]) -> Iterator[list[tuple[Extent, Projection]]]:
+def _by_size(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
     """In batches that hold a bounded number of bytes."""
-    batch: list[tuple[Extent, Projection]] = []
+    batch: list[_Piece] = []
     nbytes = 0
-    for each in stored:
-        batch.append(each)
-        nbytes += each[0].stop - each[0].start
+    for piece in pieces:
+        batch.append(piece)
+        nbytes += sum([stop - start for start, stop in piece.ranges])
         if nbytes >= _BATCH_BYTES:
             yield batch
             batch, nbytes = [], 0
     if batch:
         yield batch
+
+
+def _held(index: Index, size: int) -> Index:
+    """What is cached of an index: with the size of the object behind it."""
+    held = np.concatenate([index, np.array([[size, 0]], np.uint64)])
+    held.setflags(write=False)
+    return held
 
 
 def _index_bytes(part: Part, level: ShardLevel, size: int, key: str) -> Buffer:
@@ -281,8 +380,3 @@ def _index_place(level: ShardLevel, shard: Extent, key: str) -> Extent:
     if level.at_start:
         return Extent(shard.start, shard.start + level.index_nbytes)
     return Extent(shard.stop - level.index_nbytes, shard.stop)
-
-
-def _inside(shard: Extent, level: ShardLevel, index: Index, origin: Coords, key: str) -> Extent | None:
-    found = level.extent(index, level.local(origin), shard.stop - shard.start, key)
-    return None if found is None else Extent(shard.start + found.start, shard.start + found.stop)

@@ -23,7 +23,7 @@ from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.sharding import Extent, Index, merge_shard, reordered, stored_chunks
-from hyperslab.errors import BadBody, ChunkCorrupt, WriteConflict
+from hyperslab.errors import BadBody, BadDefinition, ChunkCorrupt, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 TOO_LATE = "it was written after the precondition was checked"
@@ -76,6 +76,8 @@ class ChunkWriter:
         fences: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
+        if array.metadata.coding_of is not None:
+            raise BadDefinition("chunk_grid", "a rectilinear grid is read and not written")
         self.array = array
         self.written: dict[Coords, str | None] = {}
         self._metadata = metadata = array.metadata

@@ -79,6 +79,11 @@ class VersionedCache(Generic[V]):
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
+    def version_of(self, key: Hashable) -> str | None:
+        """Which version of a key is held; None if none is."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.version
+
     def put(self, key: Hashable, version: str, value: V, nbytes: int) -> None:
         """Store a value of ``nbytes`` bytes, dropping the least recently used; one above the limit is not stored."""
         with self._lock:

@@ -198,7 +198,10 @@ class RemoteArray(RemoteNode):
     @property
     def blocks(self) -> Indexer:
         """Chunk indexing: ``a.blocks[0, 2:4]`` selects whole chunks by their place in the grid; those at the end may be
-        smaller. Reads and writes; raises as `get` and `set`."""
+        smaller. Reads and writes; raises as `get` and `set`, and `TypeError` where chunks have several lengths."""
+        grid = self._document.members["chunk_grid"]
+        if isinstance(grid, Mapping) and grid.get("name") == "rectilinear":
+            raise TypeError("blocks counts chunks of one length, and this array has several")
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:

@@ -10,13 +10,13 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.engine.grid import ChunkGrid, Coords, GridAxis
 from hyperslab.engine.runs import Region, Run, bounded, chunk_runs, merge_runs, runs_of
 from hyperslab.engine.selection import (
     Axis,
@@ -39,10 +39,12 @@ __all__ = [
     "PointProjection",
     "Selection",
     "SliceAxis",
+    "StoredParts",
     "broadcast_points",
     "normalise",
     "project",
     "project_points",
+    "project_stored",
     "put_values",
     "split_rows",
     "split_selection",
@@ -50,6 +52,8 @@ __all__ = [
     "touched_coords",
     "values_of",
 ]
+
+Part_co = TypeVar("Part_co", covariant=True)
 
 
 class AxisPart(NamedTuple):
@@ -139,14 +143,52 @@ class ChunkProjection:
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
     """The chunks that a selection touches, each once, the last axis fastest; lazy."""
     if selection.size:
-        axes = [_axis_parts(*facts) for facts in zip(selection.axes, grid.chunks, grid.shape, strict=True)]
+        axes = [_axis_parts(*facts) for facts in zip(selection.axes, grid.axes, strict=True)]
         for parts in _product(axes):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
 
+class StoredParts(NamedTuple, Generic[Part_co]):
+    """The projections of those chunks that the stored object at ``coords`` holds, and how many they are."""
+
+    coords: Coords
+    parts: Iterable[Part_co]
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ShardParts:
+    """The projections of the chunks of one shard, by what each axis contributes."""
+
+    axes: tuple[tuple[AxisPart, ...], ...]
+
+    def __iter__(self) -> Iterator[ChunkProjection]:
+        for parts in itertools.product(*self.axes):
+            yield ChunkProjection(tuple([part.coord for part in parts]), parts)
+
+
+def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[StoredParts[ChunkProjection]]:
+    """What `project` gives, by the objects of the grid ``stored`` that the chunks lie in: themselves, or shards. Each
+    once, the last axis fastest; lazy."""
+    if grid is stored:
+        yield from (StoredParts(part.coords, (part,), 1) for part in project(selection, grid))
+    elif selection.size:
+        facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
+        axes = [[*_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer)] for axis, chunks, outer in facts]
+        for groups in itertools.product(*axes):
+            parts = tuple([parts for _, parts in groups])
+            yield StoredParts(tuple([coord for coord, _ in groups]), _ShardParts(parts), math.prod(map(len, parts)))
+
+
+def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterator[tuple[int, tuple[AxisPart, ...]]]:
+    """The parts along one axis, by the shard they lie in."""
+    for coord, group in itertools.groupby(parts, key=lambda part: shards.locate(part.coord * chunk)[0]):
+        yield coord, tuple(group)
+
+
 def touched(selection: Selection, grid: ChunkGrid) -> int:
     """How many chunks `project` gives; from arithmetic, not by counting them."""
-    return math.prod(map(_chunks_on_axis, selection.axes, grid.chunks)) if selection.size else 0
+    return math.prod(map(_chunks_on_axis, selection.axes, grid.axes)) if selection.size else 0
 
 
 def touched_coords(selection: Selection, grid: ChunkGrid) -> Iterator[Coords]:
@@ -159,47 +201,48 @@ def touched_coords(selection: Selection, grid: ChunkGrid) -> Iterator[Coords]:
 
 @dataclass(frozen=True, slots=True)
 class _SliceParts:
-    """The parts of a progression on an axis of ``size``, in its own direction; computed anew by each iteration."""
+    """The parts of a progression along one axis, in its own direction; computed anew by each iteration."""
 
     axis: SliceAxis
-    chunk: int
-    size: int
+    grid: GridAxis
 
     def __iter__(self) -> Iterator[AxisPart]:
-        (start, step, count), chunk = (self.axis.start, self.axis.step, self.axis.count), self.chunk
-        done = 0
+        (start, step, count), grid = (self.axis.start, self.axis.step, self.axis.count), self.grid
+        done, chunk = 0, grid.chunk
         while done < count:
-            coord, offset = divmod(start + done * step, chunk)
+            coord, offset = grid.locate(start + done * step)
+            if grid.edges:
+                chunk = grid.span(coord)[1]
             room = (chunk - 1 - offset) // step if step > 0 else offset // -step
             length = min(count - done, room + 1)
-            extent = min(chunk, self.size - coord * chunk)
+            extent = min(chunk, grid.size - start - done * step + offset)
             covers = length == extent and (step == 1 or extent == 1)
             inside = _progression_slice(offset, step, length)
             yield AxisPart(coord, inside, slice(done, done + length), length, covers, covers and extent == chunk)
             done += length
 
 
-def _axis_parts(axis: Axis, chunk: int, size: int) -> Iterable[AxisPart]:
+def _axis_parts(axis: Axis, grid: GridAxis) -> Iterable[AxisPart]:
     """The parts of a selection along one axis: a tuple, or if they are very many, what computes them."""
     if isinstance(axis, IndexAxis):
-        coord, offset = divmod(axis.index, chunk)
-        extent = min(chunk, size - coord * chunk)
-        return (AxisPart(coord, offset, None, 1, extent == 1, chunk == 1),)
+        coord, offset = grid.locate(axis.index)
+        return (AxisPart(coord, offset, None, 1, grid.extent(coord) == 1, grid.span(coord)[1] == 1),)
     if isinstance(axis, ListAxis):
-        return tuple(_list_parts(axis.indices, chunk, size))
-    parts = _SliceParts(axis, chunk, size)
-    return tuple(parts) if _chunks_on_axis(axis, chunk) < 1 << 16 else parts  # so that memory stays small
+        return tuple(_list_parts(axis.indices, grid))
+    parts = _SliceParts(axis, grid)
+    return tuple(parts) if _chunks_on_axis(axis, grid) < 1 << 16 else parts  # so that memory stays small
 
 
-def _list_parts(indices: Indices, chunk: int, size: int) -> Iterator[AxisPart]:
+def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
     """The chunks that a list of indices (not empty) meets, each once, in ascending order."""
-    cells = indices // chunk
+    cells = grid.cells(indices)
     order = np.argsort(cells, kind="stable")
     cells, indices = cells[order], indices[order]
     for start, stop in _equal_stretches(cells):
         coord = int(cells[start])
-        extent = min(chunk, size - coord * chunk)
-        inside = _as_slice(indices[start:stop] - coord * chunk)
+        first, chunk = grid.span(coord)
+        extent = grid.extent(coord)
+        inside = _as_slice(indices[start:stop] - first)
         covers = inside == slice(0, extent, 1) if isinstance(inside, slice) else False
         outside = _as_slice(order[start:stop])
         yield AxisPart(coord, inside, outside, stop - start, covers, covers and extent == chunk)
@@ -223,16 +266,13 @@ def _progression_slice(start: int, step: int, count: int) -> slice:
     return slice(start, stop if stop >= 0 else None, step)
 
 
-def _chunks_on_axis(axis: Axis, chunk: int) -> int:
+def _chunks_on_axis(axis: Axis, grid: GridAxis) -> int:
     """How many chunks an axis of a selection meets."""
     if isinstance(axis, IndexAxis):
         return 1
     if isinstance(axis, ListAxis):
-        return len(np.unique(axis.indices // chunk))
-    if abs(axis.step) >= chunk or not axis.count:
-        return axis.count
-    last = axis.start + (axis.count - 1) * axis.step
-    return abs(last // chunk - axis.start // chunk) + 1
+        return len(np.unique(grid.cells(axis.indices)))
+    return grid.met(axis.start, axis.step, axis.count)
 
 
 def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...]]:
@@ -394,8 +434,7 @@ def project_points(
         return
     if not len(points[0]):
         return
-    chunks = grid.chunks
-    cells = tuple([array // chunk for array, chunk in zip(points, chunks, strict=True)])
+    cells = tuple([axis.cells(array) for array, axis in zip(points, grid.axes, strict=True)])
     if math.prod(grid.counts) < 2**63:
         numbers = np.ravel_multi_index(cells, grid.counts)
     else:
@@ -404,5 +443,6 @@ def project_points(
     for start, stop in _equal_stretches(numbers[order]):
         positions = order[start:stop]
         coords = tuple([int(array[positions[0]]) for array in cells])
-        inside = [array[positions] - coord * n for array, coord, n in zip(points, coords, chunks, strict=True)]
+        firsts = [axis.span(coord)[0] for axis, coord in zip(grid.axes, coords, strict=True)]
+        inside = [array[positions] - first for array, first in zip(points, firsts, strict=True)]
         yield PointProjection(coords, tuple(inside), positions)

@@ -24,7 +24,7 @@ from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_al
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_copy, dump_json, parse_json
 from hyperslab.engine.sharding import ShardLevel
-from hyperslab.errors import BadMetadata, CodecRefused, NotRepresentable, shown
+from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 
 T = TypeVar("T")
 Order = Literal["C", "F"]
@@ -42,12 +42,20 @@ REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fil
 """The members that every ``.zarray`` has."""
 
 
+class Coding(NamedTuple):
+    """The codec of chunks, and the shards around them from the outermost in."""
+
+    codec: ChunkCodec
+    levels: tuple[ShardLevel, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayMetadata:
     """Metadata of an array: everything that reading and writing it needs to know.
 
     ``chunks`` are what is decoded at once: those inside the shards where there are ``levels`` of these, from the
-    outermost in. ``dimension_names`` are those of a Zarr v3 document.
+    outermost in. Where chunks or shards have several shapes, ``chunks``, ``codec`` and ``levels`` are those of the
+    largest, and `coding` tells those of each. ``dimension_names`` are those of a Zarr v3 document.
     ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none, and codecs are as
     `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be missing, as all libraries
     read the same there. ``document`` is the stored one, unknown members included, for what copies or changes it.
@@ -68,6 +76,8 @@ class ArrayMetadata:
     zarr_format: int = 2
     dimension_names: tuple[str | None, ...] | None = None
     levels: tuple[ShardLevel, ...] = field(default=(), repr=False)
+    shard_grid: ChunkGrid | None = field(default=None, repr=False)
+    coding_of: Callable[[tuple[int, ...]], Coding] | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
@@ -122,11 +132,20 @@ class ArrayMetadata:
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
         """The same array with another shape, all other members as they are; raises `BadMetadata` for one that is not
-        possible."""
+        possible, and `BadDefinition` where chunks have several lengths."""
         document = {**self.document, "shape": list(shape)}
         if self.zarr_format == 2:
             return self.from_document(document, ".zarray")
-        return replace(self, shape=shape, grid=replace(self.grid, shape=shape), document=document)
+        if self.coding_of is not None:
+            raise BadDefinition("shape", "the chunks of a rectilinear grid are listed, and end with the array")
+        grid, shards = replace(self.grid, shape=shape), self.shard_grid and replace(self.shard_grid, shape=shape)
+        return replace(self, shape=shape, grid=grid, shard_grid=shards, document=document)
+
+    def coding(self, coords: Coords) -> Coding:
+        """How what is stored at a position of `stored_grid` is encoded."""
+        if self.coding_of is None:
+            return Coding(self.codec, self.levels)
+        return self.coding_of(self.stored_grid.chunk_shape(coords))
 
     def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
         """Other bytes than ``data`` that decode to the same chunk; None if the compressor knows none."""
@@ -200,17 +219,17 @@ class ArrayMetadata:
         """The first item of a chunk."""
         return tuple([at * size for at, size in zip(coords, self.chunks, strict=True)])
 
+    @property
+    def stored_grid(self) -> ChunkGrid:
+        """The grid of what is stored under a key each: shards, or chunks where there are none."""
+        return self.grid if self.shard_grid is None else self.shard_grid
+
     def stored_coords(self, coords: Coords) -> Coords:
         """The position in `stored_grid` of what holds a chunk."""
         if not self.levels:
             return coords
-        shape = zip(coords, self.chunks, self.levels[0].shape, strict=True)
-        return tuple([at * chunk // size for at, chunk, size in shape])
-
-    @property
-    def stored_grid(self) -> ChunkGrid:
-        """The grid of what is stored under a key each: shards, or chunks where there are none."""
-        return replace(self.grid, chunks=self.levels[0].shape) if self.levels else self.grid
+        axes = zip(coords, self.chunks, self.stored_grid.axes, strict=True)
+        return tuple([axis.locate(at * chunk)[0] for at, chunk, axis in axes])
 
 
 class GroupMetadata(NamedTuple):

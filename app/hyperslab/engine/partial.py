@@ -89,10 +89,11 @@ class PartialDecoder:
         """How many bytes from the start of a stored chunk `ranges` needs to see."""
         return HEADER_BYTES + 4 * -(-self._nbytes // LIKELY_BLOCK) if self._is_blosc else 0
 
-    def ranges(self, head: Buffer, runs: Sequence[Run], key: str) -> list[Run] | None:
-        """The byte ranges of the stored chunk that hold ``runs``; None if fetching the whole costs no more."""
+    def ranges(self, head: Buffer, runs: Sequence[Run], key: str, size: int | None = None) -> list[Run] | None:
+        """The byte ranges of the stored chunk (of ``size`` bytes, if that is known) that hold ``runs``; None if
+        fetching the whole costs no more."""
         try:
-            header = self._header(head)
+            header = self._header(head, size)
             if header is not None and len(head) < header.table_stop:
                 return None
             if header is None or header.stored:
@@ -124,7 +125,7 @@ class PartialDecoder:
     def decode_runs(self, data: Buffer, runs: Sequence[Run], *, key: str) -> NDArray | None:
         """Decode ``runs`` from the whole stored chunk; None if decoding all of it is as fast."""
         try:
-            header = self._header(data, len(data))
+            header = self._header(data, len(data) if self._is_blosc else None)
             if header is None or header.stored or header.nblocks < 2:
                 return None
             frame = BloscFrame(header, data)
@@ -155,6 +156,8 @@ class PartialDecoder:
         """The header of a frame (of ``size`` bytes, if that is known), whose block size is remembered; None for
         uncompressed chunks."""
         if not self._is_blosc:
+            if size not in (None, self._nbytes):
+                raise ValueError(f"{size} bytes, expected {self._nbytes}")
             return None
         header = BloscHeader.parse(head, self._nbytes)
         if size is not None and header.cbytes != size:

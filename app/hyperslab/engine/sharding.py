@@ -70,6 +70,13 @@ class ShardLevel:
             at = at * counts[axis] + local[axis]
         return at
 
+    def positions(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where in the index chunks stand whose first items, one in each row, are ``origins`` of the shard."""
+        counts, at = self.counts, np.zeros(len(origins), np.int64)
+        for axis in self.axes:
+            at = at * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
+        return at
+
     def parse_index(self, data: Buffer, key: str) -> Index:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:
@@ -104,6 +111,18 @@ class ShardLevel:
             reason = f"chunk {local} of the shard is said to lie at {start}, {nbytes} bytes, beyond its end"
             raise ChunkCorrupt(key, "sharding_indexed", reason)
         return Extent(start, start + nbytes)
+
+    def extents(self, index: Index, positions: NDArray[np.int64], size: int, key: str) -> list[Extent | None]:
+        """`extent` of several chunks, by where they stand in the index."""
+        starts, lengths = index[positions].T
+        absent = (starts == _ABSENT) & (lengths == _ABSENT)
+        outside = ~absent & ((starts > size) | (lengths > np.uint64(size) - starts))
+        if outside.any():
+            at = int(np.argmax(outside))
+            reason = f"a chunk of the shard is said to lie at {starts[at]}, {lengths[at]} bytes, beyond its end"
+            raise ChunkCorrupt(key, "sharding_indexed", reason)
+        found = zip(absent.tolist(), starts.tolist(), lengths.tolist(), strict=True)
+        return [None if is_absent else Extent(start, start + length) for is_absent, start, length in found]
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
         """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""

@@ -65,6 +65,8 @@ def _stretches(selection: Selection, axis: int, grid: ChunkGrid, fit: int, first
     rows = max(fit // longest, 1)
     for row in range(row_of(first) // rows * rows, row_of(length - 1) + 1, rows):
         begin, end = (bisect_left(range(length), edge, key=row_of) for edge in (row, row + rows))
+        if begin == end:  # a step has left out chunks shorter than others
+            continue
         size = -(-(end - begin) // -(-(end - begin) // fit))
         for a in range(begin + max(first - begin, 0) // size * size, end, size):
             yield a, min(a + size, end)
@@ -74,15 +76,14 @@ def _chunk_rows(selection: Selection, out_axis: int, grid: ChunkGrid) -> tuple[C
     """Which row of chunks a position of an output axis lies in, counted from the first one; and the length of the
     longest row."""
     at = selection.output_axes[out_axis]
-    axis, chunk = selection.axes[at], grid.chunks[at]
+    axis, of_grid = selection.axes[at], grid.axes[at]
     assert not isinstance(axis, IndexAxis)
     if isinstance(axis, ListAxis):
-        begins = np.flatnonzero(np.diff(axis.indices // chunk, prepend=-1))
+        begins = np.flatnonzero(np.diff(of_grid.cells(axis.indices), prepend=-1))
         longest = int(np.diff(begins, append=axis.count).max())
         return lambda position: int(np.searchsorted(begins, position, "right")) - 1, longest
     start, step = axis.start, axis.step
-    if abs(step) >= chunk:
+    if abs(step) >= of_grid.chunk:
         return lambda position: position, 1
-    return lambda position: abs((start + position * step) // chunk - start // chunk), min(
-        -(-chunk // abs(step)), axis.count
-    )
+    first, longest = of_grid.locate(start)[0], min(-(-of_grid.chunk // abs(step)), axis.count)
+    return lambda position: abs(of_grid.locate(start + position * step)[0] - first), longest

@@ -6,7 +6,9 @@ Parsing is strict: each error names the key, the member and what is wrong with i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 from hyperslab.engine.chain import Inflates
@@ -16,6 +18,7 @@ from hyperslab.engine.jsontext import parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
     ArrayMetadata,
+    Coding,
     Members,
     Order,
     check_object,
@@ -24,7 +27,7 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.sharding import make_levels
-from hyperslab.engine.v3_codecs import parse_codecs
+from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, parse_codecs
 from hyperslab.engine.v3_dtypes import dtype_of, fill_of, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
@@ -80,22 +83,30 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     shape = read("shape", parse_shape)
     data_type = read.document["data_type"]
     dtype = read("data_type", dtype_of)
-    outer = read("chunk_grid", lambda value: _regular(value, shape, dtype.itemsize))
+    outer, edges = read("chunk_grid", lambda value: _chunk_grid(value, shape, dtype.itemsize))
     prefix, separator = read("chunk_key_encoding", parse_key_encoding)
-    chain = parse_codecs(read.document["codecs"], outer, data_type, key)
-    if chain.big:
-        dtype = dtype_of(data_type, ">")
+
+    @lru_cache(256)
+    def parse(outer: tuple[int, ...]) -> tuple[Chain, Order, Coding]:
+        chain = parse_codecs(read.document["codecs"], outer, data_type, key)
+        order: Order = "F" if chain.fortran else "C"
+        try:
+            codec = make_codec(chain.shape, dtype_of(data_type, ">" if chain.big else "<"), order, *chain.split())
+            return chain, order, Coding(codec, make_levels(chain.shards, codec))
+        except Inflates as error:
+            raise BadMetadata(key, "codecs", f"codec {error.index} {error}") from None
+
+    chain, order, (codec, levels) = parse(outer)
+    dtype = codec.dtype
     fill = read("fill_value", lambda value: fill_of(value, data_type, dtype))
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
-    filters, compressor = chain.configs[:-1], chain.configs[-1] if chain.configs else None
-    if compressor is not None and compressor["id"] in _FILTERS:
-        filters, compressor = chain.configs, None
-    order: Order = "F" if chain.fortran else "C"
-    try:
-        codec = make_codec(chain.shape, dtype, order, filters, compressor)
-        levels = make_levels(chain.shards, codec)
-    except Inflates as error:
-        raise BadMetadata(key, "codecs", f"codec {error.index} {error}") from None
+    filters, compressor = chain.split()
+    grid, shard_grid = ChunkGrid(shape, outer, separator, prefix, edges), None
+    if levels:  # what they hold is regular: it divides each of them
+        _check_divides(chain.shape, edges, key)
+        grid, shard_grid = ChunkGrid(shape, chain.shape, separator, prefix), grid
+    elif edges:
+        codec = replace(codec, partial=None, start=None)
     return ArrayMetadata(
         shape=shape,
         chunks=chain.shape,
@@ -103,19 +114,18 @@ def _array(read: Members, key: str) -> ArrayMetadata:
         order=order,
         fill_value=fill,
         compressor=compressor,
-        filters=filters or None,
+        filters=filters,
         dimension_separator=separator,
-        grid=ChunkGrid(shape, chain.shape, separator, prefix),
+        grid=grid,
         codec=codec,
         fill_reads_alike=True,
         document=read.document,
         zarr_format=3,
         dimension_names=names,
         levels=levels,
+        shard_grid=shard_grid,
+        coding_of=(lambda shape: parse(shape)[2]) if edges else None,
     )
-
-
-_FILTERS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value", "vlen-utf8", "vlen-bytes")
 
 
 def _format(value: Any) -> int:
@@ -155,17 +165,70 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
     return dict(value["metadata"])
 
 
-def _regular(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def _chunk_grid(
+    value: Any, shape: tuple[int, ...], itemsize: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """The shape of chunks, and where they differ the longest one and the edges of all: see `ChunkGrid`."""
     name, configuration = named_configuration(value, "a chunk grid")
-    if name != "regular":
+    if name not in _GRIDS:
         raise ValueError(f"the chunk grid {name!r} is unknown")
-    extra = sorted(configuration.keys() - {"chunk_shape"})
+    extra = sorted(configuration.keys() - {*_GRIDS[name]})
     if extra:
-        raise ValueError(f"the regular grid has no parameter {extra[0]!r}")
-    chunks = configuration.get("chunk_shape")
-    if not isinstance(chunks, list) or any(type(size) is not int or size < 1 for size in chunks):
-        raise ValueError(f"chunk_shape: expected positive integers, found {shown(chunks)}")
-    return parse_chunks(chunks, shape, itemsize)
+        raise ValueError(f"the {name} grid has no parameter {extra[0]!r}")
+    if name == "regular":
+        chunks = configuration.get("chunk_shape")
+        if not isinstance(chunks, list) or any(type(size) is not int or size < 1 for size in chunks):
+            raise ValueError(f"chunk_shape: expected positive integers, found {shown(chunks)}")
+        return parse_chunks(chunks, shape, itemsize), ()
+    if configuration.get("kind") != "inline":
+        raise ValueError(f"kind: expected 'inline', found {shown(configuration.get('kind'))}")
+    lengths = configuration.get("chunk_shapes")
+    if not isinstance(lengths, list) or len(lengths) != len(shape):
+        raise ValueError(f"chunk_shapes: expected lengths for {len(shape)} axes, found {shown(lengths)}")
+    axes = [_edges(each, size) for each, size in zip(lengths, shape, strict=True)]
+    edges = tuple([each for _, each in axes])
+    return parse_chunks([longest for longest, _ in axes], shape, itemsize), edges if any(edges) else ()
+
+
+_GRIDS: Final = {"regular": ("chunk_shape",), "rectilinear": ("kind", "chunk_shapes")}
+
+
+def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
+    """The longest chunk of an axis, and the edges of chunks up to its end; none where all are alike.
+
+    Chunks have one length, or each its own, or as ``[length, count]`` several the same. [zarr-extensions,
+    "rectilinear"]
+    """
+    if type(value) is int:
+        value = [[value, size or 1]]
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"chunk_shapes: expected a length or a list of lengths, found {shown(value)}")
+    runs = [[each, 1] if type(each) is int else each for each in value]
+    for run in runs:
+        if not isinstance(run, list) or len(run) != 2 or any(type(n) is not int or n < 1 for n in run):
+            raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(run)}")
+    if sum(length * count for length, count in runs) < size:
+        raise ValueError(f"chunk_shapes: the chunks end before the axis does, at {size}")
+    needed: list[tuple[int, int]] = []
+    at = 0
+    for length, count in runs:
+        if at < size:
+            needed.append((length, min(count, -(-(size - at) // length))))
+            at += length * needed[-1][1]
+    lengths = {length for length, _ in needed} or {runs[0][0]}
+    if len(lengths) == 1:
+        return lengths.pop(), ()
+    if sum(count for _, count in needed) > MAX_INDEX:
+        raise ValueError(f"chunk_shapes: more than {MAX_INDEX} chunks of different lengths along an axis")
+    each = (length for length, count in needed for _ in range(count))
+    return max(lengths), tuple(accumulate(each, initial=0))
+
+
+def _check_divides(chunks: tuple[int, ...], edges: tuple[tuple[int, ...], ...], key: str) -> None:
+    for chunk, each in zip(chunks, edges, strict=False):
+        wrong = next((edge for edge in each if edge % chunk), None)
+        if wrong is not None:
+            raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.codec_config import CODECS, CodecConfig, check_codec_config
+from hyperslab.engine.dtypes import MAX_RANK
 from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
@@ -23,6 +24,7 @@ TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype"
 FROM_ITEMS: Final = ("zfpy", "pcodec")
 """Those that make bytes of items themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
+_FILTERS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value", *_OBJECT_CODECS)
 _MAX_DEPTH: Final = 4
 
 
@@ -52,6 +54,12 @@ class Chain:
     fortran: bool
     shards: tuple[Shard, ...] = ()
 
+    def split(self) -> tuple[tuple[CodecConfig, ...] | None, CodecConfig | None]:
+        """Filters and compressor, as Zarr v2 has them."""
+        if not self.configs or self.configs[-1]["id"] in _FILTERS:
+            return self.configs or None, None
+        return self.configs[:-1] or None, self.configs[-1]
+
 
 @dataclass(slots=True)
 class _Reading:
@@ -64,8 +72,15 @@ class _Reading:
     axes: list[int]
     items: list[CodecConfig]
     shards: list[Shard]
+    reshaped: tuple[int, ...] | None = None
+    """The shape that a ``reshape`` has given to the items, which have no axes of the array from then on."""
     recast: bool = False
     """Whether a codec has turned the items into items of another kind."""
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape as it is stored."""
+        return tuple([self.shape[axis] for axis in self.axes]) if self.reshaped is None else self.reshaped
 
 
 def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
@@ -123,13 +138,13 @@ def _makes_bytes(name: str) -> bool:
 
 def _is_known(name: str) -> bool:
     bare = name.removeprefix("numcodecs.")
-    return _makes_bytes(name) or bare in CODECS or name in ("transpose", "scale_offset", "cast_value")
+    return _makes_bytes(name) or bare in CODECS or name in ("transpose", "reshape", "scale_offset", "cast_value")
 
 
 def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
     """A codec from items to items."""
-    if name == "transpose":
-        _read_transpose(configuration, reading, member)
+    if name in ("transpose", "reshape"):
+        (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
     kind = reading.data_type
     if name == "scale_offset":
@@ -158,15 +173,47 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
 
 def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
     _check_members(configuration, ("order",), reading.key, member)
-    order, rank = configuration.get("order"), len(reading.shape)
+    stored = reading.stored
+    order, rank = configuration.get("order"), len(stored)
     if order in ("C", "F"):  # spelled so by the first drafts of the specification
         order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
     if not isinstance(order, list) or any(type(axis) is not int for axis in order) or sorted(order) != [*range(rank)]:
         expected = f"expected the {rank} axes in some order, found {shown(order)}"
         raise BadMetadata(reading.key, f"{member}.order", expected)
-    reading.axes = [reading.axes[axis] for axis in order]
+    if reading.reshaped is not None:
+        reading.reshaped = tuple([stored[axis] for axis in order])
+    else:
+        reading.axes = [reading.axes[axis] for axis in order]
     if order != [*range(rank)]:
         reading.items.append({"id": "transpose", "order": tuple(order)})
+
+
+def _read_reshape(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
+    """Another shape of the same items, in the same order. [zarr-extensions, "reshape"]"""
+    _check_members(configuration, ("shape",), reading.key, member)
+    stored, sizes = reading.stored, configuration.get("shape")
+    count, after = math.prod(stored), -1
+    shape: list[int] = []
+    free: list[int] = []
+    for at, size in enumerate(sizes if isinstance(sizes, list) and len(sizes) <= MAX_RANK else [None]):
+        if isinstance(size, list) and all(type(axis) is int and axis < len(stored) for axis in size):
+            if [after, *size] != sorted({after, *size}):
+                raise BadMetadata(reading.key, f"{member}.shape", f"the axes of {shown(sizes)} are not in order")
+            after = max([after, *size])
+            shape.append(math.prod([stored[axis] for axis in size]))
+        elif type(size) is int and (size > 0 or (size == -1 and not free)):
+            free += [at] * (size == -1)
+            shape.append(max(size, 1))
+        else:
+            raise BadMetadata(reading.key, f"{member}.shape", f"expected sizes or lists of axes, found {shown(sizes)}")
+    for at in free:
+        shape[at] = count // math.prod(shape)
+    lists = [(at, size[0]) for at, size in enumerate(sizes or ()) if isinstance(size, list) and size]
+    fits = all(math.prod(shape[:at]) == math.prod(stored[:first]) for at, first in lists)
+    if math.prod(shape) != count or not fits:
+        raise BadMetadata(reading.key, f"{member}.shape", f"{shown(sizes)} does not hold the items of {[*stored]}")
+    reading.reshaped = tuple(shape)
+    reading.items.append({"id": "reshape", "shape": reading.reshaped})
 
 
 def _read_last(
@@ -198,6 +245,8 @@ def _read_last(
         configs, fortran = configs[1:], True
     configs = _with_shapes(configs, shape, fortran)
     if is_object and configs[0]["id"] == "transpose":
+        if reading.reshaped is not None:
+            raise BadMetadata(reading.key, member, "items of any length are transposed or reshaped, not both")
         configs = [{"id": name, "transpose": _composed(configs[:-1])}]
     return Chain(shape, (*configs, *after), big, fortran, tuple(reading.shards))
 
@@ -214,7 +263,9 @@ def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran
     shape = shape[::-1] if fortran else shape
     found: list[CodecConfig] = []
     for config in configs:
-        if config["id"] == "transpose":
+        if config["id"] == "reshape":
+            shape = config["shape"]
+        elif config["id"] == "transpose":
             found.append({**config, "shape": shape})
             shape = tuple([shape[axis] for axis in config["order"]])
         else:
@@ -226,6 +277,8 @@ def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], read
     _check_members(configuration, ("chunk_shape", "codecs", "index_codecs", "index_location"), reading.key, member)
     if len(reading.shards) == _MAX_DEPTH:
         raise BadMetadata(reading.key, member, f"shards in shards, more than {_MAX_DEPTH} deep")
+    if reading.reshaped is not None:
+        raise BadMetadata(reading.key, member, "a reshape comes before the shards")
     if any(config["id"] not in ("transpose", "scale_offset", "cast_value") for config in reading.items):
         raise BadMetadata(reading.key, member, "a filter that looks at neighbours comes before the shards")
     stored = [reading.shape[axis] for axis in reading.axes]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, 
 from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.engine.grid import ChunkGrid, Coords
+from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
 from hyperslab.wire import JSON, dtype_to_json
@@ -69,7 +70,7 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
     Raises `BadParameter` for what is no such text and `IndexOutOfRange` for a chunk outside the grid.
     """
     grid = array.metadata.grid
-    coords = ChunkGrid(grid.shape, grid.chunks, ".").parse_key(text)
+    coords = replace(grid, separator=".", prefix="").parse_key(text)
     if coords is not None:
         return coords
     parts = text.split(".")
