@@ -56,6 +56,16 @@ def test_a_cut_body_is_resumed_where_it_broke(proxy: Proxy, array: RemoteArray, 
         assert second.headers["If-Range"].startswith('"')
 
 
+@pytest.mark.parametrize("begins", ["bytes 0-239999/240000", "bytes 5001-239999/240000", "bytes 500-239999/240000", ""])
+def test_a_rest_that_begins_elsewhere_is_not_taken(proxy: Proxy, array: RemoteArray, begins: str) -> None:
+    """A proxy that answers a range with another one, as some caches do."""
+    other = Answer(206, {"Content-Range": begins} if begins else {}, bytes(240_000 - 5000))
+    proxy.faults += [Fault(cut_after=5000), Fault(answer=other)]
+
+    assert np.array_equal(array[...], CUBE)
+    assert [call.headers.get("Range") for call in proxy.calls_of("slice")] == [None, "bytes=5000-", None]
+
+
 def test_many_cuts_are_survived_as_long_as_there_is_progress(proxy: Proxy, array: RemoteArray) -> None:
     proxy.faults += [Fault(cut_after=10_000)] * 20
 
