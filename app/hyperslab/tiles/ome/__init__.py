@@ -6,15 +6,30 @@ Written for version 0.4 of the specification; 0.1 to 0.3 are tolerated, and so a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from hyperslab.tiles.ome.check import Problems, as_list, as_object, as_text, usable
-from hyperslab.tiles.ome.image import AxisFacts, Dataset, Multiscale, parse_multiscales
-from hyperslab.tiles.ome.labels import ImageLabel, parse_image_label
-from hyperslab.tiles.ome.omero import Omero, OmeroChannel, Window, parse_omero
-from hyperslab.tiles.ome.plate import Acquisition, FieldOfView, Plate, PlateWell, Well, parse_plate, parse_well
+from hyperslab.tiles.ome.member import Member, Problems
+from hyperslab.tiles.ome.parts import (
+    Acquisition,
+    AxisFacts,
+    Dataset,
+    FieldOfView,
+    ImageLabel,
+    Multiscale,
+    Omero,
+    OmeroChannel,
+    Plate,
+    PlateWell,
+    Well,
+    Window,
+    parse_image_label,
+    parse_multiscales,
+    parse_omero,
+    parse_plate,
+    parse_well,
+)
 
 __all__ = [
     "Acquisition",
@@ -35,8 +50,6 @@ __all__ = [
     "read_ome",
     "series_paths",
 ]
-
-T = TypeVar("T")
 
 _MOST_PROBLEMS = 100
 
@@ -66,16 +79,20 @@ class Ome:
 
 def read_ome(attributes: Mapping[str, Any]) -> Ome:
     """Everything that OME-Zarr says in the attributes of one group; never raises."""
-    block = _ome_block(attributes)
     problems: Problems = []
-    version = block.get("version")
+    root = _root(attributes, problems)
+    multiscales, omero, label, plate, well = (
+        root[name] for name in ("multiscales", "omero", "image-label", "plate", "well")
+    )
+    version = root.get("version", None).value
     ome = Ome(
-        multiscale=_parse(block, "multiscales", lambda v, p: parse_multiscales(v, version, p), problems),
-        omero=_parse(block, "omero", parse_omero, problems),
-        image_label=_parse_image_label(block, problems),
-        plate=_parse(block, "plate", parse_plate, problems),
-        well=_parse(block, "well", parse_well, problems),
-        is_collection=block.get("bioformats2raw.layout") == 3,
+        multiscale=None if multiscales.is_missing else multiscales.lenient(lambda m: parse_multiscales(m, version)),
+        omero=None if omero.is_missing else omero.lenient(parse_omero),
+        # labels remain labels where their colours are broken
+        image_label=None if label.is_missing else label.lenient(parse_image_label) or ImageLabel({}, None),
+        plate=None if plate.is_missing else plate.lenient(parse_plate),
+        well=None if well.is_missing else well.lenient(parse_well),
+        is_collection=root["bioformats2raw.layout"].value == 3,
     )
     more = len(problems) - _MOST_PROBLEMS
     return replace(ome, problems=(*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else ())))
@@ -83,44 +100,30 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The names in the attributes of a ``labels`` group, without those that are broken."""
-    return _parse(_ome_block(attributes), "labels", lambda v, p: usable(as_text, v, "labels", p), problems) or ()
+    return _names(_root(attributes, problems)["labels"])
 
 
 def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The images of a bioformats2raw collection, from the attributes of its ``OME`` group."""
-    return _parse(_ome_block(attributes), "series", lambda v, p: usable(as_text, v, "series", p), problems) or ()
+    return _names(_root(attributes, problems)["series"])
 
 
 def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     """Whatever paths a broken ``multiscales`` still names: the arrays to show as they are; never raises."""
     try:
-        entries = as_list(_ome_block(attributes).get("multiscales", []), "multiscales")
-        datasets = [d for entry in entries for d in as_list(as_object(entry, "").get("datasets", []), "")]
+        entries = _root(attributes, []).get("multiscales", []).list()
+        datasets = [dataset.value for entry in entries for dataset in entry.get("datasets", []).list()]
     except ValueError:
         return ()
     return tuple(d["path"] for d in datasets if isinstance(d, Mapping) and isinstance(d.get("path"), str))
 
 
-def _ome_block(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
     """The members of OME-Zarr; some writers put null where they have nothing to say."""
     nested = attributes.get("ome")
     block = nested if isinstance(nested, Mapping) else attributes
-    return {name: value for name, value in block.items() if value is not None}
+    return Member({name: value for name, value in block.items() if value is not None}, "", problems)
 
 
-def _parse_image_label(block: Mapping[str, Any], problems: list[str]) -> ImageLabel | None:
-    """Labels remain labels where their colours are broken."""
-    parsed = _parse(block, "image-label", parse_image_label, problems)
-    return ImageLabel({}, None) if parsed is None and "image-label" in block else parsed
-
-
-def _parse(
-    block: Mapping[str, Any], member: str, parse: Callable[[Any, Problems], T | None], problems: Problems
-) -> T | None:
-    if member not in block:
-        return None
-    try:
-        return parse(block[member], problems)
-    except ValueError as error:
-        problems.append(str(error))
-        return None
+def _names(member: Member) -> tuple[str, ...]:
+    return () if member.is_missing else member.lenient(lambda m: m.usable(Member.text)) or ()

@@ -1,0 +1,400 @@
+"""The parts of OME-Zarr metadata, each as a record and the function that reads it: ``multiscales`` (axes and levels),
+``omero`` (how channels want to be shown), ``image-label`` (the colours of a segmentation), ``plate`` and ``well``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
+
+from hyperslab.errors import shown
+from hyperslab.tiles.ome.member import Member
+
+T = TypeVar("T")
+RGBA = tuple[int, int, int, int]
+
+_TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+_COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]+")
+_WELL_PATH: Final = re.compile(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AxisFacts:
+    """``type`` is ``space``, ``time``, ``channel``, a custom word, or None where none is given."""
+
+    name: str
+    type: str | None
+    unit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One level. ``scale`` is physical units by axis, ``translation`` likewise; None where they do not fit the axes."""
+
+    path: str
+    scale: tuple[float, ...] | None
+    translation: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Multiscale:
+    """A pyramid, finest level first. ``axes`` is None where the version has none (0.1 and 0.2: t, c, z, y, x).
+
+    ``where`` is the member that it was read from.
+    """
+
+    where: str
+    name: str
+    version: str | None
+    axes: tuple[AxisFacts, ...] | None
+    datasets: tuple[Dataset, ...]
+    downsampling: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the values can be (``min`` to ``max``) and what of it is shown (``start`` to ``end``)."""
+
+    min: float
+    max: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class OmeroChannel:
+    """``color`` is six hexadecimal digits; it and ``window`` are None where they are missing or broken."""
+
+    label: str
+    color: str | None
+    window: Window | None
+    active: bool
+    inverted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Omero:
+    """``default_t`` and ``default_z`` are where a viewer begins."""
+
+    channels: tuple[OmeroChannel, ...]
+    default_t: int | None
+    default_z: int | None
+    greyscale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLabel:
+    """``colors`` by label value, of several for one value the last; ``source`` is the path of the image labelled."""
+
+    colors: Mapping[float, RGBA]
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Acquisition:
+    id: int
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlateWell:
+    """``row`` and ``column`` count from 0."""
+
+    path: str
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """A grid of wells; not every place in it needs to have one."""
+
+    name: str | None
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    wells: tuple[PlateWell, ...]
+    acquisitions: tuple[Acquisition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOfView:
+    path: str
+    acquisition: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Well:
+    images: tuple[FieldOfView, ...]
+
+
+# --- multiscales -----------------------------------------------------------------------------------------------
+
+_Transformation = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
+
+
+def parse_multiscales(member: Member, outer_version: Any) -> Multiscale | None:
+    """The first entry of ``multiscales`` that has a level, without what is broken in it; None where there is none.
+
+    Raises `ValueError` where there are no entries (OME-Zarr 0.4, 3.4).
+    """
+    found = member.usable(lambda entry: _parse_entry(entry, outer_version))
+    return found[0] if found else None
+
+
+def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
+    version = entry.get("version", outer_version).version()
+    axes = entry.lenient(lambda e: _parse_axes(e, version))
+    rank = None if axes is None else len(axes)
+    needs_scale = version in ("0.4", "0.5") or (version is None and axes is not None)
+    outer = _parse_transformations(entry, rank)
+
+    def parse_dataset(dataset: Member) -> Dataset:
+        path = dataset["path"].path()
+        if needs_scale and not dataset["coordinateTransformations"].is_given:
+            dataset["coordinateTransformations"].report("missing")
+        return Dataset(path, *_after(_parse_transformations(dataset, rank), outer))
+
+    datasets = entry["datasets"].usable(parse_dataset)
+    if not datasets:
+        raise entry["datasets"].error("none can be used")
+    return Multiscale(entry.where, entry["name"].text_or(""), version, axes, datasets, entry["type"].text_or(None))
+
+
+def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | None:
+    datasets = entry["datasets"].value
+    looks_like_0_4 = isinstance(datasets, list) and any(
+        isinstance(dataset, Mapping) and "coordinateTransformations" in dataset for dataset in datasets
+    )
+    if entry["axes"].is_missing and version not in ("0.4", "0.5") and not looks_like_0_4:
+        return None
+    given = entry["axes"].list(at_least=1)
+    axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(given)]
+    for i, axis in enumerate(axes):
+        if axis.name in [other.name for other in axes[:i]]:
+            given[i].report(f"{shown(axis.name)} is there twice")
+            axes[i] = replace(axis, name=f"d{i}")
+    spatial = sum(axis.type == "space" for axis in axes)
+    if not 2 <= len(axes) <= 5:
+        entry["axes"].report(f"expected 2 to 5 axes, found {len(axes)}")
+    elif not 2 <= spatial <= 3:
+        entry["axes"].report(f"expected 2 or 3 axes of type space, found {spatial}")
+    return tuple(axes)
+
+
+def _parse_axis(axis: Member, unnamed: str) -> AxisFacts:
+    """Axes are counted: one that is broken keeps its place, and gets a name."""
+    if isinstance(axis.value, str):  # 0.3 has names only
+        return AxisFacts(axis.value or unnamed, _TYPES_BY_NAME.get(axis.value), None)
+    if axis.lenient(Member.object) is None:
+        return AxisFacts(unnamed, None, None)
+    name = axis["name"].lenient(Member.text)
+    kind, unit = (axis[m].lenient(Member.text) if axis[m].is_given else None for m in ("type", "unit"))
+    return AxisFacts(name or unnamed, kind, unit)
+
+
+def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
+    """The scale and the translation of one node; None for each that is absent, broken or has not ``rank`` numbers."""
+    given = entry["coordinateTransformations"]
+    if not given.is_given:
+        return None, None
+    before = len(entry.problems)
+    found: dict[str, tuple[float, ...]] = {}
+
+    def parse(item: Member) -> bool:
+        kind, numbers = _parse_transformation(item, rank)
+        if kind in found:
+            raise item.error(f"{kind} is there twice")
+        found[kind] = numbers
+        return True
+
+    given.lenient(lambda g: g.usable(parse))
+    if "scale" not in found and len(entry.problems) == before:
+        given.report("scale is missing")
+    return found.get("scale"), found.get("translation")
+
+
+def _parse_transformation(item: Member, rank: int | None) -> tuple[Literal["scale", "translation"], tuple[float, ...]]:
+    kind = item.get("type", None).value
+    if kind not in ("scale", "translation"):
+        raise item["type"].error(f"expected scale or translation, found {shown(kind)}")
+    numbers = item[kind].list(at_least=1)
+    if rank not in (None, len(numbers)):
+        raise item[kind].error(f"expected {rank} numbers, one for each axis, found {len(numbers)}")
+    return kind, tuple([float(number.number()) for number in numbers])
+
+
+def _after(inner: _Transformation, outer: _Transformation) -> _Transformation:
+    """The level's own transformation followed by the one of the whole pyramid."""
+    scale, translation = inner
+    outer_scale, outer_translation = outer
+    if scale is not None and outer_scale is not None:
+        scale = tuple(a * b for a, b in zip(scale, outer_scale, strict=True))
+        translation = tuple(a * b for a, b in zip(translation, outer_scale, strict=True)) if translation else None
+    if outer_translation is not None:
+        inside = translation or (0.0,) * len(outer_translation)
+        translation = tuple(a + b for a, b in zip(inside, outer_translation, strict=True))
+    return scale, translation
+
+
+# --- omero -----------------------------------------------------------------------------------------------------
+
+
+def parse_omero(block: Member) -> Omero:
+    """The block without what is broken in it; raises `ValueError` where it has no list of channels."""
+    channels = tuple([_parse_channel(channel) for channel in block["channels"].list()])
+    rdefs = block["rdefs"] if isinstance(block["rdefs"].value, Mapping) else replace(block["rdefs"], value={})
+    default_t, default_z = (
+        rdefs[m].lenient(lambda d: d.integer(at_least=0)) if rdefs[m].is_given else None
+        for m in ("defaultT", "defaultZ")
+    )
+    return Omero(channels, default_t, default_z, greyscale=rdefs["model"].value == "greyscale")
+
+
+def _parse_channel(channel: Member) -> OmeroChannel:
+    """Channels are counted: one that is broken keeps its place."""
+    if channel.lenient(Member.object) is None:
+        return OmeroChannel("", None, None, active=True, inverted=False)
+    active = channel.get("active", True).lenient(Member.flag)
+    inverted = channel.get("inverted", False).lenient(Member.flag)
+    return OmeroChannel(
+        label=channel["label"].text_or(""),
+        color=channel["color"].lenient(_parse_colour),
+        window=channel["window"].lenient(_parse_window),
+        active=True if active is None else active,
+        inverted=bool(inverted),
+    )
+
+
+def _parse_colour(colour: Member) -> str:
+    match = _COLOUR.fullmatch(colour.value) if isinstance(colour.value, str) else None
+    if match is None:
+        raise colour.unlike("six hexadecimal digits")
+    return match[1].upper()
+
+
+def _parse_window(window: Member) -> Window:
+    start, end, low, high = (window[member].number() for member in ("start", "end", "min", "max"))
+    if start >= end:
+        raise window.error(f"start {start} is not below end {end}")
+    return Window(low, high, start, end)
+
+
+# --- image-label -----------------------------------------------------------------------------------------------
+
+
+def parse_image_label(block: Member) -> ImageLabel:
+    """The block without what is broken in it (OME-Zarr 0.4, 3.6); raises `ValueError` where it is none."""
+    block["version"].version()
+    colors = _entries(block["colors"], _parse_color)
+    _entries(block["properties"], _parse_label_value)
+    source = block.get("source", {}).lenient(lambda s: None if s["image"].is_missing else s["image"].text())
+    return ImageLabel({label: rgba for label, rgba in colors if rgba is not None}, source)
+
+
+def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
+    return () if member.is_missing else member.lenient(lambda m: m.usable(parse)) or ()
+
+
+def _parse_color(color: Member) -> tuple[float, RGBA | None]:
+    label, rgba = _parse_label_value(color), color["rgba"]
+    if rgba.is_missing:
+        return label, None
+    given = rgba.list()
+    if len(given) != 4:
+        raise rgba.error(f"expected four numbers, found {len(given)}")
+    red, green, blue, alpha = map(_parse_byte, given)
+    return label, (red, green, blue, alpha)
+
+
+def _parse_label_value(entry: Member) -> float:
+    return entry["label-value"].number()
+
+
+def _parse_byte(member: Member) -> int:
+    byte = member.integer(at_least=0)
+    if byte > 255:
+        raise member.error(f"expected at most 255, found {byte}")
+    return byte
+
+
+# --- plates and wells -------------------------------------------------------------------------------------------
+
+
+def parse_plate(block: Member) -> Plate:
+    """The block without what is broken in it (OME-Zarr 0.4, 3.7); raises `ValueError` where no well is left."""
+    version = block["version"].version()
+    if not block["field_count"].is_missing:
+        block["field_count"].lenient(lambda count: count.integer(at_least=1))
+    rows, columns = _parse_names(block["rows"]), _parse_names(block["columns"])
+    silent = version in ("0.1", "0.2", "0.3")
+    wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), silent=silent))
+    if not wells:
+        raise block["wells"].error("none can be used")
+    acquisitions = block.get("acquisitions", []).lenient(lambda a: a.usable(_parse_acquisition, at_least=0))
+    return Plate(block["name"].text_or(None), rows, columns, wells, acquisitions or ())
+
+
+def parse_well(block: Member) -> Well:
+    """The block without what is broken in it (OME-Zarr 0.4, 3.8); raises `ValueError` where no image is left."""
+    block["version"].version()
+    images = block["images"].usable(_parse_field)
+    if not images:
+        raise block["images"].error("none can be used")
+    return Well(images)
+
+
+def _parse_names(member: Member) -> tuple[str, ...]:
+    """Rows and columns are counted: one whose name is broken keeps its place."""
+    names: list[str] = []
+    for item in member.list(at_least=1):
+        name = item.lenient(lambda i: _checked(i["name"], i["name"].text())) or ""
+        if name and name in names:
+            item.report(f"{shown(name)} is there twice")
+        names.append(name)
+    return tuple(names)
+
+
+def _checked(member: Member, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise member.error(f"{shown(name)} has more in it than letters and digits")
+    return name
+
+
+def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, silent: bool) -> PlateWell:
+    """A well whose place is missing or broken is where its path says; ``silent``: of a version that has no places."""
+    path = well["path"].text()
+    match = _WELL_PATH.fullmatch(path)
+    if match is None:
+        raise well["path"].error(f"{shown(path)} is not of the form row/column")
+    places = []
+    for member, known, name in zip(("rowIndex", "columnIndex"), names, match.groups(), strict=True):
+        try:
+            place = well[member].integer(at_least=0)
+            if place >= len(known):
+                raise well[member].error(f"{place} is beyond the last of {len(known)}")
+        except ValueError as error:
+            if name not in known:
+                raise
+            place = known.index(name)
+            if not (silent and well[member].is_missing):
+                well.problems.append(str(error))
+        places.append(place)
+    return PlateWell(path, *places)
+
+
+def _parse_acquisition(entry: Member) -> Acquisition:
+    number = entry["id"].integer(at_least=0)
+    for member, least in (("maximumfieldcount", 1), ("starttime", 0), ("endtime", 0)):
+        if not entry[member].is_missing:
+            entry[member].lenient(partial(Member.integer, at_least=least))
+    return Acquisition(number, entry["name"].text_or(None))
+
+
+def _parse_field(image: Member) -> FieldOfView:
+    path = _checked(image["path"], image["path"].path())
+    acquisition = image["acquisition"]
+    return FieldOfView(path, acquisition.lenient(Member.integer) if acquisition.is_given else None)
