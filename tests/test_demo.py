@@ -40,7 +40,10 @@ def test_brain_is_the_same_each_time_it_is_made(store: Path) -> None:
 
 def test_microscope_is_the_same_each_time_it_is_made(store: Path) -> None:
     intensity, labels = microscope.stack()
+    sharded: Any = zarr.open_array(store / "sharded" / "0", mode="r", zarr_format=3)
 
+    assert (sharded.shards, sharded.chunks) == ((1, 16, 192, 192), (1, 4, 96, 96))
+    np.testing.assert_array_equal(sharded[...], intensity[:, :, :384, :384])
     np.testing.assert_array_equal(read(store / "microscope" / "0"), intensity)
     np.testing.assert_array_equal(read(store / "microscope" / "labels" / "nuclei" / "0"), labels)
 
@@ -67,6 +70,7 @@ def test_each_field_of_the_table_reads_back(store: Path, field: str) -> None:
     np.testing.assert_array_equal(values, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Object at sharded")  # which is of Zarr v3
 def test_zarr_python_finds_every_node(store: Path) -> None:
     nodes = {name for name, _ in zarr.open_group(store, mode="r", zarr_format=2).members(max_depth=None)}
 
@@ -92,7 +96,7 @@ def test_tensorstore_opens_the_brain(store: Path) -> None:
     np.testing.assert_array_equal(array[31].read().result(), read(store / "brain")[31])
 
 
-@pytest.mark.parametrize("node", ["microscope", "microscope/labels/nuclei"])
+@pytest.mark.parametrize("node", ["microscope", "microscope/labels/nuclei", "sharded"])
 def test_image_and_labels_are_valid_ome_zarr(store: Path, node: str) -> None:
     yaozarrs.validate_zarr_store(str(store / node))
 

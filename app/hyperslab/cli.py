@@ -349,23 +349,16 @@ def _progress(quiet: bool) -> bool:
 
 def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str, Any]]:
     """Settings of the stores that ``[NAME=]URL`` texts name; raises `Refused` where two have one name."""
+    from hyperslab.wire import without_driver
+
     stores: dict[str, dict[str, Any]] = {}
     for text in texts:
         named = _NAMED.fullmatch(text)
         name, url = (named["name"], named["url"]) if named else (default_name(text), text)
         if name in stores:
             raise Refused(f"two stores are named {name!r}: give one another name, as in NAME={url}")
-        stores[name] = {"url": _plain(url), **({"writable": True} if writable else {})}
+        stores[name] = {"url": without_driver(url), **({"writable": True} if writable else {})}
     return stores
-
-
-def _plain(url: str) -> str:
-    from hyperslab.wire import without_driver
-
-    try:
-        return without_driver(url)
-    except ValueError as error:
-        raise Refused(str(error)) from error
 
 
 def default_name(url: str) -> str:
@@ -373,7 +366,9 @@ def default_name(url: str) -> str:
 
     Of a chained URL (``zip://folder::file.zip``) it is that of the first part which has one.
     """
-    first, *others = _plain(url).split("::")
+    from hyperslab.wire import without_driver
+
+    first, *others = without_driver(url).split("::")
     parts = [f"{first}://" if others and "://" not in first else first, *others]  # "zip::…" is "zip://::…"
     name = next(filter(None, map(_last_segment, parts)), None)
     if name is None:

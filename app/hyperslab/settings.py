@@ -104,14 +104,14 @@ class BadSettings(Exception):
 
 
 class StoreSettings(BaseModel):
-    """One store: a folder, a bucket or any other place that holds Zarr v2 nodes."""
+    """One store: a folder, a bucket or any other place that holds Zarr nodes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     url: str = Field(
         min_length=1,
         description="Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` "
-        "may follow, as in TensorStore.",
+        "or `|zarr3:path` may follow, as in TensorStore.",
     )
     writable: bool = Field(default=False, description="Whether clients may write.")
     recheck: Literal["always", "never"] | NonNegativeFloat = Field(

@@ -30,6 +30,9 @@ from hyperslab.errors import BadParameter
         ("http://h/zarr/demo/|zarr2:", "http://h", "demo"),
         ("http://h/zarr/demo/|zarr2:brain/0", "http://h", "demo/brain/0"),
         ("http://h/zarr/|zarr2:/demo/a%20b/", "http://h", "demo/a b"),
+        ("http://h/zarr3/demo/|zarr3:brain", "http://h", "demo/brain"),
+        ("http://h/zarr2/demo/brain/.zarray", "http://h", "demo/brain"),
+        ("http://h/zarr/demo/brain/zarr.json", "http://h", "demo/brain"),
     ],
 )
 def test_any_url_of_a_node_is_its_address(url: str, base: str, path: str) -> None:
@@ -45,7 +48,6 @@ def test_any_url_of_a_node_is_its_address(url: str, base: str, path: str) -> Non
         "http:///v1/metadata/x",
         "",
         "http://[::1/v1/metadata/x",
-        "http://h/zarr/x|zarr3:",
     ],
 )
 def test_other_urls_are_refused(url: str) -> None:

@@ -22,7 +22,7 @@ def nodes(path: Path, name: str) -> Iterator[str]:
     """Paths of a node of the demo and of all below it."""
     yield name
     for child in sorted(path.iterdir()):
-        if child.is_dir() and any((child / document).exists() for document in (".zarray", ".zgroup")):
+        if child.is_dir() and any((child / document).exists() for document in (".zarray", ".zgroup", "zarr.json")):
             yield from nodes(child, f"{name}/{child.name}")
 
 

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsp
 from hyperslab import wire
 from hyperslab.errors import BadParameter, BadPath
 
-_ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr|view)(?=/|$)", re.ASCII)
+_ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr[23]?|view)(?=/|$)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/view/…`` or the service's own root.
+        """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/zarr3/…``, ``/view/…`` or the service's own root.
 
         Raises `BadParameter` if it is not the URL of a node.
         """
@@ -103,8 +103,8 @@ def _node_path(route: str, tail: str) -> str:
         tail = re.sub(r"/(info\.json|[0-9]+/[0-9]+/[0-9]+\.\w+)$", "", tail, flags=re.ASCII)
     path = unquote(tail).strip("/")
     parent, _, last = path.rpartition("/")
-    if route == "zarr":
-        is_key = last in (".zarray", ".zgroup", ".zattrs", ".zmetadata")
+    if route.startswith("zarr"):
+        is_key = last in (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
     else:
         is_key = route == "chunk" and re.fullmatch(r"[0-9]+(\.[0-9]+)*", last, re.ASCII) is not None
     return parent if is_key else path

@@ -48,6 +48,7 @@ def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
         "dimensions": names and ", ".join(name or "?" for name in names),
         "dtype": f"{dtype_text(members)}, whose values need ml_dtypes",
         "chunks": tuple(members["chunks"]),
+        "shards": members.get("shards") and tuple(members["shards"]),
         "size": None,
         "order": None,
         "fill value": members.get("fill_value"),

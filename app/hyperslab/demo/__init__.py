@@ -11,9 +11,9 @@ import numpy as np
 
 from hyperslab.demo import brain, climate, tables
 from hyperslab.demo.files import LZ4, ZSTD, consolidate, write_array, write_group
-from hyperslab.demo.ome import write_microscope
+from hyperslab.demo.ome import write_images
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Goes up when the contents change, so that an older demo is left alone and a new one made."""
 
 
@@ -47,7 +47,7 @@ def make_demo(parent: Path) -> Path:
 def write_demo(root: Path) -> None:
     """Write all nodes of the demo store below ``root``."""
     write_group(root, {"title": "Hyperslab's demo: arrays of many kinds, all of them made up"})
-    write_microscope(root / "microscope")
+    write_images(root)
     _write_brain(root / "brain")
     _write_climate(root / "climate")
     _write_tables(root)

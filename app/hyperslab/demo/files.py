@@ -1,9 +1,10 @@
-"""Zarr v2 nodes written straight into a folder."""
+"""Zarr nodes written straight into a folder: of v2, and sharded ones of v3."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3_creation import checked, new_document
+from hyperslab.engine.v3_form import new_group
 from hyperslab.wire import dtype_to_json
 
 LZ4: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
@@ -69,6 +72,42 @@ def write_array(
         list(threads.map(write_chunk, itertools.product(*map(range, metadata.grid.counts))))
     _write_json(folder / ".zattrs", attributes)
     (folder / ".zarray").write_bytes(metadata.to_bytes())
+
+
+def write_sharded(
+    folder: Path, values: NDArray[Any], names: Sequence[str], *, chunks: Sequence[int], shards: Sequence[int]
+) -> None:
+    """Make an array of Zarr v3 that holds ``values``; ``names`` are those of its axes. Its ``zarr.json`` comes last."""
+    request = {
+        "zarr_format": 3,
+        "shape": list(values.shape),
+        "dtype": dtype_to_json(values.dtype),
+        "chunks": list(chunks),
+        "shards": list(shards),
+        "dimension_names": list(names),
+    }
+    document = new_document(request, {})
+    metadata = checked(document)
+    (level,) = metadata.levels
+    pieces: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
+    for coords in itertools.product(*map(range, metadata.grid.counts)):
+        part = values[metadata.grid.bounds(coords)]
+        chunk = np.zeros(metadata.chunks, values.dtype)
+        chunk[tuple(slice(size) for size in part.shape)] = part
+        origin = tuple(at * size for at, size in zip(coords, metadata.chunks, strict=True))
+        pieces[metadata.stored_coords(coords)][level.position(level.local(origin))] = metadata.codec.encode(chunk)
+    for coords, shard in pieces.items():
+        path = folder / metadata.stored_grid.key(coords)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(level.join(shard))
+    _write_json(folder / "zarr.json", document)
+
+
+def write_v3_group(folder: Path, attributes: Mapping[str, Any]) -> Path:
+    """Make a group of Zarr v3 and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "zarr.json", new_group(attributes))
+    return folder
 
 
 def consolidate(group: Path) -> None:

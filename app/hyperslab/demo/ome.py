@@ -1,4 +1,5 @@
-"""The microscope's image as an OME-Zarr 0.4 multiscale group with labels."""
+"""The microscope's image as an OME-Zarr 0.4 multiscale group with labels, and a corner of it as OME-Zarr 0.5 in
+shards."""
 
 from __future__ import annotations
 
@@ -10,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.demo import microscope
-from hyperslab.demo.files import ZSTD, write_array, write_group
+from hyperslab.demo.files import ZSTD, write_array, write_group, write_sharded, write_v3_group
 from hyperslab.demo.noise import halve
+from hyperslab.engine.faces import v3_attributes
 
 LEVELS: Final = 4
+CORNER: Final = 384
+"""Pixels along each side of what is stored in shards."""
 TILE: Final = 256
 STEP: Final = {"z": 0.5, "y": 0.25, "x": 0.25}
 """Micrometres between two items at full resolution."""
@@ -25,8 +29,23 @@ CHANNELS: Final = (
 """Label, colour, and the window of intensities to show."""
 
 
-def write_microscope(folder: Path) -> None:
+def write_images(root: Path) -> None:
+    """``microscope`` and ``sharded``."""
     intensity, labels = microscope.stack()
+    _write_microscope(root / "microscope", intensity, labels)
+    _write_sharded(root / "sharded", intensity[:, :, :CORNER, :CORNER])
+
+
+def _write_sharded(folder: Path, level: NDArray[Any]) -> None:
+    """Two levels of chunks (1, 4, 96, 96), 32 of them in a shard."""
+    attributes = {"multiscales": [_multiscale("corner", "czyx", levels=2)], "omero": _omero()}
+    write_v3_group(folder, v3_attributes(attributes, folder.name))
+    for number in range(2):
+        write_sharded(folder / str(number), level, "czyx", chunks=(1, 4, 96, 96), shards=(1, 16, 192, 192))
+        level = halve(level)
+
+
+def _write_microscope(folder: Path, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
     write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
     _write_pyramid(folder, intensity, halve)
     write_group(folder / "labels", {"labels": ["nuclei"]})
@@ -43,14 +62,14 @@ def _write_pyramid(group: Path, level: NDArray[Any], shrink: Callable[[NDArray[A
         level = shrink(level)
 
 
-def _multiscale(name: str, axes: str) -> dict[str, Any]:
+def _multiscale(name: str, axes: str, levels: int = LEVELS) -> dict[str, Any]:
     return {
         "version": "0.4",
         "name": name,
         "axes": [_axis(axis) for axis in axes],
         "datasets": [
             {"path": str(level), "coordinateTransformations": _transformations(axes, 2**level)}
-            for level in range(LEVELS)
+            for level in range(levels)
         ],
         "type": "mean" if "c" in axes else "nearest",
     }

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hyperslab.engine.dtypes import EXTENSION_FLOATS
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import TO_ITEMS
+from hyperslab.engine.v3_dtypes import named_configuration
 from hyperslab.errors import BrokenData
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
@@ -34,9 +36,13 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         raise ValueError("its shards hold further shards")
     if metadata.levels and metadata.levels[0].after:
         raise ValueError("its shards are encoded as a whole, so that no range of them is a chunk")
-    fill = format_fill_value(metadata.fill_value, metadata.dtype)
+    if named_configuration(metadata.document["chunk_grid"], "a chunk grid")[0] != "regular":
+        raise ValueError("its chunks are not all of one shape")
+    dtype = metadata.dtype
+    fill = format_fill_value(metadata.fill_value, dtype)
     parts = fill if isinstance(fill, list) else [fill]
-    if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
+    is_float = dtype.numpy.kind in "fc" or dtype.json in EXTENSION_FLOATS
+    if is_float and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has one NaN, and the fill value is another")
     codecs: list[dict[str, Any]] = []
     for config in metadata.codecs:
@@ -51,7 +57,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         "zarr_format": 2,
         "shape": list(metadata.shape),
         "chunks": list(metadata.chunks),
-        "dtype": metadata.dtype.json,
+        "dtype": dtype.json,
         "order": metadata.order,
         "fill_value": fill,
         "compressor": compressor,

@@ -5,22 +5,32 @@ import { h } from "./dom.js";
 
 /** Facts of an array as a list of names and values. @param {any} document node document */
 export function facts(document, info = null) {
-  const grid = document.chunk_grid ?? [];
-  const count = grid.reduce((product, n) => product * n, 1);
   const names = document.dimension_names;
+  const isV3 = document.zarr_format === 3;
   return list([
     ["Shape", formatShape(document.shape)],
     names?.some(Boolean) && ["Axes", names.map((name) => name ?? "–").join(", ")],
     ["Data type", dtypeText(document)],
-    ["Chunks", `${formatShape(document.chunks)}${grid.length ? ` · ${count.toLocaleString("en")} of them` : ""}`],
+    ["Chunks", pieces(document.shape, document.chunks, document.chunk_grid?.name)],
+    document.shards && ["Shards", pieces(document.shape, document.shards)],
     ["Size", formatBytes(document.nbytes)],
     info &&
       info.levels.length > 1 && ["Levels", info.levels.map((level) => level.shape.slice(-2).join(" × ")).join(", ")],
-    ["Compressor", formatCodec(document.compressor)],
-    document.filters?.length && ["Filters", document.filters.map(formatCodec).join(", ")],
+    isV3
+      ? ["Codecs", document.codecs.map(formatCodec).join(", ")]
+      : ["Compressor", formatCodec(document.compressor)],
+    !isV3 && document.filters?.length && ["Filters", document.filters.map(formatCodec).join(", ")],
     ["Fill value", document.fill_value === null ? "none" : formatValue(document.fill_value)],
     ["Memory order", document.order],
+    ["Format", `Zarr v${document.zarr_format}`],
   ]);
+}
+
+/** The shape of pieces of an array, and how many there are, unless they differ. */
+function pieces(shape, sizes, grid) {
+  if (grid === "rectilinear") return `up to ${formatShape(sizes)}`;
+  const count = shape.reduce((product, size, axis) => product * Math.ceil(size / sizes[axis]), 1);
+  return shape.length ? `${formatShape(sizes)} · ${count.toLocaleString("en")} of them` : formatShape(sizes);
 }
 
 function dtypeText(document) {

@@ -39,12 +39,14 @@ export function formatDtype(dtype) {
   return "SUV".includes(kind) ? `${SIMPLE[kind]}[${size}]` : SIMPLE[kind];
 }
 
-/** `blosc (lz4, level 5)` for a compressor's document, "none" for null. */
+/** `blosc (lz4, level 5)` for a codec of either format, `sharding_indexed (bytes, zstd)` with what is in it, "none" for null. */
 export function formatCodec(codec) {
   if (!codec) return "none";
-  const parts = [codec.cname, codec.clevel ?? codec.level].filter((part) => part !== undefined && part !== null);
-  const words = parts.map((part) => (typeof part === "number" ? `level ${part}` : part));
-  return words.length ? `${codec.id} (${words.join(", ")})` : codec.id;
+  const { codecs, cname, clevel, level } = codec.configuration ?? codec;
+  const parts = [cname, clevel ?? level].filter((part) => part !== undefined && part !== null);
+  const words = codecs?.map(formatCodec) ?? parts.map((part) => (typeof part === "number" ? `level ${part}` : part));
+  const name = codec.id ?? codec.name ?? codec;
+  return words.length ? `${name} (${words.join(", ")})` : name;
 }
 
 /** A value of an array: integers with all their digits, other numbers with at most seven, null as it is. */

@@ -51,7 +51,7 @@ export function snippetsFor({ path, select, field, rank, decode = "", objects = 
   return {
     curl: `curl ${token.curl}-o slab.${format} ${quoted(slice.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
     Python: `${token.imports}from hyperslab import RemoteArray\n\n${token.headers}a = RemoteArray("${absolute(url("metadata", path))}"${decode && `, decode="${decode}"`}${token.python})\nslab = ${remotePicked}`,
-    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r", zarr_format=2${token.fsspec})\nslab = ${zarrPicked(select, field, rank)}${decode && "  # as stored: xarray decodes it"}`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}a = zarr.open_array("${base()}/zarr/${encodePath(path)}", mode="r"${token.fsspec})\nslab = ${zarrPicked(select, field, rank)}${decode && "  # as stored: xarray decodes it"}`,
     numpy: `import ${objects ? "json" : "io"}, ${token.headers && "os, "}urllib.request\nimport numpy as np\n\n${token.headers}body = urllib.request.urlopen(${request}).read()\nslab = ${objects ? "np.array(json.loads(body), dtype=object)" : "np.load(io.BytesIO(body))"}`,
   };
 }
@@ -75,7 +75,7 @@ export function groupSnippets(path) {
   return {
     curl,
     Python: remote,
-    zarr: `${token.imports}import zarr\n\n${token.headers}g = zarr.open_group("${zarr}", mode="r", zarr_format=2${token.fsspec})`,
+    zarr: `${token.imports}import zarr\n\n${token.headers}g = zarr.open_group("${base()}/zarr3/${encodePath(path)}", mode="r"${token.fsspec})`,
     xarray: `${token.imports}import xarray\n\n${token.headers}d = xarray.open_zarr("${zarr}"${token.fsspec})`,
   };
 }
@@ -89,7 +89,7 @@ export function neuroglancerLink(state, info, centre) {
   const at = { ...positionsOf(state, info), [vertical]: centre.y, [horizontal]: centre.x };
   const order = [horizontal, vertical, ...Object.keys(positionsOf(state, info)).reverse()];
   const axes = order.map((name) => info.axes.find((axis) => axis.name === name));
-  const source = (path) => `${base()}/zarr/${encodePath(path)}/|zarr2:`;
+  const source = (path) => `${base()}/zarr/${encodePath(path)}/|zarr:`;
   const type = info.kind === "labels" ? "segmentation" : "image";
   const picture = { type, source: source(info.path), name: info.name, ...shaderControls(state, info) };
   const labels = state.overlay && {
