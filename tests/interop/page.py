@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
+from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.v3_dtypes import named_configuration
+from hyperslab.engine.v3_form import codecs_of, data_type_of
 from tests.conformance.deviations import CHOICES, DEVIATIONS, Choice, Deviation
 from tests.conformance.vectors import Topic, cases, is_firm
 from tests.interop.tables import (
@@ -25,20 +28,20 @@ _FORMS = ("raw", "npy", "json", "csv", "`RemoteArray`")
 
 def support_page(note: str) -> str:
     """docs/reference/zarr-support.md; ``note`` says where it comes from."""
-    return f"""# Zarr v2 support
+    return f"""# Zarr support
 
 {note}
 
-What the Zarr v2 specification, TensorStore's `zarr` driver and zarr-python's data types describe. A ✓ stands for a
-test: what the library writes is read equal through the service and `RemoteArray`, and what the service writes is read
-equal by the library, with its compressors, orders and separators. The facts behind this page are
-[numbered](../internals/conformance.md).
+What the Zarr v2 specification, TensorStore's `zarr` driver and zarr-python's data types describe, and what the same is
+called in [Zarr v3](#zarr-v3). A ✓ stands for a test: what the library writes is read equal through the service and
+`RemoteArray`, and what the service writes is read equal by the library, with its compressors, orders and separators.
+The facts behind this page are [numbered](../internals/conformance.md).
 
 ## Data types
 
 Both byte orders, everywhere. Objects have [a raw form of their own](http.md#objects); npy would pickle them.
 
-{table(["", "dtype", *_FORMS, *LIBRARIES], (_dtype_cells(row) for row in DTYPES))}
+{table(["", "dtype", "Zarr v3", *_FORMS, *LIBRARIES], (_dtype_cells(row) for row in DTYPES))}
 
 Records are read as a whole or by a field, whose subarray's dimensions follow the array's. Refused, with a problem that
 says why: types of numpy that the specification does not have (`<f16`, `<c32`, `<i3`), multi-byte types without a byte
@@ -70,6 +73,14 @@ codec makes is known before it starts, and checked while and after it runs.
 ## Layout
 
 {table(["", ""], _layout_rows())}
+
+## Zarr v3
+
+`zarr.json` of arrays and groups, `dimension_names`, chunk keys `default` and `v2`, inline consolidated metadata. Both
+byte orders by `bytes`, any `transpose`, `packbits`, `scale_offset`, `cast_value`, `crc32c`, numcodecs' codecs with and
+without `numcodecs.`, and `sharding_indexed` with its index at either end, with any index codecs, in shards and with
+codecs behind it. `uint4`, `uint2`, `r*` and `struct` are read, too. What is unknown is refused by name, unless it says
+`must_understand: false`. [Each node is also given as the other format](http.md#one-format-for-all-nodes).
 
 ## Options
 
@@ -105,12 +116,34 @@ def _tick(yes: bool) -> str:
 
 def _dtype_cells(row: DtypeRow) -> list[str]:
     forms = [_tick(form != "npy" or row.object_codec is None) for form in _FORMS]
-    return [row.title, row.spelling, *forms, *(_tick(name in row.libraries) for name in LIBRARIES)]
+    return [row.title, row.spelling, _v3_types(row), *forms, *(_tick(name in row.libraries) for name in LIBRARIES)]
 
 
 def _codec_table(rows: Sequence[CodecRow]) -> str:
-    cells = ([f"`{row.id}`", row.parameters, *(_tick(n in row.libraries) for n in LIBRARIES), row.note] for row in rows)
-    return table(["id", "parameters", *LIBRARIES, ""], cells)
+    cells = (
+        [f"`{row.id}`", row.parameters, _v3_codec(row), *(_tick(name in row.libraries) for name in LIBRARIES), row.note]
+        for row in rows
+    )
+    return table(["id", "parameters", "Zarr v3", *LIBRARIES, ""], cells)
+
+
+def _v3_types(row: DtypeRow) -> str:
+    """The names of the data types of Zarr v3, none where it has no such."""
+    codec = None if row.object_codec is None else row.object_codec["id"]
+    try:
+        found = [named_configuration(data_type_of(json, codec), "")[0] for json in row.examples]
+    except ValueError:
+        return ""
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(found))
+
+
+def _v3_codec(row: CodecRow) -> str:
+    numbers = parse_dtype("<f4")
+    try:
+        found = codecs_of(numbers, "C", [config for config in row.configs[:1] if config is not None], 1)
+    except ValueError:
+        return ""
+    return ", ".join(f"`{codec['name']}`" for codec in found if codec["name"] != "bytes")
 
 
 def _layout_rows() -> list[list[str]]:

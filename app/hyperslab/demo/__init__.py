@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from hyperslab.demo import brain, climate, tables
+from hyperslab.demo import brain, climate, microscope, tables
 from hyperslab.demo.files import LZ4, ZSTD, consolidate, write_array, write_group
-from hyperslab.demo.ome import write_images
+from hyperslab.demo.ome import write_corner, write_microscope
 
 VERSION: Final = 2
 """Goes up when the contents change, so that an older demo is left alone and a new one made."""
@@ -47,7 +47,9 @@ def make_demo(parent: Path) -> Path:
 def write_demo(root: Path) -> None:
     """Write all nodes of the demo store below ``root``."""
     write_group(root, {"title": "Hyperslab's demo: arrays of many kinds, all of them made up"})
-    write_images(root)
+    intensity, labels = microscope.stack()
+    write_microscope(root / "microscope", intensity, labels)
+    write_corner(root / "sharded", intensity)
     _write_brain(root / "brain")
     _write_climate(root / "climate")
     _write_tables(root)

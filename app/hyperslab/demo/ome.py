@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.demo import microscope
 from hyperslab.demo.files import ZSTD, write_array, write_group, write_sharded, write_v3_group
 from hyperslab.demo.noise import halve
 from hyperslab.engine.faces import v3_attributes
@@ -29,15 +28,9 @@ CHANNELS: Final = (
 """Label, colour, and the window of intensities to show."""
 
 
-def write_images(root: Path) -> None:
-    """``microscope`` and ``sharded``."""
-    intensity, labels = microscope.stack()
-    _write_microscope(root / "microscope", intensity, labels)
-    _write_sharded(root / "sharded", intensity[:, :, :CORNER, :CORNER])
-
-
-def _write_sharded(folder: Path, level: NDArray[Any]) -> None:
-    """Two levels of chunks (1, 4, 96, 96), 32 of them in a shard."""
+def write_corner(folder: Path, intensity: NDArray[Any]) -> None:
+    """Two levels of chunks (1, 4, 96, 96), 16 of them in a shard."""
+    level = intensity[:, :, :CORNER, :CORNER]
     attributes = {"multiscales": [_multiscale("corner", "czyx", levels=2)], "omero": _omero()}
     write_v3_group(folder, v3_attributes(attributes, folder.name))
     for number in range(2):
@@ -45,7 +38,7 @@ def _write_sharded(folder: Path, level: NDArray[Any]) -> None:
         level = halve(level)
 
 
-def _write_microscope(folder: Path, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
+def write_microscope(folder: Path, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
     write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
     _write_pyramid(folder, intensity, halve)
     write_group(folder / "labels", {"labels": ["nuclei"]})

@@ -22,7 +22,7 @@ _V3_ALONE: Final = {
     "transpose": "a 'transpose' that does not reverse all axes",
     "byteswap": "big-endian bytes of this data type",
     "bits": "'packbits' as Zarr v3 has it",
-    **{name: repr(name) for name in ("scale_offset", "cast_value", "crc32c")},
+    **{name: repr(name) for name in ("reshape", "scale_offset", "cast_value", "crc32c")},
 }
 """Codecs of the engine that have no form in Zarr v2, and what they are in a ``zarr.json``."""
 

@@ -140,7 +140,7 @@ def _knows_type(data_type: Any) -> bool:
 def _knows_codecs(codecs: Any) -> bool:
     named = [named_configuration(codec, "a codec") for codec in codecs]
     inner = [c for _, members in named for c in (*members.get("codecs", ()), *members.get("index_codecs", ()))]
-    unknown = {"packbits", "scale_offset", "cast_value"} & {name for name, _ in named}
+    unknown = {"packbits", "reshape", "scale_offset", "cast_value"} & {name for name, _ in named}
     return not unknown and (not inner or _knows_codecs(inner))
 
 
