@@ -239,6 +239,24 @@ class BadDefinition(Impossible, code="bad-definition", title="This cannot be cre
     sentence = "{member}: {reason}"
 
 
+class StreamFull(Impossible, code="stream-full", title="More frames than the array has room for"):
+    """``size`` and ``requested`` in bytes."""
+
+    path: str
+    size: int
+    requested: int
+    sentence = "{path!r} takes {size} bytes, and would have {requested} with this body: nothing of it was stored"
+
+
+class PartialFrame(Impossible, code="partial-frame", title="The last frame is not whole"):
+    """``partial`` and ``frame`` in bytes."""
+
+    path: str
+    partial: int
+    frame: int
+    sentence = "{path!r} ends with {partial} bytes of a frame of {frame}: pad=true fills it up, drop=true leaves it out"
+
+
 class NotFound(HyperslabError, code="not-found", title="Not found", status=404):
     pass
 
@@ -271,6 +289,11 @@ class TileNotFound(NotFound, code="tile-not-found", title="No such tile"):
     tile: str
     reason: str
     sentence = "tile {tile} of {path!r}: {reason}"
+
+
+class StreamNotFound(NotFound, code="stream-not-found", title="No stream here"):
+    path: str
+    sentence = "there is no stream at {path!r}"
 
 
 class RouteNotFound(NotFound, code="route-not-found", title="The service has nothing at this URL"):
@@ -329,6 +352,53 @@ class ArrayChanged(Conflict, code="array-changed", title="The array was changed 
     expected: Any
     found: Any
     sentence = "the {member} of {path!r} changed meanwhile: expected {expected!b}, found {found!b}"
+
+
+class StreamConflict(
+    Conflict, code="stream-conflict", title="A stream with other settings, or one that has begun, is here"
+):
+    """``member`` is the path of the first setting that differs from those of the stream at ``path``, where it was to be
+    resumed."""
+
+    path: str
+    member: str | None = None
+
+    def __str__(self) -> str:
+        if self.member is None:
+            return f"there is already a stream at {self.path!r}: if_exists=resume goes on with it"
+        return f"the stream at {self.path!r} has other settings: {self.member} differs"
+
+
+class CompletedUpload(Conflict, code="completed-upload", title="What was to be continued is complete"):
+    path: str
+    sentence = "{path!r} takes no more frames: it was said to be complete"
+
+
+class MismatchingUploadOffset(
+    Conflict, code="mismatching-upload-offset", title="The offset is not that of the bytes stored"
+):
+    """Offsets in bytes of the array at ``path``; ``reason`` where they agree and the bytes do not."""
+
+    path: str
+    expected_offset: int
+    provided_offset: int
+    reason: str | None = None
+    sentence = "{path!r}: offset {provided_offset} was sent, {expected_offset} bytes are stored{reason!c}"
+
+    def facts(self) -> dict[str, Any]:
+        return {name.replace("_", "-"): value for name, value in super().facts().items()}
+
+
+class StaleEpoch(Conflict, code="stale-epoch", title="The stream was resumed by another sender"):
+    sent: int
+    current: int
+    sentence = "Stream-Epoch {sent} was sent, the stream has been resumed as {current} since"
+
+
+class ArrayFailed(Conflict, code="array-failed", title="An array of the stream has failed"):
+    path: str
+    reason: str
+    sentence = "{path!r} takes no frames: {reason}; if_exists=resume tries again"
 
 
 class PreconditionFailed(
@@ -580,7 +650,8 @@ def from_facts(code: str, facts: Mapping[str, Any]) -> HyperslabError | None:
     cls = next((c for c in all_errors() if c.code == code), None)
     if cls is None:
         return None
+    named = {name.replace("-", "_"): fact for name, fact in facts.items()}
     try:
-        return cls(**{f.name: facts[f.name] for f in fields(cls) if f.name in facts})
+        return cls(**{f.name: named[f.name] for f in fields(cls) if f.name in named})
     except TypeError:  # a fact is missing: an older or newer server
         return None

@@ -35,6 +35,9 @@ HEADERS = {
     "Array-Shape": ("[77]", {400}),
     "Array-Dtype": ('"<c16"', {400}),
     "Idempotency-Key": ("k" * 300, {400}),
+    "Upload-Offset": ("none", {400}),
+    "Upload-Complete": ("none", {400}),
+    "Stream-Epoch": ("none", {400}),
 }
 """Values that, where they are looked at, have such statuses; If-Range needs a Range."""
 OF_ANSWERS = {"etag", "location", "array-shape", "array-dtype", "array-chunks", "server-timing", "content-range"}
@@ -64,6 +67,8 @@ def as_json(status: int, target: str, document: Any, kind: str = JSON) -> Exampl
 
 
 ROWS, CELLS = npy(np.ones((1, 8), "<i4")), npy(np.ones((8, 8), "<i4"))
+DIMENSIONS = [{"name": n, "type": "space", "size": s, "chunk": 4} for n, s in (("z", None), ("y", 4), ("x", 6))]
+STREAM = {"arrays": [{"dtype": "|u1", "dimensions": DIMENSIONS}]}
 ZGROUP = b'{"zarr_format": 2}'
 EXAMPLES = {
     "get /": [Example(200, "/")],
@@ -131,6 +136,25 @@ EXAMPLES = {
         ),
         Example(400, "/v1/points/data/a", b"{}", JSON),
     ],
+    "get /v1/stream/{path}": [Example(200, "/v1/stream/data/s?key="), Example(404, "/v1/stream/data/none")],
+    "put /v1/stream/{path}": [
+        as_json(200, "/v1/stream/data/s?if_exists=resume", STREAM),
+        as_json(201, "/v1/stream/data/s?if_exists=replace", STREAM),
+        as_json(409, "/v1/stream/data/s", STREAM),
+    ],
+    "patch /v1/stream/{path}": [
+        Example(204, "/v1/stream/data/s", bytes(24), RAW),
+        Example(204, "/v1/stream/data/s", bytes(24), "application/partial-upload"),
+        Example(204, "/v1/stream/data/s?key=", npy(np.zeros((4, 6), "|u1")), NPY),
+        Example(409, "/v1/stream/data/s", bytes(24), RAW, {"Upload-Offset": "99"}),
+    ],
+    "delete /v1/stream/{path}": [
+        Example(200, "/v1/stream/data/s?finish=true"),
+        Example(204, "/v1/stream/data/s?discard=true"),
+        Example(400, "/v1/stream/data/s"),
+    ],
+    "post /v1/stream/{path}/flush": [Example(200, "/v1/stream/data/s/flush")],
+    "post /v1/stream/{path}/skip": [as_json(204, "/v1/stream/data/s/skip", {"frames": 1})],
     "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
     "get /v1/tile/{path}/{z}/{x}/{y}.{format}": [
         *(Example(200, f"/v1/tile/data/a/0/0/0.{kind}") for kind in ("png", "jpg", "webp", "npy", "raw")),
@@ -184,6 +208,7 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
         (tmp_path / "mixed" / "notes.txt").touch()
         found.put("/v1/slice/data/a", params={"select": "0:4,0:4"}, json=3)
         found.put("/v1/metadata/data/texts", json={"shape": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]})
+        found.put("/v1/stream/data/s", json=STREAM)
         yield found
 
 

@@ -93,7 +93,7 @@ def test_links_in_a_circle_are_listed_and_deleted_as_the_links_they_are(tmp_path
     (tmp_path / "g" / "loop").symlink_to(tmp_path / "g")
     (tmp_path / "keep" / "self").symlink_to("self")
 
-    document = KeyReader(linked.catalog).find("data/.zmetadata")
+    document = KeyReader(linked.catalog, linked.reader).find("data/.zmetadata")
 
     found = json.loads(document.data)["metadata"]  # type: ignore[union-attr]
     assert {key for key in found if key.endswith(".zarray")} == {"keep/.zarray", "g/a/.zarray", "g/latest/.zarray"}

@@ -31,7 +31,7 @@ def made(keys: KeyReader, path: str) -> Any:
 
 def test_a_stored_key_is_found_with_size_and_time_and_read_as_it_is(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
         found = keys.find("data/a/.zarray")
 
         assert isinstance(found, StoredKey)
@@ -43,7 +43,7 @@ def test_a_stored_key_is_found_with_size_and_time_and_read_as_it_is(folder: Path
 
 def test_documents_are_made_for_groups_that_only_their_children_show(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
 
         assert made(keys, "data/.zgroup") == {"zarr_format": 2}
         assert made(keys, "data/deep/.zgroup") == {"zarr_format": 2}
@@ -56,7 +56,7 @@ def test_documents_are_made_for_groups_that_only_their_children_show(folder: Pat
 def test_zarr_python_opens_a_hierarchy_by_what_was_made(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     copy = tmp_path_factory.mktemp("copy")
     with service_on(folder) as service:
-        found = KeyReader(service.catalog).find("data/.zmetadata")
+        found = KeyReader(service.catalog, service.reader).find("data/.zmetadata")
         assert isinstance(found, MadeKey)
         (copy / ".zmetadata").write_bytes(found.data)
     (copy / ".zgroup").write_text('{"zarr_format": 2}')
@@ -68,7 +68,7 @@ def test_zarr_python_opens_a_hierarchy_by_what_was_made(folder: Path, tmp_path_f
 
 def test_the_root_of_all_stores_is_a_group(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
 
         assert made(keys, ".zgroup") == {"zarr_format": 2}
         assert "data/a/.zarray" in made(keys, ".zmetadata")["metadata"]
@@ -77,7 +77,7 @@ def test_the_root_of_all_stores_is_a_group(folder: Path) -> None:
 
 def test_the_version_of_a_made_document_follows_its_contents(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
         before = keys.find("data/.zmetadata").version
         again = keys.find("data/.zmetadata").version
         zarr_array(folder, np.zeros(3), (3,), name="new")
@@ -88,14 +88,14 @@ def test_the_version_of_a_made_document_follows_its_contents(folder: Path) -> No
 
 def test_hierarchies_beyond_the_limit_have_no_made_document(folder: Path) -> None:
     with service_on(folder) as service, pytest.raises(KeyNotFound):
-        KeyReader(service.catalog, most_nodes=2).find("data/.zmetadata")
+        KeyReader(service.catalog, service.reader, most_nodes=2).find("data/.zmetadata")
 
 
 def test_a_broken_node_is_left_out_of_what_is_made(folder: Path) -> None:
     (folder / "a" / ".zarray").write_text("{}")
 
     with service_on(folder) as service:
-        documents = made(KeyReader(service.catalog), "data/.zmetadata")["metadata"]
+        documents = made(KeyReader(service.catalog, service.reader), "data/.zmetadata")["metadata"]
 
     assert "deep/b/.zarray" in documents
     assert "a/.zarray" not in documents
@@ -103,7 +103,7 @@ def test_a_broken_node_is_left_out_of_what_is_made(folder: Path) -> None:
 
 def test_arrays_known_from_consolidated_metadata_alone_have_documents(folder: Path) -> None:
     with service_on(folder) as service:
-        found = KeyReader(service.catalog).find("data/.zmetadata")
+        found = KeyReader(service.catalog, service.reader).find("data/.zmetadata")
         assert isinstance(found, MadeKey)
     (folder / ".zmetadata").write_bytes(found.data)
     stored = json.loads((folder / "deep" / "b" / ".zarray").read_bytes())
@@ -111,7 +111,7 @@ def test_arrays_known_from_consolidated_metadata_alone_have_documents(folder: Pa
         (folder / "deep" / "b" / name).unlink()
 
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
         assert made(keys, "data/deep/b/.zarray") == stored
         assert made(keys, "data/deep/b/.zattrs") == {"unit": "m"}
 
@@ -120,12 +120,12 @@ def test_assumed_metadata_and_renamed_keys_are_found_under_the_usual_name(folder
     document = json.loads((folder / "a" / ".zarray").read_bytes())
     (folder / "a" / ".zarray").rename(folder / "a" / "zarray")
     with service_on(folder / "a", mount={"metadata_key": "zarray"}) as service:
-        found = KeyReader(service.catalog).find("data/.zarray")
+        found = KeyReader(service.catalog, service.reader).find("data/.zarray")
         assert isinstance(found, StoredKey)
         assert found.key == "zarray"
     (folder / "a" / "zarray").unlink()
     with service_on(folder / "a", mount={"assume_metadata": {"": document}}) as service:
-        assert made(KeyReader(service.catalog), "data/.zarray") == document
+        assert made(KeyReader(service.catalog, service.reader), "data/.zarray") == document
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_assumed_metadata_and_renamed_keys_are_found_under_the_usual_name(folder
 )
 def test_what_is_not_there_is_not_found(folder: Path, path: str) -> None:
     with service_on(folder) as service, pytest.raises(KeyNotFound):
-        KeyReader(service.catalog).find(path)
+        KeyReader(service.catalog, service.reader).find(path)
 
 
 def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None:
@@ -153,7 +153,7 @@ def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None
     (folder / ".odd" / ".env").write_text("secret")
 
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
         assert isinstance(keys.find("data/.odd/0"), StoredKey)
         assert isinstance(keys.find("data/.odd/.zarray"), StoredKey)
         for path in ("data/.env", "data/.odd/.env"):
@@ -163,12 +163,12 @@ def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None
 
 def test_paths_that_leave_the_store_are_refused(folder: Path) -> None:
     with service_on(folder) as service, pytest.raises(BadPath):
-        KeyReader(service.catalog).find("data/../x")
+        KeyReader(service.catalog, service.reader).find("data/../x")
 
 
 def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
         found = keys.find("data/a/0")
         assert isinstance(found, StoredKey)
         (folder / "a" / "0").write_bytes(b"something else")
@@ -181,7 +181,7 @@ def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> Non
 
 def test_an_index_names_documents_and_children_and_no_chunks(folder: Path) -> None:
     with service_on(folder) as service:
-        keys = KeyReader(service.catalog)
+        keys = KeyReader(service.catalog, service.reader)
 
         assert keys.index("data").names == (".zgroup", ".zmetadata", "a/", "deep/")
         assert keys.index("data/deep/b").names == (".zarray", ".zattrs")

@@ -20,11 +20,12 @@ from hyperslab.api.middleware import Endpoint, Endpoints, Frame
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
-from hyperslab.api.routes import changes, edit, health, metadata, points, read, tile, view, write, zarr
+from hyperslab.api.routes import changes, edit, health, metadata, points, read, stream, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
+from hyperslab.streams.service import Streams
 
 Application = ASGIApp
 """What `create_app` makes, for those who must not know the framework."""
@@ -52,11 +53,12 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
-    endpoints = [*read.endpoints(context), metadata.endpoint(context), tile.endpoint(context), *zarr.endpoints(context)]
+    endpoints = [*read.endpoints(context), *zarr.endpoints(context)]
+    endpoints += [module.endpoint(context) for module in (metadata, tile, stream)]
     lifespan = _lifespan(context)
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
-    for routes in (points, write, edit, changes):
+    for routes in (points, write, edit, changes, stream):
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:
@@ -77,9 +79,10 @@ def _context(service: Service, options: ApiOptions) -> Context:
         WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
         Admission(service.in_flight, patience=options.queue_seconds),
         metrics,
-        KeyReader(service.catalog),
+        KeyReader(service.catalog, service.reader),
         responses,
         PageCheck(options.cors_origins, options.allowed_hosts, tokens=tokens),
+        Streams(service.catalog, service.reader, service.creator, service.in_flight),
     )
 
 
@@ -104,6 +107,7 @@ def _lifespan(context: Context) -> Any:
         async with context.metrics.sampled():
             yield {REFUSAL: app.state.refusal}
         context.writes.close()
+        context.streams.close()
         context.threads.close()
         context.service.close()
 

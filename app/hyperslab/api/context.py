@@ -19,6 +19,7 @@ from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service
 from hyperslab.errors import HyperslabError, WrongKind
+from hyperslab.streams.service import Streams
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Context:
     keys: KeyReader
     responses: ResponseCache
     pages: PageCheck
+    streams: Streams
 
     async def open_node(self, path: str) -> ArrayNode | GroupNode:
         """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""

@@ -77,6 +77,8 @@ def _headers(error: HyperslabError) -> tuple[tuple[bytes, bytes], ...]:
             extra = [(b"content-range", f"bytes */{error.size}"), (b"accept-ranges", "bytes")]
         case errors.Unauthorized():
             extra = [(b"www-authenticate", "Bearer")]
+        case errors.MismatchingUploadOffset():
+            extra = [(b"upload-offset", str(error.expected_offset)), (b"upload-complete", "?0")]
         case MethodNotAllowed():
             extra = [(b"allow", ", ".join(error.allowed))]
         case _:

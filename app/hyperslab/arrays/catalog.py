@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +47,8 @@ class Catalog:
     def __init__(self, mounts: Iterable[MountedStore], versions: VersionBook | None = None) -> None:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
         self.versions = versions or VersionBook()
+        self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
+        """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
         self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
 
@@ -89,7 +91,7 @@ class Catalog:
                 found = dict(zip(present, self.versions.read(mount, present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
-        return node
+        return node if fresh else self._whole(node)
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
@@ -133,7 +135,14 @@ class Catalog:
         keys = _document_keys(mount, rest)
         if mount.is_remote and not self.versions.knows_all(mount, keys):
             return None
-        return self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, as_prefix(rest), keys)))
+        node = self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, as_prefix(rest), keys)))
+        return None if node is None else self._whole(node)
+
+    def _whole(self, node: Node) -> Node:
+        """The node, an array that a stream writes to with what is not in its chunks yet."""
+        if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
+            return node
+        return self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
         """The node at ``path`` as it was when it was last opened, if its store is remote; asks nobody."""

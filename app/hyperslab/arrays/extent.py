@@ -3,8 +3,9 @@
 ``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
 an append has written and not yet published. All such cells lie inside the extent. ``doubt`` is an extent in which
 requests of a writer that was cut off may still take effect; it is there until the shape has grown over it. ``appends``
-are the last appends that had an idempotency key. Readers ignore members they do not know; a writer that drops ours
-drops these promises with it, and nothing else. In Zarr v3 it says itself that they may: ``must_understand: false``.
+are the last appends that had an idempotency key. ``stream`` is there while a stream writes to the array (see
+`streams.record`). Readers ignore members they do not know; a writer that drops ours drops these promises with it, and
+nothing else. In Zarr v3 it says itself that they may: ``must_understand: false``.
 """
 
 from __future__ import annotations
@@ -67,6 +68,18 @@ def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
     """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
     entries = [*remembered(metadata), entry][-_MOST_REMEMBERED:]
     return _with_own(metadata, {**_own(metadata.document), "appends": entries})
+
+
+def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
+    """What a stream that writes to the array has noted; None where there is none."""
+    found = _own(metadata.document).get("stream")
+    return found if isinstance(found, dict) else None
+
+
+def with_stream_mark(metadata: ArrayMetadata, mark: Mapping[str, Any] | None) -> ArrayMetadata:
+    """The same metadata with another mark of a stream, or without one."""
+    own = {name: value for name, value in _own(metadata.document).items() if name != "stream"}
+    return _with_own(metadata, own if mark is None else {**own, "stream": dict(mark)})
 
 
 def _is_append(entry: Any, shape: Shape) -> bool:

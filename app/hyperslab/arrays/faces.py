@@ -40,8 +40,7 @@ class FaceReader(KeyReader):
     """Finds and reads keys of all nodes as ``zarr_format`` has them."""
 
     def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat) -> None:
-        super().__init__(catalog)
-        self._reader = reader
+        super().__init__(catalog, reader)
         self._format = zarr_format
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:

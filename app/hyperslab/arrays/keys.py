@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
+import numpy as np
+
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.plan import make_plan
+from hyperslab.arrays.read import Reader
 from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Part, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
@@ -72,8 +78,9 @@ class KeyReader:
 
     consolidation_seconds = 30.0
 
-    def __init__(self, catalog: Catalog, *, most_nodes: int = 10_000) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader, *, most_nodes: int = 10_000) -> None:
         self._catalog = catalog
+        self._reader = reader
         self._most_nodes = most_nodes
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
@@ -86,6 +93,9 @@ class KeyReader:
         parent, _, name = normalise_path(path).rpartition("/")
         if name == V3 and not self._is_v3(parent):
             raise KeyNotFound(path)
+        newest = self._of_head(path, parent, name)
+        if newest is not None:
+            return newest
         stored = self._stored(parent, name, wanted)
         if stored is not None:
             return stored
@@ -94,6 +104,32 @@ class KeyReader:
             raise KeyNotFound(path)
         mount = self._catalog.locate(parent)[0] if parent else None
         return MadeKey(mount, path, made, hashlib.blake2b(made, digest_size=12).hexdigest())
+
+    def _of_head(self, path: str, parent: str, name: str) -> MadeKey | None:
+        """The document of an array whose newest items are not in chunks yet, or a chunk that has some of these."""
+        is_chunk = looks_like_chunk(name)
+        for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
+            try:
+                node = self._catalog.open_known(folder) or self._catalog.open_node(folder)
+            except (NodeNotFound, BrokenData, BadPath):
+                return None
+            if isinstance(node, GroupNode):
+                continue
+            metadata, head = node.metadata, node.head
+            if head is None:
+                return None
+            if not is_chunk:
+                data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
+            else:
+                coords = None if metadata.levels else metadata.grid.parse_key(path[len(folder) + 1 :])
+                if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
+                    return None
+                chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
+                values, _ = self._reader.read(make_plan(node, normalise(metadata.grid.bounds(coords), metadata.shape)))
+                chunk[tuple([slice(0, size) for size in values.shape])] = values
+                data = metadata.codec.encode(metadata.dtype.clean(chunk))
+            return MadeKey(node.mount, path, data, hashlib.blake2b(data, digest_size=12).hexdigest())
+        return None
 
     def _is_v3(self, path: str) -> bool:
         """Whether a ``zarr.json`` counts there, sound or not."""

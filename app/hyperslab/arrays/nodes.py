@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
 
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
@@ -69,12 +71,28 @@ class MountedStore:
                 raise BadDefinition("metadata", f"the operator's configuration fixes the metadata of {which}")
 
 
+class Head(Protocol):
+    """Newest items of an array that a stream writes to, which are not in its chunks yet: those from ``start`` on along
+    ``axis``. They never change, and a later state of the array has more of them."""
+
+    @property
+    def axis(self) -> int: ...
+
+    @property
+    def start(self) -> int: ...
+
+    def read(self, box: tuple[slice, ...]) -> np.ndarray:
+        """The items of a box that lies in the head, in the axes of the array. Raises `errors.ChangedWhileRead` where
+        they have moved to chunks since."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
     Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike. ``documents`` are the keys
     that it was opened from and their versions (None: absent); empty where it was not opened from documents of its own.
+    The shape includes the ``head``; who opens an array to change it sees it without.
     """
 
     path: str
@@ -87,6 +105,7 @@ class ArrayNode:
     data_id: str
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
+    head: Head | None = None
 
     @property
     def kind(self) -> Literal["array"]:

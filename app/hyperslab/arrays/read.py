@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from threading import Lock
 from time import perf_counter
@@ -15,7 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
 from hyperslab.arrays.limits import check_chunk_count
-from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, Head, MountedStore
 from hyperslab.arrays.plan import (
     MOST_KEPT,
     P,
@@ -35,7 +36,16 @@ from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import Selection, SliceAxis, StoredParts, split_rows, touched
+from hyperslab.engine.indexing import (
+    ChunkProjection,
+    Selection,
+    SliceAxis,
+    StoredParts,
+    normalise,
+    split_rows,
+    touched,
+    values_of,
+)
 from hyperslab.engine.sharding import Extent
 from hyperslab.errors import ChangedWhileRead, TooLarge
 from hyperslab.storage.base import Entry
@@ -300,6 +310,17 @@ class Reader:
         if cancel is not None:
             cancel.check()
         cost.add(touched=plan.touched)
+        head = plan.array.head
+        if head is not None:
+            stored, newest = [], []
+            for coords, parts, _ in objects:
+                sides: tuple[list[Projection], list[Projection]] = ([], newest)
+                for part in parts:
+                    sides[(part.coords[head.axis] + 1) * plan.array.metadata.chunks[head.axis] > head.start].append(part)
+                stored += [StoredParts(coords, sides[0], len(sides[0]))] if sides[0] else []
+            read_head = partial(self._read_head, plan, head, out, cost, found)
+            self.pool(plan.array.mount).each(newest, len(newest), read_head, cancel)
+            objects, count = stored, len(stored)
         if not count:
             return
         array, planned = plan.array, plan.found
@@ -332,6 +353,44 @@ class Reader:
         first = next(rest)
         nbytes = reader.decoded(first) if count > 1 else 0
         each(chain((first,), rest), count, read, nbytes, nbytes if mount.is_remote else 0)
+
+    def _read_head(  # noqa: PLR0917
+        self,
+        plan: Plan,
+        head: Head,
+        out: NDArray,
+        cost: ReadCost,
+        found: dict[Coords, str | None] | None,
+        part: Projection,
+    ) -> None:
+        """Read what ``part`` selects of a chunk of which the ``head`` holds items; a chunk may hold those before."""
+        array, metadata = plan.array, plan.array.metadata
+        chunk = np.empty(metadata.chunks, metadata.dtype.numpy)  # the system makes room for what is touched
+        origin = [at * size for at, size in zip(part.coords, metadata.chunks, strict=True)]
+        regions = part.chunk_region if isinstance(part, ChunkProjection) else part.inside
+        box = []  # the smallest that holds all cells that are selected
+        for at, size, region in zip(origin, metadata.chunks, regions, strict=True):
+            cells = np.arange(size)[region] if isinstance(region, slice) else np.atleast_1d(region)
+            box.append(slice(at + int(cells.min()), at + int(cells.max()) + 1))
+        low, high = box[head.axis].start, box[head.axis].stop
+        middle = min(max(low, head.start), high)
+        for start, stop in ((low, middle), (middle, high)):
+            if start == stop:
+                continue
+            box[head.axis] = slice(start, stop)
+            inside = tuple([slice(s.start - at, s.stop - at) for s, at in zip(box, origin, strict=True)])
+            if start >= head.start:
+                chunk[inside] = head.read(tuple(box))
+                continue
+            before = make_plan(replace(array, head=None), normalise(box, metadata.shape))
+            values = np.empty(before.shape, before.dtype)
+            before = replace(before, found=plan.found)
+            self._read_chunks(before, before.objects(), before.stored, values, cost, None, found)
+            chunk[inside] = values
+        if found is not None and found.get(stored_at := metadata.stored_coords(part.coords)) == UNKNOWN:
+            found[stored_at] = None
+        with np.errstate(over="ignore"):
+            part.copy_out(chunk if plan.field is None else values_of(plan.field, chunk), out)
 
     def _caching(self, plan: Plan) -> Caching:
         if isinstance(plan, ReadPlan):

@@ -71,6 +71,26 @@ class Listing:
     prefixes: tuple[str, ...]
 
 
+class Log(Protocol):
+    """An open value that grows at its end, by one writer at a time, while others read what is there. Whoever has it
+    open reads on also when its key is removed. All methods raise `errors.StoreError`."""
+
+    @property
+    def identity(self) -> int:
+        """A number that no other log has while this one is open."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are there now."""
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        """Fill ``out`` with the bytes from ``start`` on, all of which have to be there."""
+
+    def write(self, at: int, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        """Cut off what lies behind ``at``, write each part to its position, one after the other, and make them durable
+        where values of the store are."""
+
+
 class WritersSafe(Enum):
     """Scope within which a store serialises writers of one key."""
 
@@ -308,6 +328,11 @@ class Store(ABC):
     def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
         """Whether a prefix is a link to another folder: `delete_prefix` then removes the link alone."""
         return False
+
+    def open_log(self, key: str, *, create: bool = False) -> Log | None:  # noqa: ARG002 - only folders have logs
+        """A log, for reading, or with ``create`` also for writing, which makes it if need be; None where there is
+        none, or the store has no logs."""
+        return None
 
     @abstractmethod
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ import itertools
 import os
 import stat as modes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
@@ -230,3 +230,49 @@ def _link(source: str, target: str, folder: int) -> bool:
             return False
         raise
     return True
+
+
+class LogFile:
+    """A log as a file; see `storage.base.Log`. It is closed with the last reference."""
+
+    def __init__(self, store: str, key: str, descriptor: int, *, durable: bool) -> None:
+        self._store = store
+        self._key = key
+        self._descriptor = descriptor
+        self._durable = durable
+
+    @property
+    def identity(self) -> int:
+        return os.fstat(self._descriptor).st_ino
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        done, count = 0, 1
+        try:
+            while done < len(out) and count:
+                count = os.preadv(self._descriptor, [out[done:]], start + done)
+                done += count
+        except OSError as error:
+            raise failure(self._store, self._key, error) from error
+        if done < len(out):
+            raise StoreError(self._store, self._key, f"it ends at byte {start + done}, before what it is known to hold")
+
+    def write(self, at: int, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        try:
+            if self.size > at:
+                os.ftruncate(self._descriptor, at)
+            for start, data in parts:
+                rest, position = memoryview(data).cast("B"), start
+                while rest:
+                    count = os.pwrite(self._descriptor, rest, position)
+                    rest, position = rest[count:], position + count
+            if self._durable:
+                os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise failure(self._store, self._key, error) from error
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)

@@ -29,10 +29,11 @@ from hyperslab.storage.base import (
     observed,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import READ_DIRECTORY, Fence
+from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
+    LogFile,
     discard,
     entry_of,
     failure,
@@ -187,6 +188,24 @@ class LocalStore(Store):
 
     def is_link(self, prefix: str) -> bool:
         return self._scanner.is_link(prefix)
+
+    def open_log(self, key: str, *, create: bool = False) -> LogFile | None:
+        flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW if create else os.O_RDONLY | NO_FOLLOW
+        directory, _, name = key.rpartition("/")
+        try:
+            if not create:
+                descriptor = self._fence.open(key, flags)
+            else:
+                self._require_writable()
+                with self._writer.folder(directory) as folder:
+                    descriptor = os.open(name, flags, 0o666, dir_fd=folder)
+                    self._writer.sync(folder)
+        except OSError as error:
+            if create:
+                raise failure(self.name, key, error) from error
+            self._absent(key, error)
+            return None
+        return LogFile(self.name, key, descriptor, durable=self._config.durability == "fsync")
 
     @contextmanager
     def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:

@@ -17,6 +17,12 @@ ARRAY_CHUNKS: Final = "Array-Chunks"
 SERVER_TIMING: Final = "Server-Timing"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 CONTENT_DIGEST: Final = "Content-Digest"
+UPLOAD_OFFSET: Final = "Upload-Offset"
+"""Bytes of an array of a stream that are stored, or where a body begins."""
+UPLOAD_COMPLETE: Final = "Upload-Complete"
+UPLOAD_LIMIT: Final = "Upload-Limit"
+STREAM_EPOCH: Final = "Stream-Epoch"
+"""Which opening of a stream a sender knows of."""
 
 EXPOSED_HEADERS: Final = (
     "Accept-Ranges",
@@ -32,6 +38,10 @@ EXPOSED_HEADERS: Final = (
     "Location",
     "Retry-After",
     "Server-Timing",
+    "Stream-Epoch",
+    "Upload-Complete",
+    "Upload-Limit",
+    "Upload-Offset",
 )
 
 RAW: Final = "application/octet-stream"
@@ -43,6 +53,7 @@ OBJECTS: Final = "application/vnd.hyperslab.objects"
 """Objects of any length, in the layout of `wire.objects`."""
 HTML: Final = "text/html"
 PROBLEM: Final = "application/problem+json"
+PARTIAL_UPLOAD: Final = "application/partial-upload"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 LONGEST_KEY: Final = 1024

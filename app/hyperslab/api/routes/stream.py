@@ -1,0 +1,305 @@
+"""``/v1/stream/{group}``: acquisition streams. Header names and rules of PATCH are those of the IETF draft Resumable
+Uploads for HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import numpy as np
+from fastapi import APIRouter
+
+from hyperslab.api.context import Context
+from hyperslab.api.middleware import Endpoint
+from hyperslab.api.request import Request
+from hyperslab.api.response import Headers, Response, json_response
+from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
+from hyperslab.api.writing import router as router_of
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json
+from hyperslab.errors import (
+    ArrayFailed,
+    BadBody,
+    BadDefinition,
+    BadParameter,
+    Cancelled,
+    ClientStalled,
+    CompletedUpload,
+    HyperslabError,
+    MismatchingUploadOffset,
+    RouteNotFound,
+    UnsupportedMediaType,
+    shown,
+)
+from hyperslab.streams.service import PIECE_BYTES, Buffer, IfExists, Progress, check_offset
+from hyperslab.streams.settings import parse_settings
+from hyperslab.wire import (
+    CONTENT_DIGEST,
+    JSON,
+    NPY,
+    PARTIAL_UPLOAD,
+    RAW,
+    STREAM_EPOCH,
+    UPLOAD_COMPLETE,
+    UPLOAD_LIMIT,
+    UPLOAD_OFFSET,
+)
+
+PREFIX: Final = "/v1/stream"
+
+_IF_EXISTS: Final[dict[str, IfExists]] = {"error": "error", "resume": "resume", "replace": "replace"}
+_PAUSE: Final = 0.02
+"""Seconds without a byte after which those that came are stored, though they are few."""
+
+T = TypeVar("T")
+
+
+def endpoint(context: Context) -> Endpoint:
+    """The route that reads."""
+    return Endpoint(PREFIX, partial(get_stream, context))
+
+
+def router(context: Context) -> APIRouter:
+    """The routes that write."""
+    handlers = (("PUT", put_stream), ("PATCH", patch_stream), ("POST", post_stream), ("DELETE", delete_stream))
+    return router_of(context, *[(method, PREFIX, handler) for method, handler in handlers])
+
+
+async def get_stream(context: Context, request: Request) -> Response:
+    """The state; with ``key=`` the headers of an upload are those of one array."""
+    request.query.only(("key",))
+    key = request.query.values.get("key")
+    state = await context.threads.run(context.streams.state, request.tail)
+    headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
+    if key is not None or len(state["arrays"]) == 1:
+        progress = await context.threads.run(context.streams.progress, request.tail, key)
+        headers += _upload_headers(progress, state["state"])
+    return Response(200, headers, dump_json(state))
+
+
+async def put_stream(context: Context, request: Request) -> Response:
+    """Open a stream: 201 with its state, 200 where it goes on."""
+    query = request.query
+    query.only(("if_exists", "dry_run"))
+    if_exists = _IF_EXISTS[query.choice("if_exists", _IF_EXISTS) or "error"]
+    context.service.catalog.locate(request.tail)[0].check_writable()
+    document = await _json_body(context, request)
+    settings = await context.threads.run(parse_settings, document)
+    opened = await context.writes.run(
+        request.tail, context.streams.open, request.tail, settings, if_exists, dry_run=query.flag("dry_run")
+    )
+    place = ((b"location", f"{request.root_path}{PREFIX}/{quote(request.tail)}".encode()),) if opened.created else ()
+    epoch = () if opened.state["state"] == "dry_run" else ((STREAM_EPOCH.lower().encode(), b"%d" % opened.epoch),)
+    return json_response(opened.state, status=201 if opened.created else 200, headers=(*place, *epoch))
+
+
+async def patch_stream(context: Context, request: Request) -> Response:
+    """Store bytes of one array: 204 with the offset when they are stored."""
+    query = request.query
+    query.only(("key",))
+    key, epoch, offset = query.values.get("key"), _epoch(request), _offset(request)
+    completes, kind = request.header(UPLOAD_COMPLETE.lower().encode()), media_type(request)
+    if completes not in (None, "?0", "?1"):
+        raise BadParameter(UPLOAD_COMPLETE, completes, "?0 or ?1")
+    if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
+        raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
+    upload = _Upload(context, request.tail, key, epoch, offset)
+    stop = await upload.run(context.streams.begin_sending, request.tail, key, alone=offset is None)
+    try:
+        progress = await upload.run(context.streams.progress, request.tail, key, epoch)
+        length = request.header(b"content-length")
+        known = int(length) if length is not None and length.isdecimal() else None
+        if kind != NPY and known is not None:
+            upload.check(progress, known)
+        held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
+        if held or (known is None and progress.size is not None):
+            async with received_body(context, request) as body:
+                data = npy_frames(body, progress) if kind == NPY else body
+                upload.check(progress, len(data))
+                await upload.store(data)
+        else:
+            upload.at = progress.end if offset is None else offset
+            await _receive(context, request, upload)
+    finally:
+        stop()
+    if completes == "?1":
+        await upload.run(context.streams.complete, request.tail, key, epoch)
+    progress = await upload.run(context.streams.progress, request.tail, key)
+    return Response(204, _upload_headers(progress))
+
+
+async def post_stream(context: Context, request: Request) -> Response:
+    """``…/skip``: frames that will not come; ``…/flush``: store what is complete."""
+    path, _, action = request.tail.rpartition("/")
+    streams, epoch = context.streams, _epoch(request)
+    request.query.only(())
+    if action == "flush":
+        return json_response(await context.writes.run(path, streams.flush, path, epoch))
+    if action != "skip":
+        raise RouteNotFound(request.scope["path"])
+    document = await _json_body(context, request)
+    for name in document.keys() - {"key", "frames", "reason", "at"}:
+        raise BadDefinition(name, "is unknown; known are key, frames, reason, at")
+    frames, at = document.get("frames"), document.get("at")
+    if type(frames) is not int or not 1 <= frames < 2**62:
+        raise BadDefinition("frames", f"expected a number of frames, found {shown(frames)}")
+    if at is not None and (type(at) is not int or not 0 <= at < 2**62):
+        raise BadDefinition("at", f"expected the index of a frame, found {shown(at)}")
+    reason, key = document.get("reason", ""), document.get("key")
+    if not isinstance(reason, str) or len(reason) > 1000:
+        raise BadDefinition("reason", "expected a text of at most 1000 characters")
+    if key is not None and not isinstance(key, str):
+        raise BadDefinition("key", f"expected a text, found {shown(key)}")
+    await context.writes.run(path, streams.skip, path, key, frames, reason, at, epoch)
+    return Response(204, _upload_headers(await context.threads.run(streams.progress, path, key)))
+
+
+async def delete_stream(context: Context, request: Request) -> Response:
+    """Finish a stream, or discard it."""
+    query, epoch = request.query, _epoch(request)
+    query.only(("finish", "discard", "pad", "drop"))
+    finish, discard, pad, drop = (query.flag(name, bare=False) for name in ("finish", "discard", "pad", "drop"))
+    if finish == discard:
+        raise BadParameter("finish", query.values.get("finish"), "either finish=true or discard=true")
+    if pad and drop:
+        raise BadParameter("pad", "true", "either pad=true or drop=true")
+    if discard:
+        await context.writes.run(request.tail, context.streams.discard, request.tail, epoch)
+        return Response(204, ())
+    finishing = partial(context.streams.finish, request.tail, pad=pad, drop=drop, epoch=epoch)
+    return json_response(await context.writes.run(request.tail, finishing))
+
+
+class _Upload:
+    """What one request sends to an array. ``at``: where its next byte belongs; ``offset``: what the request has said,
+    None if nothing."""
+
+    def __init__(self, context: Context, path: str, key: str | None, epoch: int | None, offset: int | None) -> None:
+        self._context = context
+        self._path, self._key, self._epoch = path, key, epoch
+        self.at = self._offset = offset
+
+    async def run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call what blocks, in a thread for writes."""
+        return await self._context.writes.run(f"{self._path}/{self._key}", fn, *args, **kwargs)
+
+    def check(self, progress: Progress, length: int) -> None:
+        """Raise for a body of so many bytes that cannot be taken, before any of it is."""
+        if progress.error is not None:
+            raise ArrayFailed(progress.array.path, progress.error)
+        self.at = progress.end if self._offset is None else self._offset
+        if self.at < progress.end and self.at + length <= progress.end:
+            return  # sent before, and to be compared
+        check_offset(progress, self.at, length)
+        if progress.complete:
+            raise CompletedUpload(progress.array.path)
+
+    async def store(self, data: Buffer) -> None:
+        """Store bytes, or compare them with those that are stored there. Raises as `Streams.append`."""
+        assert self.at is not None
+        if not len(data):
+            return
+        streams = self._context.streams
+        try:
+            append = partial(streams.append, epoch=self._epoch)
+            self.at = await self.run(append, self._path, self._key, self.at, data)
+        except (MismatchingUploadOffset, CompletedUpload) as error:
+            end = (await self.run(streams.progress, self._path, self._key)).end
+            if self._offset is None or self.at + len(data) > end:
+                raise
+            if not await self.run(streams.holds, self._path, self._key, self.at, data):
+                reason = "other bytes are stored there, or it cannot be told"
+                raise MismatchingUploadOffset(self._path, end, self._offset, reason) from error
+            self.at += len(data)
+
+
+async def _receive(context: Context, request: Request, upload: _Upload) -> None:
+    """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
+    that came."""
+    pieces: list[bytes] = []
+    storing: asyncio.Task[None] | None = None
+    broken: HyperslabError | None = None
+    size, more, last, patience = 0, True, monotonic(), context.options.idle_seconds
+    while more:
+        if size and storing is not None and (storing.done() or size >= PIECE_BYTES):
+            await storing
+            storing = None
+        if size >= PIECE_BYTES:
+            storing, pieces, size = asyncio.create_task(upload.store(b"".join(pieces))), [], 0
+        hurries = size and storing is None
+        try:
+            async with asyncio.timeout(_PAUSE if hurries else patience):
+                message = await request.receive()
+        except TimeoutError:
+            if hurries:
+                storing, pieces, size = asyncio.create_task(upload.store(b"".join(pieces))), [], 0
+            if monotonic() - last < patience:
+                continue
+            broken = ClientStalled(upload.at or 0, patience)
+            break
+        last = monotonic()
+        if message["type"] == "http.disconnect":
+            broken = Cancelled()
+            break
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        pieces.append(piece)
+        size += len(piece)
+    if storing is not None:
+        await storing
+    await upload.store(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+    if broken is not None:
+        raise broken
+
+
+def npy_frames(body: memoryview, progress: Progress) -> memoryview:
+    """The bytes of whole frames, as the array has them; raises `BadBody`."""
+    values, array = parse_npy(io.BytesIO(body)), progress.array
+    if values.ndim < 2 or values.shape[-2:] != array.frame_shape:
+        raise BadBody("the shape of the frames", ["any", *array.frame_shape], list(values.shape))
+    if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
+        raise BadBody("the dtype of the frames", str(array.dtype), str(values.dtype))
+    frames = np.ascontiguousarray(values.astype(array.dtype, copy=False))
+    return memoryview(frames.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+async def _json_body(context: Context, request: Request) -> dict[str, Any]:
+    kind = media_type(request)
+    if kind not in (None, JSON):
+        raise UnsupportedMediaType(kind or "", [JSON])
+    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
+        document = await context.threads.run(parse_json_body, body)
+    if not isinstance(document, dict):
+        raise BadBody("the body", "a JSON object", shown(document))
+    return document
+
+
+def _upload_headers(progress: Progress, state: str = "open") -> Headers:
+    complete = progress.complete or state == "finished"
+    limits = [] if progress.size is None else [f"max-size={progress.size}"]
+    limits.append(f"max-age={progress.expires_in}")
+    return (
+        (UPLOAD_OFFSET.lower().encode(), b"%d" % progress.end),
+        (UPLOAD_COMPLETE.lower().encode(), b"?1" if complete else b"?0"),
+        (UPLOAD_LIMIT.lower().encode(), ", ".join(limits).encode()),
+    )
+
+
+def _offset(request: Request) -> int | None:
+    return _number(request, UPLOAD_OFFSET, "a number of bytes")
+
+
+def _epoch(request: Request) -> int | None:
+    return _number(request, STREAM_EPOCH, "the number that opening the stream has given")
+
+
+def _number(request: Request, name: str, expected: str) -> int | None:
+    text = request.header(name.lower().encode())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise BadParameter(name, text, expected)
+    return int(text)

@@ -1,0 +1,162 @@
+"""Commits: rows of an array move from its head to chunks, by the ordinary write path, and then its shapes follow.
+
+First the chunks of level 0 and of all others, then the shapes, those of the coarser levels first. Whoever is killed in
+between leaves what the next commit writes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
+from hyperslab.arrays.lease import MOST_TRIES, attempts, node_lock
+from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.read import Reader
+from hyperslab.arrays.resize import publish_metadata
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
+from hyperslab.arrays.write import by_object, write_objects
+from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import ChunkProjection, normalise, project
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.errors import ArrayFailed, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.storage.base import WritersSafe
+from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
+from hyperslab.streams.layout import Level, StreamArray
+
+
+class Committer:
+    """Moves rows to chunks. One commit of an array at a time: the caller sees to that."""
+
+    def __init__(self, catalog: Catalog, reader: Reader) -> None:
+        self._catalog = catalog
+        self._reader = reader
+
+    def open(self, array: StreamArray, level: int, stream: str) -> tuple[ArrayNode, Mark]:
+        """A level as it is stored, and its mark; raises `ArrayFailed` where somebody else has changed it."""
+        wanted = array.levels[level]
+        try:
+            node = self._catalog.open_array(wanted.path, fresh=True)
+        except (NodeNotFound, WrongKind) as error:
+            raise ArrayFailed(wanted.path, "it is gone, or another node is in its place") from error
+        mark = Mark.of(node)
+        if mark is None or mark.id != stream:
+            raise ArrayFailed(wanted.path, "another writer has replaced its metadata")
+        if node.metadata.shape != wanted.stored_shape(mark.rows):
+            reason = f"another writer has changed its shape to {list(node.metadata.shape)}"
+            raise ArrayFailed(wanted.path, f"{reason}: {mark.rows} rows were stored")
+        return node, mark
+
+    def mark(self, array: StreamArray, level: int, mark: Mark) -> None:
+        """Mark a level that was just made as one that a stream writes to."""
+        path = array.levels[level].path
+        for _ in attempts():
+            node = self._catalog.open_array(path, fresh=True)
+            if Mark.of(node) is not None or self._publish(node, array.levels[level], mark):
+                return
+        raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
+
+    def commit(
+        self, array: StreamArray, stream: str, rows: int, source: Rows | None, *, whole: bool, final: bool = False
+    ) -> None:
+        """Move rows to chunks: all that level 0 has, or where only ``whole`` objects are to be stored, those that fill
+        these. ``source``: the rows that are in no chunks, None if all are missing. ``final``: no more will come.
+
+        Raises `ArrayFailed` and what `write_objects` raises.
+        """
+        with ExitStack() as locks:
+            for level in array.levels:
+                mount, prefix = self._catalog.locate_writable(level.path)
+                locks.enter_context(node_lock(mount, prefix))
+            grown: list[tuple[ArrayNode, Mark]] = []
+            for number, level in enumerate(array.levels):
+                if final and self.is_final(level):
+                    continue
+                node, mark = self.open(array, number, stream)
+                target = level.rows(rows, final=final)
+                target = max(mark.rows, target // level.object_rows * level.object_rows if whole else target)
+                shape = node.metadata.with_shape(level.stored_shape(target))
+                after = replace(node, metadata=shape)
+                start = mark.rows * level.row_length
+                if number == 0 and source is not None:
+                    after = replace(after, head=FirstHead(array, source, start))
+                elif number:
+                    above = grown[-1][0] if grown else self._catalog.open_array(array.levels[number - 1].path)
+                    head = LevelHead(level, array.method or "", partial(_given, above), self._reader, start)
+                    after = replace(after, head=head)
+                if target > mark.rows and source is not None:
+                    self._write(after, level, mark.rows, target)
+                grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
+            for after, mark in reversed(grown):
+                self._publish_again(array, after, mark, final=final)
+
+    def is_final(self, level: Level) -> bool:
+        """Whether an earlier attempt to finish has come as far as this level."""
+        return Mark.of(self._catalog.open_array(level.path, fresh=True)) is None
+
+    def _write(self, after: ArrayNode, level: Level, start: int, stop: int) -> None:
+        head, grid = after.head, after.metadata.grid
+        assert head is not None
+        self._reader.check_chunk(after)
+        selection = normalise(level.stored_box(start, stop), after.metadata.shape)
+        fences = after.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+        writer = ChunkWriter(self._reader, after, fences=fences)
+
+        def fill(bounds: Sequence[slice], chunk: NDArray) -> None:
+            box = list(bounds)
+            box[head.axis] = slice(max(bounds[head.axis].start, head.start), bounds[head.axis].stop)
+            inside = tuple([slice(s.start - b.start, s.stop - b.start) for s, b in zip(box, bounds, strict=True)])
+            chunk[inside] = head.read(tuple(box))
+
+        def write(coords: Coords, parts: Sequence[ChunkProjection]) -> None:
+            changes = []
+            for part in parts:
+                bounds = grid.bounds(part.coords)
+                begun = bounds[head.axis].start < head.start  # readers see cells of it
+                first = Start.STORED if begun else Start.ANYTHING if part.fills_chunk else Start.FILL
+                changes.append(ChunkChange(part.coords, partial(fill, bounds), first))
+            if after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
+                writer.update(coords, changes)
+            else:
+                writer.replace(coords, changes)
+
+        write_objects(self._reader, after, by_object(after, project(selection, grid)), write)
+
+    def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
+        level = array.levels[mark.level]
+        for _ in attempts():
+            if final and self.is_final(level):
+                return
+            node, now = self.open(array, mark.level, mark.id)
+            if now.rows == mark.rows and not final:
+                return
+            if self._publish(node, level, mark, final=final):
+                return
+        raise WriteConflict(after.path, f"other writers changed the metadata {MOST_TRIES} times")
+
+    def _publish(self, node: ArrayNode, level: Level, mark: Mark, *, final: bool = False) -> bool:
+        """Store the shape of so many rows with the mark that says so; where it is ``final``, without one."""
+        metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
+        beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
+        metadata = with_extent(metadata, None if final else tuple(beyond))
+        metadata = with_stream_mark(metadata, None if final else asdict(mark))
+        return publish_metadata(self._reader, node, metadata) is not None
+
+
+def _given(array: ArrayNode) -> ArrayNode:
+    return array
+
+
+def missing_frames(ranges: Sequence[tuple[int, int, str]]) -> list[list[int]]:
+    """Ranges of missing frames, sorted, with those that touch made one."""
+    merged: list[list[int]] = []
+    for start, stop, _ in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(stop, merged[-1][1])
+        else:
+            merged.append([start, stop])
+    return merged

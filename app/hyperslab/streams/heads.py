@@ -1,0 +1,242 @@
+"""Heads: the newest rows of the arrays of a stream, as readers see them before they are in chunks.
+
+Those of level 0 come from a tail; those of each other level are made of the level above, as it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.extent import stream_mark
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
+from hyperslab.arrays.plan import make_plan
+from hyperslab.arrays.read import Reader
+from hyperslab.engine.selection import normalise
+from hyperslab.errors import BrokenData, ChangedWhileRead, NodeNotFound, WrongKind
+from hyperslab.streams.layout import Box, Level, StreamArray
+from hyperslab.streams.pyramid import reduce
+from hyperslab.streams.record import Records, tail_prefix
+from hyperslab.streams.tail import Tail, Tails
+
+NDArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the document of an array says of the stream that writes to it: see `record`."""
+
+    id: str
+    up: int
+    array: int
+    level: int
+    rows: int
+
+    @classmethod
+    def of(cls, array: ArrayNode) -> Mark | None:
+        """None where there is none; the document is untrusted."""
+        found = stream_mark(array.metadata) or {}
+        stream, *numbers = [found.get(member.name) for member in fields(cls)]
+        if not isinstance(stream, str) or not all(isinstance(number, int) and number >= 0 for number in numbers):
+            return None
+        return cls(stream, *numbers)  # type: ignore[arg-type]
+
+    def prefix(self, array: ArrayNode) -> str:
+        """The prefix of the stream's group."""
+        names = array.prefix.split("/")[:-1]
+        return "".join(f"{name}/" for name in names[: max(0, len(names) - self.up)])
+
+
+class Rows(Protocol):
+    """Bytes of an array in the order of arrival."""
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Fill ``out`` (C-contiguous bytes) with those from ``start`` on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRows:
+    """Rows that are in memory, the first byte of which is ``begin``."""
+
+    begin: int
+    data: np.ndarray
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        out[:] = self.data[start - self.begin : start - self.begin + len(out)]
+
+
+@dataclass(frozen=True, slots=True)
+class TailRows:
+    """Rows in the tails of consecutive groups of ``nbytes`` each."""
+
+    tails: dict[int, Tail]
+    nbytes: int
+
+    @property
+    def end(self) -> int:
+        return self.tails[max(self.tails)].end
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        done = 0
+        while done < len(out):
+            group = (start + done) // self.nbytes
+            count = min(len(out) - done, (group + 1) * self.nbytes - start - done)
+            if group not in self.tails:
+                raise ChangedWhileRead("what was read has moved to chunks meanwhile")
+            self.tails[group].read_into(start + done, out[done : done + count])
+            done += count
+
+
+@dataclass(frozen=True, slots=True)
+class FirstHead:
+    """The head of level 0, from the item ``start`` on."""
+
+    array: StreamArray
+    rows: Rows
+    start: int
+
+    @property
+    def axis(self) -> int:
+        return self.array.levels[0].append_axis
+
+    def read(self, box: Box) -> NDArray:
+        array, level = self.array, self.array.levels[0]
+        arriving = [box[level.order.index(axis)] for axis in range(len(box))]
+        *outer, lines, columns = arriving
+        width, itemsize = array.frame_shape[1], array.dtype.itemsize
+        out = np.empty([s.stop - s.start for s in arriving], array.dtype)
+        height, whole = lines.stop - lines.start, columns == slice(0, width)
+        scratch = None if whole else np.empty((height, width), array.dtype)
+        inner = (0, *level.inner[:-2]) if outer else ()
+        for index in np.ndindex(*out.shape[:-2]):
+            frame = 0
+            for axis, at in enumerate(index):
+                frame = frame * inner[axis] + outer[axis].start + at
+            target = out[index] if scratch is None else scratch
+            start = frame * array.frame_nbytes + lines.start * width * itemsize
+            self.rows.read_into(start, target.reshape(-1).view(np.uint8))
+            if scratch is not None:
+                out[index] = scratch[:, columns]
+        return level.stored(out)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelHead:
+    """The head of a level below level 0: ``above`` gives the array of the level above as it is by then."""
+
+    level: Level
+    method: str
+    above: Callable[[], ArrayNode]
+    reader: Reader
+    start: int
+
+    @property
+    def axis(self) -> int:
+        return self.level.append_axis
+
+    def read(self, box: Box) -> NDArray:
+        above, level = self.above(), self.level
+        halved = [level.order.index(axis) for axis in level.halved]
+        wanted = [
+            slice(2 * s.start, min(2 * s.stop, size)) if axis in halved else s
+            for axis, (s, size) in enumerate(zip(box, above.metadata.shape, strict=True))
+        ]
+        values = self.reader.read(make_plan(above, normalise(wanted, above.metadata.shape)))[0]
+        return reduce(values, self.method, halved)
+
+
+class Heads:
+    """Adds their heads to the arrays of streams, for a `Catalog`."""
+
+    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._records = records
+        self._tails = tails
+
+    def __call__(self, node: ArrayNode) -> ArrayNode:
+        """The array with all rows that have come; as it is where its stream is gone, or somebody else has changed its
+        shape."""
+        mark = Mark.of(node)
+        found = None if mark is None else self._find(node, mark)
+        if mark is None or found is None:
+            return node
+        array, prefix = found
+        level = array.levels[mark.level]
+        if node.metadata.shape != level.stored_shape(mark.rows):
+            return node
+        if mark.level == 0:
+            return self._first(node, mark, array, prefix)
+        try:
+            first, newest = array.levels[0], self._catalog.open_array(array.levels[0].path)
+        except (NodeNotFound, WrongKind, BrokenData):
+            return node
+        rows = level.rows(newest.metadata.shape[first.append_axis] // first.row_length, final=False)
+        above = partial(self._catalog.open_array, array.levels[mark.level - 1].path)
+        head = LevelHead(level, array.method or "", above, self._reader, mark.rows * level.row_length)
+        return self._grown(node, level, max(rows, mark.rows), head, newest.version, newest.documents)
+
+    def rows(
+        self, mount: MountedStore, prefix: str, array: StreamArray, rows: int
+    ) -> tuple[TailRows, dict[str, str | None]]:
+        """What the tails below a prefix hold of an array from ``rows`` on, and their versions by key; with that of the
+        one to come."""
+        level = array.levels[0]
+        nbytes = level.object_rows * level.row_nbytes
+        group, tails, versions = rows // level.object_rows, dict[int, Tail](), dict[str, str | None]()
+        while True:
+            key = f"{prefix}{group}"
+            versions[key] = self._catalog.versions.versions(mount, prefix, [key])[0]
+            tail = None
+            if versions[key] is not None:
+                tail = self._tails.open(mount.store, key, group * nbytes, array.fill)
+            if tail is None:
+                return TailRows(tails, nbytes), versions
+            tails[group] = tail
+            if tail.end < (group + 1) * nbytes:
+                return TailRows(tails, nbytes), versions
+            group += 1
+
+    def _find(self, node: ArrayNode, mark: Mark) -> tuple[StreamArray, str] | None:
+        prefix = mark.prefix(node)
+        found = self._records.plan(node.mount, prefix, mark.id)
+        if found is None or mark.array >= len(found.arrays) or mark.level >= len(found.arrays[mark.array].levels):
+            return None
+        return found.arrays[mark.array], prefix
+
+    def _first(self, node: ArrayNode, mark: Mark, array: StreamArray, prefix: str) -> ArrayNode:
+        level = array.levels[0]
+        source, versions = self.rows(node.mount, tail_prefix(prefix, mark.id, mark.array), array, mark.rows)
+        if not source.tails:  # perhaps its rows have moved to chunks since the array was opened
+            now = self._catalog.open_node(node.path, fresh=True)
+            if isinstance(now, ArrayNode) and now.version != node.version:
+                return self(now)
+        end = source.end if source.tails else mark.rows * level.row_nbytes
+        rows = max(mark.rows, end // level.row_nbytes)
+        head = FirstHead(array, source, mark.rows * level.row_length)
+        return self._grown(node, level, rows, head, f"{end}", versions)
+
+    def _grown(  # noqa: PLR0917
+        self,
+        node: ArrayNode,
+        level: Level,
+        rows: int,
+        head: FirstHead | LevelHead,
+        version: str,
+        documents: Any,
+    ) -> ArrayNode:
+        shape = level.stored_shape(rows)
+        metadata = node.metadata if shape == node.metadata.shape else node.metadata.with_shape(shape)
+        return replace(
+            node,
+            metadata=metadata,
+            version=f"{node.version}@{version}",
+            metadata_version=f"{node.metadata_version}@{version}",
+            documents={**node.documents, **documents},
+            head=head,
+        )
