@@ -16,26 +16,26 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2313, 9),
-    "api": (5754, 36),
-    "arrays": (6660, 28),  # 250 of it read shards
+    "": (2384, 9),
+    "api": (6067, 37),
+    "arrays": (6797, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (3780, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (699, 8),
     "engine": (7008, 32),  # 1,200 of it are Zarr v3: sharding and v3*
-    "storage": (3366, 15),
-    "streams": (1035, 5),
+    "storage": (3456, 15),
+    "streams": (2611, 10),
     "tiles": (4661, 24),
     "viewer": (78, 2),
-    "wire": (707, 7),
+    "wire": (728, 7),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 430
 TEST_LINES = 50_000
-DOCUMENT_WORDS = 42_000
+DOCUMENT_WORDS = 42_400
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 22_000
+USER_WORDS = 22_100
 """Of all pages but those for developers, without examples."""
 DECISIONS = 20
 

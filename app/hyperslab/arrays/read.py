@@ -312,12 +312,14 @@ class Reader:
         cost.add(touched=plan.touched)
         head = plan.array.head
         if head is not None:
-            stored, newest = [], []
+            stored: list[StoredParts[Projection]] = []
+            newest: list[Projection] = []
+            whole = head.start // plan.array.metadata.chunks[head.axis]
             for coords, parts, _ in objects:
-                sides: tuple[list[Projection], list[Projection]] = ([], newest)
+                before: list[Projection] = []
                 for part in parts:
-                    sides[(part.coords[head.axis] + 1) * plan.array.metadata.chunks[head.axis] > head.start].append(part)
-                stored += [StoredParts(coords, sides[0], len(sides[0]))] if sides[0] else []
+                    (before if part.coords[head.axis] < whole else newest).append(part)
+                stored += [StoredParts(coords, before, len(before))] if before else []
             read_head = partial(self._read_head, plan, head, out, cost, found)
             self.pool(plan.array.mount).each(newest, len(newest), read_head, cancel)
             objects, count = stored, len(stored)
