@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +75,13 @@ def is_as_shown(shown: str, printed: str) -> bool:
 class Runner:
     """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
 
-    ``demo`` is the address of a service of the demo. ``replaced``: what else stands for something in the pages, such as
-    the address of an S3 server.
+    ``demo`` is the address of a service of the demo.
     """
 
-    def __init__(self, folder: Path, demo: str, replaced: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, demo: str) -> None:
         self._folder = folder
         self._demo = demo
-        self._replaced = {_DOCUMENTED: demo, **(replaced or {})}
+        self._replaced = {_DOCUMENTED: demo}
         self._services: dict[str, ExitStack] = {}
         self._stack = ExitStack()
         self._interpreter: subprocess.Popen[str] | None = None

@@ -59,6 +59,13 @@ class LoseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Pass on the first ``size`` bytes of the body as if they were all, then cut the connection."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """Send the true headers, but only the first ``size`` bytes of the body, then close."""
 
@@ -79,7 +86,7 @@ class Before:
     action: Callable[[], object]
 
 
-Fault = Status | Delay | Stall | Reset | LoseAnswer | Truncate | DropHeaders | Before
+Fault = Status | Delay | Stall | Reset | LoseAnswer | Cut | Truncate | DropHeaders | Before
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
                 fault.action()
             self._finish(fault, *self._ask_upstream(body, fault))
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815  (the base class looks for these)
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815  (the base class looks for these)
 
     def _read_body(self) -> bytes:
         if "100-continue" in self.headers.get("Expect", ""):
@@ -202,6 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _ask_upstream(self, body: bytes, fault: Fault | None) -> tuple[int, dict[str, str], bytes]:
+        if isinstance(fault, Cut):
+            body = body[: fault.size]
+            self.headers.replace_header("Content-Length", str(len(body)))
         dropped = {name.lower() for name in fault.names} if isinstance(fault, DropHeaders) else set()
         headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped | {"expect", "connection"}}
         upstream = http.client.HTTPConnection(*self.server.proxy.upstream, timeout=60)
@@ -214,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.close()
 
     def _finish(self, fault: Fault | None, status: int, headers: dict[str, str], body: bytes) -> None:
-        if isinstance(fault, LoseAnswer) and fault.status is None:
+        if isinstance(fault, Cut) or (isinstance(fault, LoseAnswer) and fault.status is None):
             self._cut()
         elif isinstance(fault, LoseAnswer) and fault.status is not None:
             self._answer(fault.status, {}, b"")

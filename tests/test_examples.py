@@ -12,14 +12,10 @@ import pytest
 
 from tests.demos import demo_parent
 from tests.examples import Runner, examples, is_as_shown
-from tests.s3 import S3Server, s3_server
 from tests.test_cli import serving
 from tests.tools import ROOT
 
-__all__ = ["s3_server"]
-
 DOCS: Final = ROOT / "docs"
-BUCKET: Final = "http://127.0.0.1:9000"
 PAGES: Final = sorted(
     str(page.relative_to(DOCS))
     for part in ("tutorials", "recipes", "operate")
@@ -39,24 +35,12 @@ def demo() -> Iterator[str]:
 
 
 @pytest.fixture
-def runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, page: str, demo: str
-) -> Iterator[Runner]:
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str) -> Iterator[Runner]:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    replaced = {}
-    if BUCKET in (DOCS / page).read_text(encoding="utf-8"):
-        replaced[BUCKET] = bucket_server(request.getfixturevalue("s3_server"))
-    with Runner(tmp_path, demo, replaced) as started:
+    with Runner(tmp_path, demo) as started:
         yield started
-
-
-def bucket_server(server: S3Server) -> str:
-    """The address of an S3 server that has the bucket of the pages."""
-    if "lab" not in [bucket["Name"] for bucket in server.client.list_buckets()["Buckets"]]:
-        server.client.create_bucket(Bucket="lab")
-    return server.url
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from hyperslab.client import RemoteArray, RemoteGroup
+    from hyperslab.client import RemoteArray, RemoteGroup, RemoteStream
 
-__all__ = ["RemoteArray", "RemoteGroup", "__version__"]
+__all__ = ["RemoteArray", "RemoteGroup", "RemoteStream", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("RemoteArray", "RemoteGroup"):
+    if name in __all__[:3]:
         from hyperslab import client
 
         return getattr(client, name)

@@ -247,6 +247,34 @@ def put(
     return 0
 
 
+@app.command()
+def stream(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where the stream is to be, in a store of a service.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder of .npy or TIFF files, one such file; -: raw frames.")
+    ],
+    *,
+    settings: Annotated[
+        Path | None, typer.Option("--settings", metavar="FILE", help="JSON: what the stream makes.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="The array, where there are several.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream that was cut off.")] = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> int:
+    """Send frames as a stream, which becomes an image. Without settings it has the size and dtype of the first frame,
+    and a pyramid."""
+    from hyperslab.client.transfer import send_frames
+
+    options: Any = {"settings": settings, "key": key, "resume": resume, "token": token}
+    state = send_frames(url, source, **options, progress=_progress(quiet))
+    for array in state["arrays"].values():
+        print(f"{array['path']}: {array['durable']} frames")
+    return 0
+
+
 def _is_of_service(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 

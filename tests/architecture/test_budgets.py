@@ -16,18 +16,18 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2384, 9),
+    "": (2412, 9),
     "api": (6067, 37),
     "arrays": (6797, 28),  # 250 of it read shards
     "cache": (177, 1),
-    "client": (3780, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
+    "client": (4264, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (699, 8),
     "engine": (7008, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3456, 15),
     "streams": (2611, 10),
     "tiles": (4661, 24),
     "viewer": (78, 2),
-    "wire": (728, 7),
+    "wire": (797, 7),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 

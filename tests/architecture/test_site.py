@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperslab.client import RemoteArray, RemoteGroup
+from hyperslab.client import RemoteArray, RemoteGroup, RemoteStream
 from hyperslab.client.attributes import Attributes
 from tests.architecture.sources import ROOT
 
@@ -47,7 +47,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert [page.name for page in site.rglob("*.html") if re.search(tags, page.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("cls", [RemoteArray, RemoteGroup, Attributes])
+@pytest.mark.parametrize("cls", [RemoteArray, RemoteGroup, RemoteStream, Attributes])
 def test_every_public_member_of_the_client_is_described(site: Path, cls: type) -> None:
     text = (site / "reference" / "python.html").read_text(encoding="utf-8")
     ours = [base for base in cls.__mro__ if base.__module__.startswith("hyperslab.")]

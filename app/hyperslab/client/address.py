@@ -9,7 +9,9 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsp
 from hyperslab import wire
 from hyperslab.errors import BadParameter, BadPath
 
-_ROUTES = re.compile(r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|tile)|zarr[23]?|view)(?=/|$)", re.ASCII)
+_ROUTES = re.compile(
+    r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|stream|tile)|zarr[23]?|view)(?=/|$)", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)

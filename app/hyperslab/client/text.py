@@ -6,7 +6,7 @@ import html
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int
         yield lambda _: None
         return
     lock, done = threading.Lock(), 0
-    with _bar(total, title) if progress is True else nullcontext(progress) as tell:
+    with teller(progress, total, title) as tell:
 
         def advance(count: int) -> None:
             nonlocal done
@@ -126,7 +126,12 @@ def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int
 
 
 @contextmanager
-def _bar(total: int, title: str) -> Iterator[Callable[[int, int], object]]:
+def teller(progress: Progress, total: int | None, title: str) -> Iterator[Callable[[int, int], object]]:
+    """Where progress is told: a function of the bytes done and in all, of which ``total`` are expected, None for no
+    end. Raises as `report`."""
+    if progress is not True:
+        yield progress or (lambda *_: None)
+        return
     try:
         from tqdm import tqdm
     except ImportError as error:

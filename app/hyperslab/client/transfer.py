@@ -1,4 +1,4 @@
-"""Commands on a running service: ``get``, ``put``, ``info`` and ``tree``.
+"""Commands on a running service: ``get``, ``put``, ``info``, ``tree`` and ``stream``.
 
 Interrupted downloads are resumed: a JSON file next to the partial file holds the URL and the ETag of its body.
 """
@@ -11,8 +11,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -27,6 +28,7 @@ from hyperslab.client.group import RemoteGroup, open_node
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
 from hyperslab.client.session import Request, Session
+from hyperslab.client.stream import RemoteStream, StreamedArray
 from hyperslab.client.text import Progress, array_facts, report
 from hyperslab.client.transport import Response, Transport
 from hyperslab.errors import (
@@ -37,6 +39,7 @@ from hyperslab.errors import (
     RangeNotSatisfiable,
     RemoteProblem,
 )
+from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings, StreamSettings
 
 _PIPE: Final = Path("-")  # stdin or stdout, as with other tools
 _FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
@@ -314,3 +317,110 @@ def _load(source: Path) -> AnyArray:
         values.close()
         raise BadBody(reason=f"{source} is an npz archive: expected one array, as npy")
     return values
+
+
+# --- frames of an instrument -----------------------------------------------------------------------------------------
+
+
+def send_frames(
+    url: str,
+    source: Path,
+    *,
+    settings: Path | None = None,
+    key: str | None = None,
+    resume: bool = False,
+    token: str | None = None,
+    progress: Progress = False,
+) -> dict[str, Any]:
+    """Send the frames of a folder of ``.npy`` and TIFF files by name, of one such file, or raw ones of a pipe (``-``:
+    stdin), as a new stream; returns its last state.
+
+    ``settings``: a JSON file; without one the stream is an image with a pyramid, of the first frame's size and dtype.
+    ``resume``: go on with a stream that was cut off, from its first frame that is not stored. Raises `BadParameter` for
+    a source without frames, `BadBody` for a file that cannot be read or has frames of another kind, and what the server
+    raised.
+    """
+    files = [] if source == _PIPE or source.is_fifo() else _frame_files(source)
+    document: dict[str, Any] | StreamSettings | None = None
+    if settings is not None:
+        try:
+            document = json.loads(settings.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BadParameter(name="settings", value=str(settings), expected=f"a JSON file ({error})") from error
+    elif not resume:
+        if not files:
+            raise BadParameter(name="settings", value=None, expected="a file that says what the frames of a pipe are")
+        document = _image_settings(_load_frames(files[0]))
+    if_exists: Any = "resume" if resume else "error"
+    with RemoteStream(url, document, if_exists=if_exists, token=token, progress=progress) as stream:
+        array = stream.array(key)
+        frames = chain.from_iterable(map(_load_frames, files)) if files else _piped_frames(source, array)
+        try:
+            for frame in islice(frames, array.appended, None):
+                stream.append(frame, key)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadBody(reason=f"{source}: {error}") from error
+        return stream.finish()
+
+
+def _frame_files(source: Path) -> list[Path]:
+    """The files with frames, by name; numbers in names count as numbers."""
+    if source.is_file():
+        return [source]
+    suffixes = (".npy", ".tif", ".tiff")
+    found = [path for path in source.iterdir() if path.suffix.lower() in suffixes] if source.is_dir() else []
+    if not found:
+        expected = "a folder with .npy or TIFF files, one such file, or - for stdin"
+        raise BadParameter(name="source", value=str(source), expected=expected)
+
+    def number_or_text(path: Path) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
+
+    return sorted(found, key=number_or_text)
+
+
+def _load_frames(path: Path) -> AnyArray:
+    """Frames of a file, as (frame, line, column)."""
+    axes = ""
+    try:
+        if path.suffix.lower() == ".npy":
+            values: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            from tifffile import TiffFile
+
+            with TiffFile(path) as file:
+                values, axes = file.series[0].asarray(), file.series[0].axes
+    except ImportError as error:
+        raise BadBody(reason=f"{path}: TIFF files need tifffile: pip install 'hyperslab[cli]'") from error
+    except (ValueError, EOFError) as error:
+        raise BadBody(reason=f"{path} cannot be read: {error}") from error
+    if values.ndim < 2 or "S" in axes:  # samples of a colour
+        found = f"axes {axes}" if axes else f"shape {values.shape}"
+        raise BadBody(reason=str(path), expected="a frame, or a stack of frames, of single numbers", found=found)
+    return values.reshape(-1, *values.shape[-2:])
+
+
+def _piped_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
+    """Frames of raw bytes, in the dtype of the array. Raises `BadBody` for a last one that is not whole."""
+    nbytes = array.frame_nbytes
+    with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
+        while data := file.read(nbytes):
+            while len(data) < nbytes and (more := file.read(nbytes - len(data))):
+                data += more
+            if len(data) < nbytes:
+                raise BadBody(reason="the last frame is not whole", expected=f"{nbytes} bytes", found=str(len(data)))
+            yield np.frombuffer(data, array.dtype).reshape(array.frame_shape)
+
+
+def _image_settings(frames: AnyArray) -> StreamSettings:
+    """An image with a pyramid, in chunks of about 4 MiB."""
+    height, width = frames.shape[-2:]
+    rows = (4 << 20) // (min(height, 512) * min(width, 512) * frames.dtype.itemsize)
+    dimensions = (
+        Dimension(name="t", type="time", size=None, chunk=max(1, min(rows, 100))),
+        Dimension(name="y", type="space", size=height, chunk=512),
+        Dimension(name="x", type="space", size=width, chunk=512),
+    )
+    pyramid = PyramidSettings(method="mean" if frames.dtype.kind in "iuf" else "nearest")
+    array = ArraySettings(dtype=wire.dtype_to_json(frames.dtype), dimensions=dimensions, pyramid=pyramid)
+    return StreamSettings(arrays=(array,))

@@ -1,0 +1,366 @@
+"""`RemoteStream`: frames of an instrument, sent while they come, and kept until the server has stored them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import prod
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.node import open_session
+from hyperslab.client.session import Request, RetryPolicy
+from hyperslab.client.text import Progress, teller
+from hyperslab.client.transport import Cancel, Transport
+from hyperslab.client.values import as_values, bytes_of, dump_json
+from hyperslab.errors import BadParameter, MismatchingUploadOffset
+from hyperslab.wire.streams import StreamSettings
+
+PATIENCE: Final = RetryPolicy(attempts=20, longest_wait=10.0)
+"""About two minutes, in which a server may be restarted."""
+LARGEST_BODY: Final = 16 << 20
+"""Bytes of frames that travel in one request; a larger frame travels alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """Frames that wait: their bytes from ``start`` on, counted from the beginning of the array. ``data`` is None for
+    frames that are missing, for a ``reason``."""
+
+    start: int
+    stop: int
+    data: memoryview | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class StreamedArray:
+    """One array of a stream: its frames' shape and dtype, and how many frames there are.
+
+    Attributes:
+        key: The key of the array in the settings.
+        path: Where it lies: ``{store}/{path in the store}``.
+        frame_shape: Lines and columns of a frame.
+        dtype: Of the items of a frame.
+    """
+
+    key: str
+    path: str
+    frame_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    _stored: int
+    _end: int
+    _waiting: deque[_Frames] = field(default_factory=deque)
+    _busy: bool = False
+
+    @classmethod
+    def parse(cls, key: str, members: Mapping[str, Any]) -> StreamedArray:
+        """From the state of a stream."""
+        frame = members["frame"]
+        begin = members["offset"] - members["offset"] % frame["nbytes"]  # a part of a frame is sent again, and compared
+        return cls(key, members["path"], tuple(frame["shape"]), wire.dtype_from_json(frame["dtype"]), begin, begin)
+
+    @property
+    def frame_nbytes(self) -> int:
+        """Bytes of a frame."""
+        return prod(self.frame_shape) * self.dtype.itemsize
+
+    @property
+    def appended(self) -> int:
+        """Frames that were appended or skipped, those of earlier senders too."""
+        return self._end // self.frame_nbytes
+
+    @property
+    def durable(self) -> int:
+        """Frames that the server has stored: no restart of anything loses them."""
+        return self._stored // self.frame_nbytes
+
+
+class RemoteStream:
+    """A stream of a Hyperslab server, to which an instrument appends frames; they are sent in the background.
+
+    A frame is kept until the server has stored it, and sent again where a connection breaks or the server is restarted.
+    `append` waits where too many are kept. At the end of a ``with`` block the stream is finished; where the block
+    raises, what was appended is stored, and the stream can be resumed. The methods may be called from several threads.
+    What goes wrong in the background is raised by the next call.
+
+    Args:
+        url: Where the stream is: ``…/v1/stream/{store}/{path}``, or any URL of the group.
+        settings: What the stream makes, as JSON has it or as `StreamSettings`; None for a stream that is there.
+        if_exists: What to do where a stream is there already: ``"error"``, ``"resume"`` it where it was cut off, or
+            ``"replace"`` it and what it has made.
+        max_pending: How many frames may be appended and not yet be stored; then `append` waits.
+        connections: Maximum concurrent requests: so many arrays are sent at a time.
+        token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
+        headers: Request headers that are added to each request.
+        progress: True for a progress bar, or a function of the bytes stored and the bytes appended.
+        transport: What sends requests, instead of an `HTTPTransport` with default settings.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: StreamSettings | Mapping[str, Any] | None = None,
+        *,
+        if_exists: Literal["error", "resume", "replace"] = "error",
+        max_pending: int = 64,
+        connections: int = 2,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress = False,
+        transport: Transport | None = None,
+    ) -> None:
+        if max_pending < 1:
+            raise ValueError(f"max_pending={max_pending}: expected at least 1")
+        self._address = Address.parse(url)
+        self._session = open_session(connections, headers, transport, token)
+        self._session.retry = PATIENCE
+        self._max_pending, self._pending = max_pending, 0
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._ready: deque[StreamedArray] = deque()
+        self._changed = threading.Condition()
+        self._cancel = Cancel()
+        self._threads: list[threading.Thread] = []
+        request = Request("GET", self._url())
+        if settings is not None:
+            body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
+            once = if_exists == "error"  # a second one would meet what the first has made
+            request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
+        with ExitStack() as stack:
+            self._tell = stack.enter_context(teller(progress, None, self._address.name))
+            state, answer = self._session.read_json(request)
+            self._progress = stack.pop_all()
+        epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
+        self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
+        self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """``{store}/{path in the store}`` of the stream's group."""
+        return self._address.path
+
+    @property
+    def arrays(self) -> Mapping[str, StreamedArray]:
+        """The arrays by key, each with the number of its frames that are ``appended`` and ``durable``."""
+        return self._arrays
+
+    def array(self, key: str | None = None) -> StreamedArray:
+        """The array of a key, which may be left out where there is one. Raises `BadParameter`."""
+        if key is None and len(self._arrays) == 1:
+            return next(iter(self._arrays.values()))
+        if key not in self._arrays:
+            raise BadParameter(name="key", value=key, expected=f"one of {', '.join(map(repr, self._arrays))}")
+        return self._arrays[key]
+
+    @property
+    def durable(self) -> int:
+        """Frames that the server has stored, of all arrays together; `arrays` has them one by one."""
+        return sum(array.durable for array in self._arrays.values())
+
+    def state(self) -> dict[str, Any]:
+        """The state of the stream, as the server describes it now."""
+        return self._session.read_json(Request("GET", self._url()))[0]
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    def append(self, frame: Any, key: str | None = None) -> int:
+        """Append a frame (lines, columns), or a stack of frames (…, lines, columns) in their order; returns the index
+        of the first. The values are copied. Waits while `max_pending` frames are not stored.
+
+        Raises:
+            TypeError: The values do not fit the dtype of the array.
+            ValueError: The shape is not that of frames.
+            BadParameter: No array has this key, or there are several and none is given.
+            HyperslabError: What the server raised for earlier frames; nothing more is sent.
+        """
+        array = self.array(key)
+        values = as_values(frame, array.dtype)
+        if values.shape[-2:] != array.frame_shape:
+            raise ValueError(f"a frame of {array.key!r} has the shape {array.frame_shape}, found {values.shape}")
+        first = None
+        for single in values.reshape(-1, *array.frame_shape):
+            own = np.zeros(array.frame_shape, array.dtype)  # also between the fields of a record
+            own[...] = single
+            index = self._enqueue(array, array.frame_nbytes, bytes_of(own))
+            first = index if first is None else first
+        return array.appended if first is None else first
+
+    def skip(self, frames: int, key: str | None = None, *, reason: str = "dropped") -> int:
+        """Say that so many frames will never come: they read as fill values, and are listed as missing. Returns the
+        index of the first."""
+        array = self.array(key)
+        if frames < 0:
+            raise ValueError(f"frames={frames}: expected at least 0")
+        return self._enqueue(array, frames * array.frame_nbytes, None, reason) if frames else array.appended
+
+    def flush(self) -> dict[str, Any]:
+        """Wait until all that was appended is stored, and have the server store it in chunks; returns the state."""
+        self._drain()
+        return self._session.read_json(Request("POST", self._url("flush"), self._epoch, b"", safe=True))[0]
+
+    def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
+        """Wait until all is stored, and end the stream: it takes no more frames. Returns its last state.
+
+        ``pad`` fills up a last frame that came in part, ``drop`` leaves it out.
+        """
+        self._drain()
+        flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
+        state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
+        self._stop()
+        return state
+
+    def discard(self) -> None:
+        """Give the stream up, and remove what it has made."""
+        self._stop()
+        self._session.read(Request("DELETE", self._url(discard="true"), self._epoch, removes=True))
+
+    def close(self) -> None:
+        """Wait until all that was appended is stored, and leave the stream as it is: it can be resumed."""
+        try:
+            self._drain()
+        finally:
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closing:
+            return
+        if error is None:
+            self.finish()
+        elif not isinstance(error, Exception):  # Ctrl-C
+            self._stop()
+        else:
+            try:
+                self.close()
+            except Exception as failure:
+                error.add_note(f"not all frames of {self.path} were stored: {failure}")
+
+    def __repr__(self) -> str:
+        appended = sum(array.appended for array in self._arrays.values())
+        return f"<RemoteStream {self.path}, {len(self._arrays)} arrays, {self.durable} of {appended} frames stored>"
+
+    # --- what waits ----------------------------------------------------------------------------------------------
+
+    def _enqueue(self, array: StreamedArray, nbytes: int, data: memoryview | None, reason: str = "") -> int:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending < self._max_pending or self._failure or self._closing)
+            self._check()
+            if self._closing:
+                raise ValueError("the stream is closed")
+            start, array._end = array._end, array._end + nbytes
+            array._waiting.append(_Frames(start, array._end, data, reason))
+            self._pending += 1
+            if not array._busy:
+                array._busy = True
+                self._ready.append(array)
+            if len(self._threads) < min(self._session.connections, len(self._arrays)):
+                thread = threading.Thread(target=self._work, name="hyperslab-stream", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._changed.notify_all()
+        return start // array.frame_nbytes
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _drain(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending == 0 or self._failure or self._closing)
+            self._check()
+
+    def _stop(self) -> None:
+        """End the threads, and what they are sending."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._cancel.set()
+        for thread in self._threads:
+            thread.join()
+        self._progress.close()
+        self._session.close()
+
+    # --- the threads ---------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Send what waits, an array at a time: the one that has waited longest comes first."""
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
+                    if self._closing or self._failure:
+                        return
+                    array = self._ready.popleft()
+                with self._cancel.at_work():
+                    self._send(array)
+                with self._changed:
+                    array._busy = bool(array._waiting)
+                    self._ready += [array] if array._waiting else []
+                    self._changed.notify_all()
+        except Exception as error:
+            with self._changed:
+                self._failure = self._failure or error
+                self._changed.notify_all()
+
+    def _send(self, array: StreamedArray) -> None:
+        """Send the frames that have been waiting longest, as many as one request should carry."""
+        with self._changed:
+            first, *others = array._waiting
+        if first.data is None:
+            at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
+            document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
+            headers = {"Content-Type": wire.JSON, **self._epoch}
+            self._session.read(Request("POST", self._url("skip"), headers, document, safe=True), self._cancel)
+            self._settle(array, first.stop)
+            return
+        parts = [first.data]
+        for part in others:
+            if part.data is None or part.stop - first.start > LARGEST_BODY:
+                break
+            parts.append(part.data)
+        body = memoryview(b"".join(parts)) if len(parts) > 1 else first.data
+        self._send_bytes(array, array._stored, body[array._stored - first.start :])
+
+    def _send_bytes(self, array: StreamedArray, start: int, body: memoryview) -> None:
+        """Send bytes that begin at an offset. If the server has some of them already, as a connection broke or an
+        earlier sender left a part of a frame, it has to agree that they are the same, and the rest is sent."""
+        headers = {"Content-Type": wire.RAW, wire.UPLOAD_OFFSET: str(start), **self._epoch}
+        request = Request("PATCH", self._url(key=array.key), headers, body, safe=True)
+        try:
+            answer = self._session.read(request, self._cancel)
+        except MismatchingUploadOffset as error:
+            offset = error.expected_offset
+            if error.reason is not None or not start < offset < start + len(body):
+                raise
+            self._send_bytes(array, start, body[: offset - start])
+        else:
+            self._settle(array, min(int(answer.headers[wire.UPLOAD_OFFSET]), start + len(body)))
+
+    def _settle(self, array: StreamedArray, stored: int) -> None:
+        """Note how far an array is stored, and drop the frames that are."""
+        with self._changed:
+            array._stored = max(array._stored, stored)
+            while array._waiting and array._waiting[0].stop <= array._stored:
+                array._waiting.popleft()
+                self._pending -= 1
+            arrays = self._arrays.values()
+            self._tell(sum(each._stored for each in arrays), sum(each._end for each in arrays))
+            self._changed.notify_all()
+
+    def _url(self, action: str = "", **query: str | None) -> str:
+        address = Address(self._address.base, "/".join(filter(None, (self._address.path, action))))
+        return address.url("stream", **query)

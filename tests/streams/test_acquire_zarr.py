@@ -1,0 +1,86 @@
+"""What acquire-zarr makes of the same frames, where it is right: the same arrays, chunks, shards and OME levels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import acquire_zarr
+import numpy as np
+import pytest
+import zarr
+
+from hyperslab import RemoteStream
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
+from tests.server import served
+from tests.streams.support import dimension
+
+KINDS = {
+    "time": acquire_zarr.DimensionType.TIME,
+    "channel": acquire_zarr.DimensionType.CHANNEL,
+    "space": acquire_zarr.DimensionType.SPACE,
+}
+TCYX = [dimension("t", None, 3, shard=2), dimension("c", 2, 1), dimension("y", 48, 8, shard=3), dimension("x", 64, 16)]
+TZYX = [dimension("t", None, 2), dimension("z", 3, 1), dimension("y", 32, 8), dimension("x", 32, 8)]
+
+
+def theirs(folder: Path, dimensions: list[dict[str, Any]], frames: np.ndarray[Any, Any], **members: Any) -> None:
+    """The frames as acquire-zarr stores them."""
+    sizes = [
+        acquire_zarr.Dimension(
+            name=each["name"],
+            kind=KINDS[each["type"]],
+            array_size_px=each["size"] or 0,
+            chunk_size_px=each["chunk"],
+            shard_size_chunks=each.get("shard", 1),
+        )
+        for each in dimensions
+    ]
+    kind = getattr(acquire_zarr.DataType, frames.dtype.name.upper())
+    array = acquire_zarr.ArraySettings(output_key="a", dimensions=sizes, data_type=kind, **members)
+    stream = acquire_zarr.ZarrStream(acquire_zarr.StreamSettings(arrays=[array], store_path=str(folder)))
+    for frame in frames:
+        stream.append(frame, "a")
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "dtype", "method"),
+    [
+        (TCYX, "<u2", None),
+        (TCYX, "<f4", None),
+        (TCYX, "<u2", "decimate"),
+        (TCYX, "<i2", "min"),
+        (TCYX, "|u1", "max"),
+        (TCYX, "<f4", "mean"),
+    ],
+)
+def test_both_make_the_same_of_the_same_frames(
+    tmp_path: Path, dimensions: list[dict[str, Any]], dtype: str, method: str | None
+) -> None:
+    shape = (6, *[each["size"] for each in dimensions[1:]])
+    items = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    frames = items.reshape(-1, *shape[-2:])
+    asked = {} if method is None else {"downsampling_method": getattr(acquire_zarr.DownsamplingMethod, method.upper())}
+    pyramid = None if method is None else {"method": method}
+    settings = {
+        "zarr_format": 3,
+        "arrays": [{"key": "a", "dtype": dtype, "dimensions": dimensions, "pyramid": pyramid}],
+    }
+
+    theirs(tmp_path / "theirs", dimensions, frames, **asked)
+    with (
+        served(create_app(Settings(stores={"store": StoreSettings(url=str(tmp_path), writable=True)}))) as url,
+        RemoteStream(f"{url}/v1/stream/store/ours", settings) as stream,
+    ):
+        stream.append(frames)
+
+    levels = [""] if method is None else ["0", "1", "2"]
+    pairs = [
+        [zarr.open_array(tmp_path / side / "a" / level, mode="r") for side in ("theirs", "ours")] for level in levels
+    ]
+    for one, other in pairs:
+        assert (other.shape, other.chunks, other.shards) == (one.shape, one.chunks, one.shards)
+        np.testing.assert_array_equal(other[:], one[:])
+    np.testing.assert_array_equal(pairs[0][1][:], items)
