@@ -88,13 +88,13 @@ def opened(served: Served, zarr_format: Any, path: str) -> Any:
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(draw=st.data())
 def test_arrays_of_v3_are_arrays_of_v2(data: tuple[Served, Path], draw: DataObject) -> None:
     served, folder = data
-    dtype = np.dtype(
-        draw.draw(st.sampled_from(["bool", "i1", "u2", "i4", "f4", "f8", "c8", "M8[s]", "U3", "S4", "V5"]))
-    )
+    record: Any = [("a", "i4"), ("b", "f8")]
+    kinds = ["bool", "i1", "u2", "i4", "f4", "f8", "c8", "M8[s]", "U3", "S4", "V5", record]
+    dtype = np.dtype(draw.draw(st.sampled_from(kinds)))
     rank = draw.draw(st.integers(1, 3))
     inner = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
     counts = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
@@ -145,7 +145,7 @@ def piece(shard: bytes, number: int, count: int, location: str) -> bytes | None:
     return None if offset == 2**64 - 1 else shard[offset : offset + nbytes]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(draw=st.data())
 def test_arrays_of_v2_are_arrays_of_v3(data: tuple[Served, Path], draw: DataObject) -> None:
     served, folder = data
@@ -192,6 +192,7 @@ DOCUMENT: dict[str, Any] = {
     "fill_value": 0,
     "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
 }
+RECTILINEAR = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[3, 5]]}}
 V2: dict[str, Any] = {"zarr_format": 2, "shape": [8], "chunks": [8], "dtype": "<i4", "order": "C", "fill_value": 0}
 V2 |= {"filters": None, "compressor": None}
 
@@ -214,6 +215,7 @@ def shard(codecs: list[Any], size: int = 4) -> dict[str, Any]:
         ({**DOCUMENT, "fill_value": "0x7fc00001"}, "NaN"),
         ({**DOCUMENT, "codecs": [{"name": "scale_offset"}, *DOCUMENT["codecs"]]}, "scale_offset"),
         ({**DOCUMENT, "codecs": [{"name": "unheard of"}]}, "unheard of"),
+        ({**DOCUMENT, "chunk_grid": RECTILINEAR}, "one shape"),
         ({**V2, "dtype": [["a", "<i4", [2]]], "fill_value": None}, "subarrays"),
         ({**V2, "compressor": {"id": "base64"}}, "base64"),
         ({**V2, "dtype": "|O", "filters": [{"id": "json2"}], "fill_value": None}, "json2"),
@@ -287,6 +289,21 @@ def test_a_replayed_chunk_follows_the_shard_and_the_document(data: tuple[Served,
 
     assert len({*first, second.content}) == 1
     assert served.http.get("/zarr2/data/k/0/0.0").status_code == 404
+
+
+def test_a_group_opens_though_zarr_python_does_not_know_all_of_its_arrays(
+    tmp_path: Path, server: ServerFactory
+) -> None:
+    image(tmp_path / "i", 3)
+    changes: dict[str, Any] = {"a": {"data_type": "bfloat16"}, "b": {"chunk_grid": RECTILINEAR}, "c": {}}
+    for name, change in changes.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "zarr.json").write_text(json.dumps({**DOCUMENT, **change}))
+    url = server({"data": tmp_path}).url
+
+    for face in (2, 3):
+        members = zarr.open_group(f"{url}/zarr{face}/data", mode="r").members(max_depth=1)
+        assert {name for name, _ in members} == {"c", "i", "i/0", "i/1", "i/labels"}
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

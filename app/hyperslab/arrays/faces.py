@@ -28,7 +28,7 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json, parse_object
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.v3_form import document_of, new_group
-from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound
+from hyperslab.errors import BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
 
 ZarrFormat = Literal[2, 3]
@@ -69,15 +69,17 @@ class FaceReader(KeyReader):
     def _array_of(self, path: str) -> ArrayNode | None:
         """The array that a key lies below. One that was opened before is tried first: each look into a remote store is
         a request."""
-        if path.partition("/")[0] not in self._catalog.mounts:
+        mount = self._catalog.mounts.get(path.partition("/")[0])
+        if mount is None:
             return None
-        known = self._catalog.remembered
         folders = [*above(path)]
-        folders.sort(key=lambda folder: not isinstance(known(folder), ArrayNode))
-        for folder in folders:
+        known = [folder for folder in folders if isinstance(self._catalog.remembered(folder), ArrayNode)]
+        for folder in (*known, *folders):
             node = self._open(folder)
             if isinstance(node, ArrayNode):
                 return node
+            if node is None and not known and mount.store.capabilities.listable:
+                return None
         return None
 
     def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
@@ -149,7 +151,8 @@ class FaceReader(KeyReader):
     def _inline(self, group: GroupNode) -> dict[str, Any]:
         """The consolidated metadata of a group; none if it takes too long to collect, for which a whole store has the
         most time."""
-        nodes = self._nodes(group, SEARCH_SECONDS if group.prefix else self.consolidation_seconds)
+        is_store = group.mount is not None and not group.prefix
+        nodes = self._nodes(group, self.consolidation_seconds if is_store else SEARCH_SECONDS)
         if nodes is None:
             return {}
 
@@ -204,27 +207,21 @@ def piece_of_shard(
 ) -> StoredKey | None:
     """A chunk as the piece of a shard that holds it, with the bytes that are ``wanted`` (start and stop); None if it
     was never written."""
-    located = reader.locate(array, coords)
+    located = reader.locate(array, coords, wanted)
     if located is None:
         return None
-    entry, (start, stop) = located
-    found = StoredKey(
+    entry, (start, stop), part = located
+    return StoredKey(
         array.mount,
         entry.key,
         stop - start,
         entry.version,
         entry.modified,
-        offset=start,
+        part,
+        start,
         is_whole=False,
         documents=array.documents or None,
     )
-    first, last = (start, start) if wanted is None else (start + wanted[0], min(start + wanted[1], stop))
-    if first >= last:
-        return found
-    part = array.mount.store.get_part(entry.key, first, last)
-    if part is None or part.entry.version != entry.version:
-        raise ChangedWhileRead(f"{entry.key!r} was written while it was read")
-    return replace(found, part=part)
 
 
 def _consolidated(metadata: dict[str, Any]) -> dict[str, Any]:

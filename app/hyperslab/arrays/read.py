@@ -30,7 +30,7 @@ from hyperslab.arrays.plan import (
     make_plan,
     make_points_plan,
 )
-from hyperslab.arrays.shards import ShardReader, chunk_name
+from hyperslab.arrays.shards import Located, ShardReader, chunk_name
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import VersionedCache
@@ -46,9 +46,7 @@ from hyperslab.engine.indexing import (
     touched,
     values_of,
 )
-from hyperslab.engine.sharding import Extent
 from hyperslab.errors import ChangedWhileRead, TooLarge
-from hyperslab.storage.base import Entry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -179,9 +177,9 @@ class Reader:
             learn(zip(map(array.chunk_key, found), found.values(), strict=True))
         return out, plan.with_versions(found)
 
-    def locate(self, array: ArrayNode, coords: Coords) -> tuple[Entry, Extent] | None:
+    def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        return ShardReader(array, None, self.cache, self._recent, self.versions, Caching.NEVER).locate(coords)
+        return ShardReader(array, None, self.cache, self._recent, self.versions, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""

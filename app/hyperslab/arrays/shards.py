@@ -67,6 +67,14 @@ class _Piece(NamedTuple):
     head: Buffer | None = None
 
 
+class Located(NamedTuple):
+    """Where a chunk lies in the stored object that holds it; ``part``: what was read of the object meanwhile."""
+
+    entry: Entry
+    extent: Extent
+    part: Part | None
+
+
 class ShardReader(ChunkReader):
     """Reads chunks that share stored objects, those of one object at a time. Safe to call from many threads.
 
@@ -94,22 +102,31 @@ class ShardReader(ChunkReader):
                 return version
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
-    def locate(self, coords: Coords) -> tuple[Entry, Extent] | None:
-        """The stored object that holds a chunk, and where in it the chunk lies; None if it was never written. Codecs
-        that a whole shard goes through are not undone."""
+    def locate(self, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
+        """Where a chunk lies, with its bytes that are ``wanted`` (start and stop); None if it was never written. Codecs
+        that a whole shard goes through are not undone. If the index is cached, reading these bytes shows whether it is
+        old."""
         shard = self._shard(self._metadata.stored_coords(coords), 1)
-        key = shard.key
+        key, known = shard.key, None
+        if wanted is not None:
+            known = self._cache.version_of(cache_key(self._array, key))
         for _ in range(MOST_TRIES):
-            entry = self._store.stat(key)
+            entry, part = self._store.stat(key) if known is None else None, None
+            version = known if entry is None else entry.version
             try:
-                top = None if entry is None else self._top(shard, entry.version)[0]
-                if entry is None or top is None:
+                top = None if version is None else self._top(shard, version)[0]
+                if top is None:
                     return None
-                if top.version == entry.version:
-                    (extent,) = self._extents(shard, [coords], top)
-                    return None if extent is None else (entry, extent)
+                (extent,) = self._extents(shard, [coords], top)
+                if extent is not None and wanted is not None:
+                    first, last = extent.start + wanted[0], min(extent.start + wanted[1], extent.stop)
+                    part = self._store.get_part(key, first, last) if first < last else None
+                    entry = entry if part is None else part.entry
+                if entry is not None and entry.version == top.version:
+                    return None if extent is None else Located(entry, extent, part)
             except VersionConflict:
-                continue
+                pass
+            known = None
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def _read_parts(

@@ -41,7 +41,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     dtype = metadata.dtype
     fill = format_fill_value(metadata.fill_value, dtype)
     parts = fill if isinstance(fill, list) else [fill]
-    is_float = dtype.numpy.kind in "fc" or dtype.json in EXTENSION_FLOATS
+    is_float = dtype.numpy.kind in "fc" or dtype.numpy.name in EXTENSION_FLOATS
     if is_float and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has one NaN, and the fill value is another")
     codecs: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ def v2_attributes(attributes: Mapping[str, Any], dimension_names: Sequence[str |
     if dimension_names is not None and None not in dimension_names:
         found[DIMENSIONS] = list(dimension_names)
     ome = found.get("ome")
-    if not isinstance(ome, Mapping) or not str(ome.get("version", "")).startswith("0.5"):
+    if not isinstance(ome, Mapping) or not str(ome.get("version", "0.5")).startswith("0.5"):
         return found
     del found["ome"]
     return found | {name: _versioned(name, value) for name, value in ome.items() if name != "version"}
@@ -97,11 +97,11 @@ def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Attributes of a Zarr v2 group called ``name`` as those of v3: OME-Zarr 0.4 becomes 0.5. Attributes of other
     versions stay as they are."""
     block = {member: value for member, value in attributes.items() if _is_ome(member, value, name)}
-    if "multiscales" in block and isinstance(attributes.get("omero"), Mapping):
-        block["omero"] = attributes["omero"]
     versions = [part.get("version", "0.4") for value in block.values() for part in _parts(value)]
     if not block or "ome" in attributes or any(version != "0.4" for version in versions):
         return dict(attributes)
+    if "multiscales" in block and isinstance(attributes.get("omero"), Mapping):
+        block["omero"] = attributes["omero"]
     rest = {member: value for member, value in attributes.items() if member not in block}
     return {**rest, "ome": {"version": "0.5", **{member: _unversioned(value) for member, value in block.items()}}}
 

@@ -124,9 +124,10 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all data types and
-    codecs of the arrays in its consolidated metadata."""
-    return _knows_type(document["data_type"]) and _knows_codecs(document["codecs"])
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all data types,
+    codecs and grids of the arrays in its consolidated metadata."""
+    is_regular = named_configuration(document["chunk_grid"], "a chunk grid")[0] == "regular"
+    return is_regular and _knows_type(document["data_type"]) and _knows_codecs(document["codecs"])
 
 
 def _knows_type(data_type: Any) -> bool:
