@@ -123,7 +123,7 @@ the exception of the table's last column, from `hyperslab.errors`, with the fact
 `/problems/{{code}}` of a service says what to do, as the second table does.
 
 ```json
-{{"type": "/problems/index-out-of-range", "title": "An index lies outside the array", "status": 422,
+{{"type": "/problems/index-out-of-range", "title": "Index out of bounds", "status": 422,
  "detail": "index 99 is out of bounds for axis 0 with size 64", "instance": "/v1/slice/demo/brain",
  "code": "index-out-of-range", "axis": 0, "index": 99, "size": 64}}
 ```

@@ -104,11 +104,11 @@ def _rebuild(cls: type[HyperslabError], facts: dict[str, Any]) -> HyperslabError
     return cls(**facts)
 
 
-class BadRequest(HyperslabError, code="bad-request", title="The request cannot be understood", status=400):
+class BadRequest(HyperslabError, code="bad-request", title="Malformed request", status=400):
     pass
 
 
-class BadSelection(BadRequest, code="bad-selection", title="The selection cannot be understood"):
+class BadSelection(BadRequest, code="bad-selection", title="Malformed selection"):
     """``part`` is the offending text, ``position`` its offset (characters) in ``select``."""
 
     select: str
@@ -118,20 +118,20 @@ class BadSelection(BadRequest, code="bad-selection", title="The selection cannot
     sentence = "select={select!r}: {part!r} at position {position}: {reason}"
 
 
-class BadParameter(BadRequest, code="bad-parameter", title="A parameter has a value it cannot have"):
+class BadParameter(BadRequest, code="bad-parameter", title="Invalid parameter value"):
     name: str
     value: Any
     expected: str
     sentence = "{name}={value!j}: expected {expected}"
 
 
-class BadPath(BadRequest, code="bad-path", title="Not a path that a store can hold"):
+class BadPath(BadRequest, code="bad-path", title="Invalid path"):
     path: str
     reason: str
     sentence = "path {path!r}: {reason}"
 
 
-class BadBody(BadRequest, code="bad-body", title="The body does not fit the request"):
+class BadBody(BadRequest, code="bad-body", title="Invalid request body"):
     reason: str
     expected: Any = None
     found: Any = None
@@ -142,61 +142,59 @@ class BadBody(BadRequest, code="bad-body", title="The body does not fit the requ
         return f"{self.reason}: expected {_bare(self.expected)}, found {_bare(self.found)}"
 
 
-class DigestMismatch(
-    BadRequest, code="digest-mismatch", title="The body does not have the digest that was sent with it"
-):
+class DigestMismatch(BadRequest, code="digest-mismatch", title="Digest mismatch"):
     algorithm: str
     expected: str
     found: str
     sentence = "Content-Digest {algorithm}: sent {expected}, the body has {found}"
 
 
-class ClientStalled(BadRequest, code="client-stalled", title="The body stopped coming", status=408):
+class ClientStalled(BadRequest, code="client-stalled", title="Request body timeout", status=408):
     received: int
     seconds: float
     sentence = "after {received} bytes of the body nothing came for {seconds} seconds, or little for longer"
 
 
-class NotHttp(BadRequest, code="not-http", title="Not a request as HTTP/1.1 has them"):
+class NotHttp(BadRequest, code="not-http", title="Not an HTTP/1.1 request"):
     reason: str
     sentence = "{reason}"
 
 
-class HeadTooLarge(BadRequest, code="head-too-large", title="The head of a request is too long", status=431):
+class HeadTooLarge(BadRequest, code="head-too-large", title="Request headers too large", status=431):
     limit: int
     sentence = "the target and the headers of a request may have {limit} bytes together"
 
 
-class CodingUnknown(BadRequest, code="coding-unknown", title="A transfer coding that cannot be undone", status=501):
+class CodingUnknown(BadRequest, code="coding-unknown", title="Unknown transfer coding", status=501):
     found: str
     expected: str
     sentence = "Transfer-Encoding: {found}: expected {expected}"
 
 
-class MethodNotAllowed(BadRequest, code="method-not-allowed", title="Not a method of this resource", status=405):
+class MethodNotAllowed(BadRequest, code="method-not-allowed", title="Method not allowed", status=405):
     method: str
     allowed: list[str]
     sentence = "{method}: allowed are {allowed!l}"
 
 
-class Impossible(HyperslabError, code="impossible", title="Well-formed, but it cannot be done here", status=422):
+class Impossible(HyperslabError, code="impossible", title="Well-formed, but not possible", status=422):
     pass
 
 
-class IndexOutOfRange(Impossible, IndexError, code="index-out-of-range", title="An index lies outside the array"):
+class IndexOutOfRange(Impossible, IndexError, code="index-out-of-range", title="Index out of bounds"):
     axis: int
     index: int
     size: int
     sentence = "index {index} is out of bounds for axis {axis} with size {size}"
 
 
-class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="More indices than the array has axes"):
+class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="Too many indices"):
     given: int
     rank: int
     sentence = "{given} indices were given for an array of {rank} axes"
 
 
-class FieldRequired(Impossible, code="field-required", title="The array is structured: name one of its fields"):
+class FieldRequired(Impossible, code="field-required", title="The array is structured: select one of its fields"):
     path: str
     fields: list[str]
     sentence = "{path!r} is structured: name one of its fields {fields!j}"
@@ -224,14 +222,14 @@ class WrongKind(Impossible, code="wrong-kind", title="The node is of another kin
         return f"{self.path!r} is {found} {self.kind}, not {wanted} {self.wanted}"
 
 
-class NotRepresentable(Impossible, code="not-representable", title="The values cannot be given in this form"):
+class NotRepresentable(Impossible, code="not-representable", title="Values not representable in this format"):
     dtype: Any
     wanted: str
     reason: str
     sentence = "dtype {dtype!b} as {wanted}: {reason}"
 
 
-class BadDefinition(Impossible, code="bad-definition", title="This cannot be created or changed as asked"):
+class BadDefinition(Impossible, code="bad-definition", title="Invalid definition"):
     """``member`` is the member of the request that is wrong."""
 
     member: str
@@ -261,18 +259,18 @@ class NotFound(HyperslabError, code="not-found", title="Not found", status=404):
     pass
 
 
-class NodeNotFound(NotFound, code="node-not-found", title="No array and no group here"):
+class NodeNotFound(NotFound, code="node-not-found", title="No array or group at this path"):
     path: str
     sentence = "there is no array and no group at {path!r}"
 
 
-class ChunkNotFound(NotFound, code="chunk-not-found", title="This chunk was never written"):
+class ChunkNotFound(NotFound, code="chunk-not-found", title="Chunk not found: it was never written"):
     path: str
     key: str
     sentence = "chunk {key!r} of {path!r} was never written"
 
 
-class KeyNotFound(NotFound, code="key-not-found", title="No such key in the store"):
+class KeyNotFound(NotFound, code="key-not-found", title="Key not found in the store"):
     key: str
     sentence = "the store has no key {key!r}"
 
@@ -284,7 +282,7 @@ class FormNotFound(KeyNotFound, code="form-not-found", title="This Zarr format h
     sentence = "{key!r}: {reason}"
 
 
-class TileNotFound(NotFound, code="tile-not-found", title="No such tile"):
+class TileNotFound(NotFound, code="tile-not-found", title="Tile not found"):
     path: str
     tile: str
     reason: str
@@ -296,18 +294,18 @@ class StreamNotFound(NotFound, code="stream-not-found", title="No stream here"):
     sentence = "there is no stream at {path!r}"
 
 
-class RouteNotFound(NotFound, code="route-not-found", title="The service has nothing at this URL"):
+class RouteNotFound(NotFound, code="route-not-found", title="No route for this URL"):
     """Not a path of the service at all; `NodeNotFound` is the answer for what no store has."""
 
     path: str
     sentence = "no route leads to {path!r}: /v1 and /docs list those that exist"
 
 
-class Conflict(HyperslabError, code="conflict", title="In conflict with what is stored", status=409):
+class Conflict(HyperslabError, code="conflict", title="Conflict with the stored state", status=409):
     pass
 
 
-class NodeExists(Conflict, code="node-exists", title="Something is there already"):
+class NodeExists(Conflict, code="node-exists", title="Node already exists"):
     """``member`` names what differs where an existing node was to be opened with constraints; ``keys`` are the first
     few of those that are in the way."""
 
@@ -330,7 +328,7 @@ class NodeExists(Conflict, code="node-exists", title="Something is there already
         return f"{self.path!r} exists with {self.member}={shown(self.found)}, not {shown(self.wanted)}"
 
 
-class AppendConflict(Conflict, code="append-conflict", title="The array does not end where the append was to begin"):
+class AppendConflict(Conflict, code="append-conflict", title="Append offset does not match the length of the array"):
     path: str
     axis: int
     at: int
@@ -338,13 +336,13 @@ class AppendConflict(Conflict, code="append-conflict", title="The array does not
     sentence = "append to {path!r} at={at}, but axis {axis} has length {length}"
 
 
-class WriteConflict(Conflict, code="write-conflict", title="Another writer came first"):
+class WriteConflict(Conflict, code="write-conflict", title="Conflicting write"):
     key: str
     reason: str
     sentence = "{key!r}: {reason}"
 
 
-class ArrayChanged(Conflict, code="array-changed", title="The array was changed meanwhile"):
+class ArrayChanged(Conflict, code="array-changed", title="The array has changed"):
     """``member`` (shape, dtype or values) was ``expected`` by a client and is now ``found``."""
 
     path: str
@@ -401,9 +399,7 @@ class ArrayFailed(Conflict, code="array-failed", title="An array of the stream h
     sentence = "{path!r} takes no frames: {reason}; if_exists=resume tries again"
 
 
-class PreconditionFailed(
-    HyperslabError, code="precondition-failed", title="The precondition does not hold", status=412
-):
+class PreconditionFailed(HyperslabError, code="precondition-failed", title="Precondition failed", status=412):
     """``current`` is the tag that would match now; None where nothing is there."""
 
     header: str
@@ -414,7 +410,7 @@ class PreconditionFailed(
         return f"{self.header}: {self.sent} was sent, the current tag is {self.current or '(nothing there)'}"
 
 
-class TooLarge(HyperslabError, code="too-large", title="More than one request may ask for", status=413):
+class TooLarge(HyperslabError, code="too-large", title="Request too large", status=413):
     """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits; ``advice`` says what would
     where no selection does."""
 
@@ -430,24 +426,20 @@ class TooLarge(HyperslabError, code="too-large", title="More than one request ma
         return f"{text}; {self.advice}" if self.advice else text
 
 
-class NotAcceptable(HyperslabError, code="not-acceptable", title="No format that the client accepts", status=406):
+class NotAcceptable(HyperslabError, code="not-acceptable", title="No acceptable format", status=406):
     accept: str
     offered: list[str]
     sentence = "Accept: {accept}: offered are {offered!l}"
 
 
-class UnsupportedMediaType(
-    HyperslabError, code="unsupported-media-type", title="A body of this type cannot be read", status=415
-):
+class UnsupportedMediaType(HyperslabError, code="unsupported-media-type", title="Unsupported media type", status=415):
     found: str
     expected: list[str]
     header: str = "Content-Type"
     sentence = "{header} {found!r}: expected one of {expected!l}"
 
 
-class RangeNotSatisfiable(
-    HyperslabError, code="range-not-satisfiable", title="The byte range lies outside", status=416
-):
+class RangeNotSatisfiable(HyperslabError, code="range-not-satisfiable", title="Byte range out of bounds", status=416):
     """``size`` in bytes."""
 
     range: str
@@ -455,12 +447,12 @@ class RangeNotSatisfiable(
     sentence = "Range: {range}: the whole has {size} bytes"
 
 
-class Unauthorized(HyperslabError, code="unauthorized", title="Credentials are needed", status=401):
+class Unauthorized(HyperslabError, code="unauthorized", title="Authentication required", status=401):
     reason: str
     sentence = "{reason}"
 
 
-class Forbidden(HyperslabError, code="forbidden", title="Not allowed", status=403):
+class Forbidden(HyperslabError, code="forbidden", title="Forbidden", status=403):
     pass
 
 
@@ -469,11 +461,11 @@ class ReadOnly(Forbidden, code="read-only", title="The store is read-only"):
     sentence = "the store {store!r} is read-only: the operator can make it writable"
 
 
-class WriteForbidden(Forbidden, code="write-forbidden", title="This token may not write"):
+class WriteForbidden(Forbidden, code="write-forbidden", title="This token does not permit writing"):
     """The token may read, and only read."""
 
 
-class ForeignOrigin(Forbidden, code="foreign-origin", title="A page of another origin may not change anything"):
+class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other origins may not write"):
     origin: str
     host: str
     sentence = (
@@ -482,7 +474,7 @@ class ForeignOrigin(Forbidden, code="foreign-origin", title="A page of another o
     )
 
 
-class ForeignHost(Forbidden, code="foreign-host", title="Not a name of this service"):
+class ForeignHost(Forbidden, code="foreign-host", title="Unknown host name"):
     host: str
     sentence = (
         "{host!r} is no name under which this service takes changes: use localhost or an address, or name it in the "
@@ -490,11 +482,11 @@ class ForeignHost(Forbidden, code="foreign-host", title="Not a name of this serv
     )
 
 
-class BrokenData(HyperslabError, code="broken-data", title="What the store holds is broken", status=502):
+class BrokenData(HyperslabError, code="broken-data", title="Stored data is broken", status=502):
     """Never 404, which to a Zarr client means fill values."""
 
 
-class BadMetadata(BrokenData, code="bad-metadata", title="A metadata document is broken"):
+class BadMetadata(BrokenData, code="bad-metadata", title="Invalid metadata document"):
     """``member`` is the wrong member, or None where the document as a whole is."""
 
     key: str
@@ -503,7 +495,7 @@ class BadMetadata(BrokenData, code="bad-metadata", title="A metadata document is
     sentence = "{key}{member!c}: {reason}"
 
 
-class CodecRefused(BrokenData, code="codec-refused", title="A codec is unknown or not allowed"):
+class CodecRefused(BrokenData, code="codec-refused", title="Codec not allowed"):
     """``member`` is where the codec stands: ``compressor`` or ``filters[0]``."""
 
     key: str
@@ -525,7 +517,7 @@ class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be de
         return f"chunk {self.key!r} cannot be decoded{by}: {self.reason}"
 
 
-class StoredTooLarge(BrokenData, code="stored-too-large", title="A stored value is too large to be read"):
+class StoredTooLarge(BrokenData, code="stored-too-large", title="Stored value too large"):
     """A document or chunk of ``size`` bytes where at most ``limit`` make sense; nothing of it was read."""
 
     key: str
@@ -544,7 +536,7 @@ class UnsupportedFormat(
     sentence = "{path!r} is of Zarr v3 ({key}), whose attributes cannot be changed yet"
 
 
-class StoreError(HyperslabError, code="store-failed", title="The store could not answer", status=502):
+class StoreError(HyperslabError, code="store-failed", title="Store request failed", status=502):
     """Where a write had begun, ``written`` and ``failed`` are chunk keys; repeating the request is safe."""
 
     store: str
@@ -559,11 +551,11 @@ class StoreError(HyperslabError, code="store-failed", title="The store could not
         return super().__str__() + part
 
 
-class StoreTimeout(StoreError, code="store-timeout", title="The store did not answer in time", status=504):
+class StoreTimeout(StoreError, code="store-timeout", title="Store request timed out", status=504):
     pass
 
 
-class StoreFull(StoreError, code="store-full", title="The store has no space left", status=507):
+class StoreFull(StoreError, code="store-full", title="Store out of space", status=507):
     pass
 
 
@@ -571,25 +563,25 @@ class StoreDenied(StoreError, code="store-denied", title="The store refused the 
     pass
 
 
-class InDoubt(StoreError, code="write-in-doubt", title="Whether it was stored is not known"):
+class InDoubt(StoreError, code="write-in-doubt", title="Outcome of the write unknown"):
     """An answer was lost, and another writer came before anybody could look: was ours stored in between?"""
 
 
-class PartlyWritten(StoreError, code="partly-written", title="Only a part of the chunks was written"):
+class PartlyWritten(StoreError, code="partly-written", title="Only some chunks were written"):
     """Something other than the store ended a write half way."""
 
 
 class PartlyConflicting(
     PartlyWritten,
     code="partly-conflicting",
-    title="Another writer came first; only a part of the chunks was written",
+    title="Conflicting write: only some chunks were written",
     status=409,
 ):
     """Another writer came first at one of the chunks that are ``failed``."""
 
 
 class ConsolidatedBehind(
-    StoreError, code="consolidated-behind", title="It is done, but consolidated metadata does not say so yet"
+    StoreError, code="consolidated-behind", title="Done, but consolidated metadata is out of date"
 ):
     """What was asked is done and published; ``key`` is a copy of the metadata that does not say so yet."""
 
@@ -597,7 +589,7 @@ class ConsolidatedBehind(
     __str__ = HyperslabError.__str__
 
 
-class Overloaded(HyperslabError, code="overloaded", title="Too much at once", status=503):
+class Overloaded(HyperslabError, code="overloaded", title="Service overloaded", status=503):
     """``retry_after`` in seconds."""
 
     reason: str
@@ -605,15 +597,15 @@ class Overloaded(HyperslabError, code="overloaded", title="Too much at once", st
     sentence = "{reason}; try again in {retry_after} s"
 
 
-class ChangedWhileRead(Overloaded, code="changed-while-read", title="It was written while it was read"):
+class ChangedWhileRead(Overloaded, code="changed-while-read", title="Changed while it was read"):
     """Somebody has written what was being read, and at every new attempt again."""
 
 
-class Cancelled(HyperslabError, code="cancelled", title="The client has left", status=499):
+class Cancelled(HyperslabError, code="cancelled", title="Client disconnected", status=499):
     """Nobody reads the answer; the status only labels the request in the metrics."""
 
 
-class RemoteProblem(HyperslabError, code="remote-problem", title="The server reported a problem", status=502):
+class RemoteProblem(HyperslabError, code="remote-problem", title="Server error", status=502):
     """A problem whose code this version does not know, or an answer that is none of this service."""
 
     status: int
@@ -621,9 +613,7 @@ class RemoteProblem(HyperslabError, code="remote-problem", title="The server rep
     sentence = "HTTP {status}: {detail}"
 
 
-class Unreachable(
-    HyperslabError, ConnectionError, code="unreachable", title="The server cannot be reached", status=502
-):
+class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Server unreachable", status=502):
     """No answer, or none that was whole, after ``attempts``; the transport's own exception is the cause."""
 
     host: str

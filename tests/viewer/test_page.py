@@ -174,7 +174,7 @@ def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
     viewer.open("/view/demo/climate/nothing")
 
     trouble = viewer.page.get_by_role("alert")
-    expect(trouble).to_contain_text("No array and no group here")
+    expect(trouble).to_contain_text("No array or group at this path")
     expect(trouble).to_contain_text("node-not-found")
     viewer.tab.keep("trouble")
     viewer.page.get_by_role("button", name="Open demo/climate").click()

@@ -59,7 +59,7 @@ class Metrics:
         self._sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
         self._abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
         self._cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
-        self._series: dict[Labels, tuple[Counter, Histogram, Counter]] = {}
+        self.series = _Series(self._requests, self._seconds, self._sent)
         self._samples: list[Callable[[], None]] = []
         self.watch("chunk", service.cache.stats)
         held = self._gauge("in_flight_bytes", "Memory that answers hold at the moment.")
@@ -86,18 +86,6 @@ class Metrics:
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"hyperslab_{name}", text, registry=self._registry, multiprocess_mode="livesum")
-
-    def count(self, labels: Labels, *, seconds: float, nbytes: int) -> None:
-        """Count one request that is over."""
-        series = self._series.get(labels)
-        if series is None:
-            route = labels[0]
-            series = self._requests.labels(*labels), self._seconds.labels(route), self._sent.labels(route)
-            self._series[labels] = series
-        requests, times, sent = series
-        requests.inc()
-        times.observe(seconds)
-        sent.inc(nbytes)
 
     def count_abandoned(self, route: str) -> None:
         self._abandoned.labels(route).inc()
@@ -135,6 +123,19 @@ class Metrics:
             self._files.renew()
         for sample in self._samples:
             sample()
+
+
+class _Series(dict[Labels, tuple[Counter, Histogram, Counter]]):
+    """The number of requests, their times, and the bytes sent, by labels; counters are looked up once."""
+
+    def __init__(self, requests: Counter, seconds: Histogram, sent: Counter) -> None:
+        super().__init__()
+        self._all = requests, seconds, sent
+
+    def __missing__(self, labels: Labels) -> tuple[Counter, Histogram, Counter]:
+        requests, seconds, sent = self._all
+        self[labels] = requests.labels(*labels), seconds.labels(labels[0]), sent.labels(labels[0])
+        return self[labels]
 
 
 class _Files:

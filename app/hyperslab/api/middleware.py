@@ -94,14 +94,21 @@ class Frame:
                 raise
             scope[HANG_UP]()
         except Exception as error:
-            if status:
-                self._cut(scope, error)
-            else:
+            if not status:
                 await _send_problem(error, scope, receive, send_on)
+                return
+            self._metrics.count_cut(scope.get(ROUTE, "other"))  # without an end, the server closes the connection
+            if isinstance(error, ChangedWhileRead):
+                log.info("cut the answer to %s: %s", scope["path"], error)
+            else:
+                log.exception("cut the answer to %s", scope["path"])
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             labels = (scope.get(ROUTE, "other"), method, status or _CLIENT_HAS_LEFT)
-            self._metrics.count(labels, seconds=perf_counter() - began, nbytes=nbytes)
+            requests, seconds, sent = self._metrics.series[labels]
+            requests.inc()
+            seconds.observe(perf_counter() - began)
+            sent.inc(nbytes)
 
     def cors_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
         """The CORS headers of the response to a request with these headers."""
@@ -124,14 +131,6 @@ class Frame:
             headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
-
-    def _cut(self, scope: Scope, error: Exception) -> None:
-        """Return without an end: the server then closes the connection."""
-        self._metrics.count_cut(scope.get(ROUTE, "other"))
-        if isinstance(error, ChangedWhileRead):
-            log.info("cut the answer to %s: %s", scope["path"], error)
-        else:
-            log.error("cut the answer to %s: %s", scope["path"], error, exc_info=error)
 
 
 async def _send_problem(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,7 +170,8 @@ class Endpoints:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["path"] = _with_single_slashes(scope["path"])
+        if "//" in scope["path"]:  # for the framework's routes, what `raw_path` does for ours
+            scope["path"] = re.sub("//+", "/", scope["path"])
         path = raw_path(scope)
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
@@ -196,7 +196,7 @@ class Endpoints:
         routes = () if b"%" in front else self._routes
 
         def served(method: str) -> bool:
-            asked = {**scope, "path": _with_single_slashes(scope["path"]), "method": method}
+            asked = {**scope, "path": re.sub("//+", "/", scope["path"]), "method": method}
             return any(route.matches(asked)[0] is Match.FULL for route in routes)
 
         return [*(method for method in _METHODS if method in read or served(method)), "OPTIONS"]
@@ -223,8 +223,3 @@ async def _response(handler: Handler, request: Request) -> Response:
             await request.release()
     request.is_last_try = True
     return await (await handler(request)).respond(request)
-
-
-def _with_single_slashes(path: str) -> str:
-    """For the framework's routes, what `raw_path` is for ours."""
-    return re.sub("//+", "/", path) if "//" in path else path

@@ -137,7 +137,10 @@ class Refusal:
         """The problem that stands for a broken request; ``headers``: as many as were read."""
         found = problem(error, path=target.partition(b"?")[0].decode("latin-1"))
         length = (b"content-length", str(len(found.body)).encode())
-        self.metrics.count(("other", "GET", found.status), seconds=0.0, nbytes=len(found.body))
+        requests, seconds, sent = self.metrics.series["other", "GET", found.status]
+        requests.inc()
+        seconds.observe(0.0)
+        sent.inc(len(found.body))
         return Refused(found.status, header_lines((*found.headers, length, *self.cors(headers))), found.body)
 
 

@@ -161,9 +161,4 @@ def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapp
     nbytes = cost.bytes_read if cost is not None else 0
     spent = timings if cost is None else {**timings, **cost.timings}
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])
-    return (_chunks_header(touched, cached, nbytes), (_TIMING, timing.encode()))
-
-
-@lru_cache(4096)
-def _chunks_header(touched: int, cached: int, nbytes: int) -> tuple[bytes, bytes]:
-    return _CHUNKS, f"touched={touched}, cached={cached}, bytes={nbytes}".encode()
+    return ((_CHUNKS, b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)), (_TIMING, timing.encode()))
