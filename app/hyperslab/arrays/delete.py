@@ -277,4 +277,4 @@ def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> Arra
 def _every_chunk(metadata: ArrayMetadata) -> ChunkGrid:
     """The grid that has every chunk that an array could have, whatever shape it grows to."""
     rank = len(metadata.shape)
-    return replace(metadata.grid, shape=(LARGEST,) * rank, chunks=(1,) * rank)
+    return replace(metadata.grid, shape=(LARGEST,) * rank, chunks=(1,) * rank, edges=())

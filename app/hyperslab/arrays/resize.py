@@ -269,7 +269,7 @@ class Clearer:
 
         def clear(coords: Coords) -> None:
             with suppress(ChunkCorrupt, StoredTooLarge):
-                self._writer.update(coords, self._ends(coords, change, Start.LEFT))
+                self._writer.update(coords, self._ends(coords, change, Start.LEFT, removes=False))
 
         while batch := [coords for coords, _ in islice(edges, _BATCH)]:
             try:
@@ -324,13 +324,18 @@ class Clearer:
         return zip(candidates, array.mount.store.versions(array.prefix, keys) if keys else [], strict=True)
 
     def _ends(
-        self, coords: Coords, change: Callable[[Coords, NDArray], object], start: Start = Start.STORED
+        self,
+        coords: Coords,
+        change: Callable[[Coords, NDArray], object],
+        start: Start = Start.STORED,
+        *,
+        removes: bool = True,
     ) -> list[ChunkChange]:
         """What clears the cells of a stored object at the edge that lie beyond the shape: ``change`` those chunks that
-        the edge cuts, and remove those beyond it."""
+        the edge cuts and, unless it ``removes`` them, those beyond it."""
         inside, found = self._array.metadata.grid, []
         for chunk in self._array.metadata.chunks_in(coords):
-            if chunk not in inside:
+            if removes and chunk not in inside:
                 found.append(ChunkChange(chunk, None, start))
             elif inside.extent(chunk) != inside.chunks:
                 found.append(ChunkChange(chunk, partial(change, chunk), start))
@@ -344,7 +349,7 @@ class Clearer:
     def _beyond(self, coords: Coords) -> list[tuple[slice, ...]]:
         """What of a chunk lies beyond the shape, along each axis."""
         sizes = self._array.metadata.grid.extent(coords)
-        return [(slice(None),) * axis + (slice(size, None),) for axis, size in enumerate(sizes)]
+        return [(slice(None),) * axis + (slice(max(size, 0), None),) for axis, size in enumerate(sizes)]
 
 
 def bury_doubt(array: object, check: Callable[[], None]) -> None:

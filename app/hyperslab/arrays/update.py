@@ -37,7 +37,7 @@ class Start(Enum):
 
     ``STORED``: the chunk as it is. ``READABLE``: so, or fill values where that does not decode: every cell inside the
     array is set, and nothing that anybody could read is lost. ``LEFT``: the chunk as it is; one that does not decode,
-    or is to be removed and is not there, counts as not changed. ``FILL``: fill values, whatever is stored.
+    or is not there, is not changed. ``FILL``: fill values, whatever is stored.
     ``ANYTHING``: every cell is set.
     """
 
@@ -193,9 +193,10 @@ class ChunkWriter:
         return [each for each in changed if each is not None]
 
     def _changed(self, change: ChunkChange, stored: Buffer | None, version: str | None, key: str) -> _Changed | None:
+        if stored is None and change.start is Start.LEFT:
+            return None
         if change.change is None:
-            gone = stored is None and change.start is Start.LEFT
-            return None if gone else _Changed(change.coords, None, None)
+            return _Changed(change.coords, None, None)
         metadata = self._metadata
         if change.start is Start.ANYTHING:
             chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
@@ -290,8 +291,12 @@ class ChunkWriter:
 def object_memory(reader: Reader, array: ArrayNode) -> int:
     """Bytes that changing what is stored under one key takes: a chunk, and a shard as it was and as it becomes. Those
     no larger than a slab are not counted."""
-    shard = 2 * array.metadata.shard_nbytes if array.metadata.levels else 0
-    return reader.chunk_memory(array) + (shard if shard > 2 * reader.slab_bytes else 0)
+    each, metadata = reader.chunk_memory(array), array.metadata
+    if not metadata.levels:
+        return each
+    helpers = reader.pool(array.mount).most_helpers(metadata.chunks_per_object - 1, each) if each else 0
+    shard = 2 * metadata.shard_nbytes
+    return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
 
 
 class _Changed(NamedTuple):

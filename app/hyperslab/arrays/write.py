@@ -97,11 +97,11 @@ class Writer:
         self._catalog = catalog
         self._reader = reader
 
-    def memory(self, array: ArrayNode, chunks: int) -> int:
-        """Bytes that writing so many chunks takes besides their values: of those in hand at once, what is stored, the
-        changed copy, and what lies between the codecs."""
+    def memory(self, array: ArrayNode, objects: int) -> int:
+        """Bytes that writing so many stored objects takes besides their values: of those in hand at once, what is
+        stored, the changed copy, and what lies between the codecs."""
         each = object_memory(self._reader, array)
-        return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(chunks - 1, each)))
+        return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(objects - 1, each)))
 
     def write(
         self,

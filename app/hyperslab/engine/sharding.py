@@ -144,10 +144,11 @@ class ShardLevel:
         return self.parse_index(view[: self.index_nbytes] if self.at_start else view[-self.index_nbytes :], key)
 
     def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
-        """What a whole shard (behind `unwrap`) holds, by position in its index; raises `ChunkCorrupt`, also where more
-        is said to lie in it than a shard can hold."""
+        """What a whole shard (behind `unwrap`) holds, by position in its index, in the order in which it lies there;
+        raises `ChunkCorrupt`, also where more is said to lie in it than a shard can hold."""
         index, size = self.split(data, key), np.uint64(len(data))
         stored = np.flatnonzero((index != _ABSENT).any(axis=1))
+        stored = stored[np.argsort(index[stored, 0], kind="stable")]
         starts, sizes = index[stored, 0], index[stored, 1]
         if ((starts > size) | (sizes > size - np.minimum(starts, size))).any():
             raise ChunkCorrupt(key, "sharding_indexed", f"a chunk is said to lie beyond its {size} bytes")
@@ -181,7 +182,8 @@ def merge_shard(
     levels: Sequence[ShardLevel], data: Buffer | None, changes: Mapping[Coords, Buffer | None], key: str
 ) -> bytes | None:
     """A shard with other chunks in it: ``changes`` are their encoded bytes, by their first items; None removes one. All
-    others are copied as they are, whatever they hold. ``data``: the shard as it is stored, None where there is none.
+    others are copied as they are, whatever they hold, and in the order in which they lie. ``data``: the shard as it is
+    stored, None where there is none.
 
     None where no chunk is left. Raises `ChunkCorrupt` where it does not show what is to be copied, and
     `NotRepresentable`.
@@ -200,7 +202,7 @@ def merge_shard(
             pieces.pop(position, None)
         else:
             pieces[position] = merged
-    return level.join(dict(sorted(pieces.items()))) if pieces else None
+    return level.join(pieces) if pieces else None
 
 
 def reordered(levels: Sequence[ShardLevel], data: Buffer, filler: Buffer, key: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
+from zarr.codecs import BloscCodec
 
 from tests.benchmarks.cases import Selection
 from tests.benchmarks.data import BLOSC, ArraySpec, make, micrographs, slide
@@ -25,6 +26,7 @@ from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, T
 
 REMOTE: Final = "RemoteArray"
 OURS: Final = "Hyperslab in process"
+SHARDED: Final = "Hyperslab in process, shards"
 ZARR: Final = "zarr-python 3"
 TENSORSTORE: Final = "TensorStore"
 SYNCED: Final = "waiting for the disk"
@@ -34,7 +36,7 @@ SPECS: Final = (
     ArraySpec("slide", (4096, 4096), (256, 256), "|u1", BLOSC, slide),
 )
 _BOXES: Final = 24
-_FOLDERS: Final = ("remote", "ours", "zarr3", "tensorstore", "zarr2", "remote-synced", "tensorstore-synced")
+_FOLDERS: Final = ("remote", "ours", "sharded", "zarr3", "tensorstore", "zarr2", "remote-synced", "tensorstore-synced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def measure(bench: Bench, specs: Sequence[ArraySpec] = SPECS) -> Iterator[Measur
     with ExitStack() as stack:
         for name in _FOLDERS:
             for spec in specs:
-                make(folder / name, spec)
+                (make_sharded if name == "sharded" else make)(folder / name, spec)
         normal, synced = _programs(folder, bench, stack)
         for programs, suffix in ((normal, ""), (synced, f", {SYNCED}")):
             workers, problems = stack.enter_context(running(programs))
@@ -101,6 +103,7 @@ def _programs(folder: Path, bench: Bench, stack: ExitStack) -> tuple[list[Progra
     normal = [
         server("remote", "rename"),
         Program(OURS, "write-hyperslab", str(folder / "ours")),
+        Program(SHARDED, "write-hyperslab", str(folder / "sharded")),
         Program(ZARR, "write-zarr-python", str(folder / "zarr3")),
         Program(TENSORSTORE, "write-tensorstore", str(folder / "tensorstore")),
     ]
@@ -112,6 +115,21 @@ def _programs(folder: Path, bench: Bench, stack: ExitStack) -> tuple[list[Progra
         root = str(folder / "zarr2")
         normal.append(Program("zarr-python 2", "write-zarr-python", root, python=bench.zarr2_python))
     return normal, synced
+
+
+def make_sharded(folder: Path, spec: ArraySpec) -> None:
+    """The same chunks in Zarr v3, a row of them in a shard, and nothing written yet."""
+    codec = None if spec.codec is None else BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+    rows = zip(spec.shape[1:], spec.chunks[1:], strict=True)
+    shards = (spec.chunks[0], *(size // chunk * chunk for size, chunk in rows))
+    zarr.create_array(
+        str(folder / spec.name),
+        shape=spec.shape,
+        chunks=spec.chunks,
+        shards=shards,
+        dtype=spec.dtype,
+        compressors=codec,
+    )
 
 
 def _values(folder: Path, spec: ArraySpec) -> Path:
@@ -167,6 +185,9 @@ def targets(outcome: Outcome) -> Iterator[Target]:
     text = "whole arrays through HTTP at least as fast as zarr-python locally"
     mean = geometric_mean(speeds.values()) or 0.0
     yield Target(text, f"{found}; mean {mean:.2f}×", bool(speeds) and min(speeds.values()) >= 1)
+    rates = {case: rate for case, rate in outcome.ratios(OURS, SHARDED).items() if case.endswith("whole")}
+    found = ", ".join(f"{case} {rate:.2f}×" for case, rate in rates.items())
+    yield Target("whole shards at 0.8 times the rate of chunks", found, bool(rates) and min(rates.values()) >= 0.8)
 
 
 SUITE: Final = Suite("writes", "Writing", measure, tables, targets)

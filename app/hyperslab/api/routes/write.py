@@ -130,7 +130,7 @@ async def _put(
         wanted = target(array, selection.shape, field)
         check_kind(request)
         check_headers(request, wanted)
-        beside = context.service.writer.memory(array, touched(selection, array.metadata.grid))
+        beside = context.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
         async with received_body(context, request, beside=beside) as body:
             values = await context.threads.run(parse_values, request, body, wanted)
             write = partial(context.service.writer.write, array.path, items, values, field=name)
