@@ -117,6 +117,21 @@ def test_what_was_read_is_not_looked_up_while_it_may_be_remembered(
     assert asked(proxy) == []
 
 
+def test_a_look_that_must_not_wait_asks_no_remote_store(
+    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
+) -> None:
+    """The event loop takes it: what it cannot tell is None."""
+    put({"a/.zarray": ARRAY})
+    always, never = catalog(), catalog(recheck="never")
+    assert never.open_known("data/a") is None
+    opened = [found.open_node("data/a") for found in (always, never)]
+    asked(proxy)
+
+    assert always.open_known("data/a") is None
+    assert never.open_known("data/a") is opened[1]
+    assert asked(proxy) == []
+
+
 def test_the_documents_of_ancestors_are_read_at_once(
     put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
 ) -> None:
