@@ -232,6 +232,18 @@ def test_an_answer_that_would_wash_out_the_cache_is_read_around_it(tmp_path: Pat
         assert service.cache.stats().entries == 1
 
 
+@pytest.mark.parametrize(("dtype", "nbytes"), [("<i4", 400), (str, 7200)])
+def test_a_chunk_may_be_as_large_as_the_operator_allows(tmp_path: Path, dtype: Any, nbytes: int) -> None:
+    """Objects count as many bytes as short ones take."""
+    zarr.create_array(tmp_path / "a", shape=(300,), chunks=(100,), dtype=dtype, zarr_format=2)
+    with service_on(tmp_path, max_chunk_bytes=nbytes) as service:
+        plan_items(service.reader, open_array(service))
+    with service_on(tmp_path, max_chunk_bytes=nbytes - 1) as service, pytest.raises(TooLarge) as caught:
+        plan_items(service.reader, open_array(service))
+
+    assert (caught.value.requested, caught.value.limit) == (nbytes, nbytes - 1)
+
+
 def test_a_chunk_too_large_for_the_cache_is_not_taken_for_one_that_was_written(tmp_path: Path) -> None:
     """Objects count with all that they hold, so that no cache may have room for a chunk of few."""
     array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=str, zarr_format=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from threading import Lock
@@ -103,25 +103,14 @@ class WorkerPool:
                 self._in_hand -= most * nbytes
 
 
-class Attempt:
-    """The outcome of a call: a value or an error."""
-
-    def __init__(self, value: Any, error: Exception | None) -> None:
-        self._value, self._error = value, error
-
-    def result(self) -> Any:
-        """The value; raises the error."""
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-
-def attempt(work: Callable[[], Any]) -> Attempt:
+def attempt(work: Callable[[], T]) -> Future[T]:
     """Call ``work``; what it raises is raised where the result is wanted."""
+    future: Future[T] = Future()
     try:
-        return Attempt(work(), None)
+        future.set_result(work())
     except Exception as error:
-        return Attempt(None, error)
+        future.set_exception(error)
+    return future
 
 
 class _Run:

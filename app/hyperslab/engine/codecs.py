@@ -53,7 +53,9 @@ def make_codec(
     most_stored = 2 * max(last.nbytes, unsized) + LEAST_LIMIT
     sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
     memory = 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
-    return ChunkCodec(chunks, dtype, order, stage, links, partial, start, effort, most_stored, memory)
+    return ChunkCodec(
+        chunks, dtype, order, stage, links, partial, start, effort, most_stored, memory, dtype.has_idle_bits
+    )
 
 
 def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
@@ -78,7 +80,7 @@ class ChunkCodec:
     Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
     ``partial``: decoder of parts of chunks, if there is one. ``start``: that of their beginning. ``effort``: about how
     long decoding a byte takes, compared with LZ4. ``most_stored``: the most bytes that a stored chunk may have;
-    ``memory``: the most that decoding or encoding one takes.
+    ``memory``: the most that decoding or encoding one takes; ``cleans``: `DataType.has_idle_bits`.
     """
 
     chunks: tuple[int, ...]
@@ -91,6 +93,7 @@ class ChunkCodec:
     effort: float
     most_stored: int
     memory: int
+    cleans: bool
 
     @property
     def lossless(self) -> bool:
@@ -117,11 +120,11 @@ class ChunkCodec:
             except Exception as error:
                 raise ChunkCorrupt(key, link.id, reason_of(error)) from error
             _check_size(items, link.decoded, key)
-        if self.dtype.is_object:
+        if self.stage.dtype.hasobject:
             return items.reshape(self.chunks, order=self.order)  # type: ignore[no-any-return]
         held = flat_bytes(items) if isinstance(items, np.ndarray) else items
         chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, held, order=self.order)
-        return self.dtype.clean(chunk)
+        return self.dtype.clean(chunk) if self.cleans else chunk
 
     def decode_start(self, data: Buffer, items: int, key: str) -> NDArray | None:
         """The chunk, of which only the first ``items`` as they lie are decoded, and the others are anything; None where

@@ -117,8 +117,8 @@ class ChunkProjection:
 
         None unless all of a chunk that no edge cuts is selected in order, and the region is contiguous in ``order``.
         """
-        region = self.out_region
-        if not self.fills_chunk or np.ndarray in map(type, region):
+        region = self.out_region if self.fills_chunk else None
+        if region is None or np.ndarray in map(type, region):
             return None
         view = out[(*region, ...)]
         if not (view.flags.c_contiguous if order == "C" else view.flags.f_contiguous):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -200,7 +201,8 @@ class Tiles:
         except HyperslabError:  # the image that is there now may have such a plane
             return None
 
-    def _attempts(self, frame: Frame, works: list[Callable[[Frame], Any]], cancel: Cancel | None) -> list[Any]:
+    def _attempts(self, frame: Frame, works: list[Callable[[Frame], Any]], cancel: Cancel | None) -> list[Future[Any]]:
+        """What each of ``works`` gives or raises."""
         mount = frame.image.levels[0].array.mount
         return self._arrays.each(mount, attempt, [partial(work, frame) for work in works], cancel)
 
