@@ -6,6 +6,7 @@ import http.client
 import json
 import math
 import random
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -207,3 +208,36 @@ def test_documents_that_the_bucket_lacks_are_made(far: Far) -> None:
 
     assert answer.status == 200
     assert json.loads(answer.body)["metadata"]["a/.zarray"] == ARRAY
+
+
+def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(far: Far) -> None:
+    """The first one needs the index; what is cached of it is checked by the request for the chunk itself."""
+    serialize = {"name": "bytes", "configuration": {"endian": "little"}}
+    configuration = {"chunk_shape": [2], "codecs": [serialize], "index_codecs": [serialize]}
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4],
+        "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": configuration}],
+    }
+
+    def shard(first: bytes) -> bytes:
+        return first + b"cd" + struct.pack("<4Q", 0, 2, 2, 2)
+
+    far.put("s/zarr.json", json.dumps(document).encode())
+    far.put("s/c/0", shard(b"ab"))
+
+    def of_shard(target: str) -> tuple[bytes, int]:
+        answer, _ = far.ask(target)
+        return answer.body, sum("/s/c/0" in seen.path for seen in far.proxy.seen)
+
+    assert of_shard("/zarr2/data/s/0")[0] == b"ab"
+    assert of_shard("/zarr2/data/s/1") == (b"cd", 1)
+    assert of_shard("/v1/chunk/data/s/0?format=stored") == (b"ab", 1)
+    far.put("s/c/0", shard(b"AB"))
+    assert of_shard("/zarr2/data/s/0")[0] == b"AB"
+    assert of_shard("/zarr2/data/s/0") == (b"AB", 1)
