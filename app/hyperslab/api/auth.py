@@ -96,9 +96,11 @@ class PageCheck:
 
     def check(self, scope: Scope) -> None:
         """Raises `ForeignOrigin` and `ForeignHost`; for requests that change something."""
-        headers = _decoded(scope["headers"])
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
-        if not (self._any_host or self._is_ours(_name(host)) or not (self._hosts or _is_loopback(scope))):
+        reached = _address(str((scope.get("server") or ("",))[0]))  # loopback: an address only this machine reaches
+        is_checked = bool(self._hosts) or (reached is not None and reached.is_loopback)
+        if is_checked and not (self._any_host or self._is_ours(_name(host))):
             raise ForeignHost(host)
         if origin is None:
             if site not in _OURS:
@@ -117,10 +119,6 @@ class PageCheck:
         return own or origin in self._origins or _name(place) in self._hosts
 
 
-def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-
-
 def _name(host: str) -> str:
     """A Host header without its port, and an IPv6 address without its brackets."""
     if host.startswith("["):
@@ -133,9 +131,3 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(name)
     except ValueError:
         return None
-
-
-def _is_loopback(scope: Scope) -> bool:
-    """Whether the connection came to an address that only this machine reaches."""
-    address = _address(str((scope.get("server") or ("",))[0]))
-    return address is not None and address.is_loopback

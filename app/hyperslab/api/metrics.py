@@ -66,7 +66,7 @@ class Metrics:
         self._samples.append(lambda: held.set(service.in_flight.held))
 
     def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
-        """Tell the numbers of another cache too."""
+        """Report the statistics of another cache too."""
         counters = {m: self._counter(f"{name}_cache_{m}", f"{text} ({name} cache).") for m, text in _COUNTED.items()}
         gauges = {m: self._gauge(f"{name}_cache_{k}", f"{text} ({name} cache).") for m, (k, text) in _PRESENT.items()}
         before = dict.fromkeys(counters, 0)
