@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[httpx.Client]:
     store = {"url": str(folder), "writable": True, "durability": "rename"}
-    with running_server({"lab": store}) as server, httpx.Client(base_url=server.url) as found:
+    with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=60) as found:
         yield found
 
 
@@ -265,3 +266,40 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     finished = client.delete("/v1/stream/lab/others?finish=true").json()["arrays"]
     assert [bool(finished[key]["error"]) for key in senders] == [True, True, False]
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
+
+
+def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(client: httpx.Client, folder: Path) -> None:
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    opened(client, "lab/expired", model.settings, expires_in=1)
+    sender, frames = Sender(client, "lab/expired", "a"), frames_of(model, 5)
+    sender.patch(b"".join(frame.tobytes() for frame in frames[:4]), None)
+    deadline = time.monotonic() + 30
+    while '"closed"' not in (folder / "expired" / ".hyperslab.stream" / "stream.json").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    model.frames = [*frames[:4]]
+    check_folder(folder, sender, model, final=False)
+    assert client.get("/v1/stream/lab/expired").json()["state"] == "closed"
+    assert sender.patch(frames[4].tobytes(), 4 * frames[4].nbytes).status_code == 204
+    model.frames = [*frames]
+    check_reads(sender, model)
+    assert client.get("/v1/stream/lab/expired").json()["state"] == "open"
+
+
+def test_each_worker_serves_any_request(tmp_path: Path) -> None:
+    model = Model({"key": "a", **ARRAYS["channels"]})
+    frames, store = frames_of(model, 30), {"url": str(tmp_path), "writable": True, "durability": "rename"}
+    raw, offset = b"".join(frame.tobytes() for frame in frames), 0
+    with running_server({"lab": store}, workers=2) as server:
+        while offset < len(raw):
+            with httpx.Client(base_url=server.url, timeout=60) as client:  # connections go to either worker
+                sender = Sender(client, "lab/run", "a")
+                if not offset:
+                    opened(client, "lab/run", model.settings)
+                answer = sender.patch(raw[offset : offset + 1000], offset)
+                offset = int(answer.headers["upload-offset"])
+                assert answer.status_code == 204
+            with httpx.Client(base_url=server.url, timeout=60) as client:
+                found = Sender(client, "lab/run", "a").read("lab/run/a/0")
+            model.frames = [*frames[: offset // frames[0].nbytes]]
+            np.testing.assert_array_equal(found, model.values(final=False))

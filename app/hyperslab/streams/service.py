@@ -177,6 +177,8 @@ class Streams:
         mount, prefix = self._catalog.locate_writable(path)
         if mount.store.capabilities.writers_safe is WritersSafe.REPLICAS or not mount.store.capabilities.cheap_stat:
             raise BadDefinition("path", "streams are written to folders; those of other stores cannot take any yet")
+        if settings.zarr_format == 3:
+            raise BadDefinition("zarr_format", "streams make Zarr v2 as yet")
         if settings.ack == "memory":
             raise BadDefinition("ack", "frames are acknowledged when they are stored: expected tail or chunk")
         path = mount.path(prefix)
@@ -202,12 +204,15 @@ class Streams:
             made = [group for group in plan.layout.groups if self._find(group) is None]
             made += [level.path for array in plan.arrays for level in array.levels]
             record = Record(secrets.token_hex(8), "opening", 1, made)
+            stream = Stream(mount, prefix, path, record, plan)
             try:
                 self._records.put_settings(mount, prefix, record.id, settings)
-                record = self._records.put(mount, prefix, record)
-                self._make(Stream(mount, prefix, path, record, plan))
-                record = self._records.put(mount, prefix, replace(record, state="open"))
+                stream = replace(stream, record=self._records.put(mount, prefix, record))
+                self._make(stream)
+                record = self._change(stream, lambda record: replace(record, state="open"))
             except BaseException:
+                with suppress(HyperslabError):
+                    self._remove(stream)
                 self._forget(path)
                 raise
             handle.last = time.monotonic()
