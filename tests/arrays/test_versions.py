@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from hyperslab.arrays.nodes import MountedStore, Recheck
+from hyperslab.arrays.plan import Part
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import MOST_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import plan_items, read_all
+from tests.s3 import S3Bucket
 
 A = "data/a"
 
@@ -108,3 +111,21 @@ def test_a_read_that_began_before_a_write_is_not_remembered_after_it(store: Slow
     book.read(mount, ["a/.zarray"])
 
     assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
+
+
+def test_the_versions_of_several_arrays_of_a_bucket_are_looked_up_together(s3_bucket: S3Bucket) -> None:
+    """So many that they are listed, of one array and of two."""
+    store = open_store(s3_bucket.config(name="data", writable=True))
+    service = build([MountedStore("data", store, writable=True)])
+    parts: list[Part] = []
+    put: dict[str, dict[tuple[int, ...], str | None]] = {}
+    for name in "ab":
+        definition = {"shape": [70], "chunks": [1], "dtype": "|u1", "compressor": None}
+        service.creator.create_array(f"data/{name}", definition)
+        put[f"{name}/"] = {(i,): store.put(f"{name}/{i}", bytes([i])) if i % 9 else None for i in range(70)}
+        parts.append(Part(service.catalog.open_array(f"data/{name}"), normalise((), (70,)), None))
+
+    for chosen in (parts, parts[:1], parts[1:]):
+        plans = service.reader.plan_together(chosen)
+        assert [plan.versions for plan in plans] == [put[part.array.prefix] for part in chosen]
+    service.close()
