@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.api.test_broken_nodes import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a)")
 
+MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
 DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "U3", "S4", "V5"]
 DTYPES += ["[('a', 'i4'), ('b', 'f8')]"]
 BYTES: list[list[Any]] = [
@@ -69,9 +71,9 @@ def items(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(raw).view(dtype)[..., 0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=MANY)
 @given(draw=st.data())
-def test_what_zarr_python_writes_is_read_as_it_was(data: tuple[Served, Path], draw: DataObject) -> None:
+def test_what_one_writes_all_read_alike(data: tuple[Served, Path], draw: DataObject) -> None:
     served, folder = data
     dtype = np.dtype(eval(draw.draw(st.sampled_from([d if d.startswith("[") else repr(d) for d in DTYPES]))))
     rank = draw.draw(st.integers(1, 3))
@@ -86,16 +88,37 @@ def test_what_zarr_python_writes_is_read_as_it_was(data: tuple[Served, Path], dr
         chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
     values = items(dtype, shape)
     place: dict[str, Any] = {"store": str(folder / "a"), "zarr_format": 3, "overwrite": True}
-    written: Any = zarr.create(shape=shape, dtype=dtype, chunks=outer, codecs=chain, **place)
+    zarr.create(shape=shape, dtype=dtype, chunks=outer, codecs=chain, **place)
+    url = f"{served.http.base_url}/v1/metadata/data/a"
+    readers: dict[str, Any] = {
+        "zarr-python": zarr.open_array(str(folder / "a"), mode="r+"),
+        "service": RemoteArray(url, headers={"cache-control": "no-cache"}),
+    }
+    if dtype.kind in "biufc" and dtype.itemsize:
+        readers["tensorstore"] = TensorStore(folder / "a")
     filled = tuple(slice(0, draw.draw(st.integers(0, size))) for size in shape)
-    written[filled] = values[filled]
-    expected: Any = zarr.open_array(str(folder / "a"), mode="r")[...]
-
-    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/a")
-
-    np.testing.assert_array_equal(np.asarray(array), expected)
+    readers[draw.draw(st.sampled_from([*readers]))][filled] = values[filled]
+    expected = np.array(readers["zarr-python"][...])
+    expected[filled] = values[filled]
     step = tuple(slice(None, None, draw.draw(st.sampled_from([1, 2, -1, -2]))) for _ in shape)
-    np.testing.assert_array_equal(array[step], expected[step])
+
+    for name, reader in readers.items():
+        np.testing.assert_array_equal(np.asarray(reader[...]), expected, err_msg=name)
+    np.testing.assert_array_equal(readers["service"][step], expected[step])
+
+
+class TensorStore:
+    """An array of TensorStore, which is asked as one of numpy is."""
+
+    def __init__(self, folder: Path) -> None:
+        kvstore = {"driver": "file", "path": str(folder)}
+        self._array = ts.open({"driver": "zarr3", "kvstore": kvstore, "recheck_cached_data": True}).result()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._array[key].read().result()
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self._array[key].write(values).result()
 
 
 @pytest.mark.parametrize("location", ["start", "end"])
@@ -245,7 +268,7 @@ LENGTHS: list[Any] = [
 ]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6)
 @given(draw=st.data())
 def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: DataObject) -> None:
     """zarr-python 3.1 does not know the grid: the chunks are made here, each by itself."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
@@ -184,7 +185,7 @@ class Catalog:
         for path in mount.assume_metadata:
             known |= {root + ".zgroup" for root in prefixes(path)[:-1]} | {as_prefix(path) + ".zarray"}
         for root, documents in self._consolidated_above(mount, group.prefix, problems):
-            known |= {root + key for key in documents}
+            known |= {root + _known_key(key, text, group.prefix[len(root) :]) for key, text in documents.items()}
         found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, each=each, deadline=deadline)
         return replace(found, problems=tuple(problems))
 
@@ -208,13 +209,15 @@ class Catalog:
         self, mount: MountedStore, path: str, problems: list[str]
     ) -> Iterator[tuple[str, Mapping[str, bytes]]]:
         """The documents of each ``.zmetadata`` at a path and above, as text by key, with its prefix, from the root
-        down. One that is broken adds to ``problems``, and is an error where nothing else says what the store holds.
+        down; of a store that cannot list, also those in each ``zarr.json``. One that is broken adds to ``problems``,
+        and is an error where nothing else says what the store holds.
 
         A remote store is asked for all of them at once; of one that is local, and of one whose versions are remembered,
         each is read when the caller comes to it.
         """
-        roots = prefixes(path)
-        keys = [root + ".zmetadata" for root in roots]
+        names = (".zmetadata",) if mount.store.capabilities.listable else (".zmetadata", V3)
+        roots = [root for root in prefixes(path) for _ in names]
+        keys = [root + name for root in prefixes(path) for name in names]
         if mount.recheck == "always" and mount.is_remote:
             stored = mount.store.get_each(keys)
             versions = _versions_of(stored)
@@ -326,19 +329,44 @@ def _document_keys(mount: MountedStore, rest: str) -> list[str]:
 
 
 def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
-    """The documents of a ``.zmetadata``, each as text, or what is wrong with it; its version and its size in memory."""
+    """The documents in a ``.zmetadata`` or ``zarr.json``, each as text, or what is wrong with it; its version and its
+    size in memory."""
     stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if found is None else found
     if stored is None:
         raise Vanished
     try:
-        documents = {name: dump_copy(document) for name, document in parse_consolidated(stored.data, key).items()}
+        inside = (_consolidated_in if key.endswith(V3) else parse_consolidated)(stored.data, key)
+        documents = {name: dump_copy(document) for name, document in inside.items()}
     except BadMetadata as error:
         return error, stored.version, _NODE_OVERHEAD
     nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot each
     return documents, stored.version, nbytes
 
 
+def _consolidated_in(data: bytes | memoryview, key: str) -> dict[str, Any]:
+    """The documents that a ``zarr.json`` has inside, by key; of one that cannot be read, the node itself will tell."""
+    try:
+        documents = parse_document(data, key).consolidated or {}
+    except BrokenData:
+        return {}
+    return {f"{path}/{V3}": document for path, document in documents.items()}
+
+
+def _known_key(key: str, text: bytes, inner: str) -> str:
+    """The key of a consolidated document as Zarr v2 would have it, if it is of a node right below ``inner``."""
+    path, _, name = key.rpartition("/")
+    if name != V3 or path.rpartition("/")[0] != inner.rstrip("/"):
+        return key
+    document = parse_json(text, limit=len(text))
+    is_array = isinstance(document, dict) and document.get("node_type") == "array"
+    return f"{path}/{'.zarray' if is_array else '.zgroup'}"
+
+
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:
+    v3 = documents.get(inner + V3)
+    if v3 is not None:
+        version = f"consolidated-{_digest(v3)}"
+        return _v3_node(mount, prefix, parse_document(v3, prefix + V3), version, {})
     found = [documents.get(inner + name) for name in (".zarray", ".zattrs", ".zgroup")]
     array, attributes, group = [None if text is None else parse_json(text, limit=len(text)) for text in found]
     path, attributes = mount.path(prefix), attributes or {}

@@ -162,11 +162,7 @@ class ChunkReader:
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(part, key, runs, out, cost)
 
-    def decoded(self, parts: StoredParts[Projection]) -> int:
-        """About how many bytes are decoded of a stored object of which nothing is cached."""
-        return parts.chunks * self.decoded_of(next(iter(parts.parts)))
-
-    def decoded_of(self, part: Projection) -> int:
+    def decoded(self, part: Projection) -> int:
         """About how many bytes are decoded of a chunk that is not cached."""
         runs, metadata = self._runs(part), self._metadata
         if runs is None:

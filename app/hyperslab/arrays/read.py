@@ -326,9 +326,12 @@ class Reader:
         array, planned = plan.array, plan.found
         mount, metadata, known = array.mount, array.metadata, self._known(plan, found or ())
 
-        def each(items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
+        def each(  # noqa: PLR0917
+            items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, chunks: int = 1, held: int = 0
+        ) -> None:
+            """Calls ``work`` with items of ``chunks`` that decode to ``nbytes`` each and hold ``held`` on their way."""
             effort = nbytes * metadata.codec.effort
-            if count > 1 and (held or (effort >= _WORTH_THREAD and count * effort >= _WORTH_THREADS)):
+            if count > 1 and (held or (effort >= _WORTH_THREAD and count * chunks * effort >= _WORTH_THREADS)):
                 self.pool(mount).each(items, count, work, cancel, nbytes=held)
                 return
             for item in items:
@@ -351,8 +354,9 @@ class Reader:
 
         rest = iter(objects)
         first = next(rest)
-        nbytes = reader.decoded(first) if count > 1 else 0
-        each(chain((first,), rest), count, read, nbytes, nbytes if mount.is_remote else 0)
+        nbytes = reader.decoded(next(iter(first.parts))) if count > 1 else 0
+        held = first.chunks * nbytes if mount.is_remote else 0
+        each(chain((first,), rest), count, read, nbytes, first.chunks, held)
 
     def _read_head(  # noqa: PLR0917
         self,

@@ -227,7 +227,7 @@ class ShardReader(ChunkReader):
             data = self._ranges(shard.key, [bounds for piece in batch for bounds in piece.ranges], found.version)
             fetched, rest = perf_counter(), iter(data)
             loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
-            self._each(loaded, len(loaded), place, self.decoded_of(batch[0].wanted.part))
+            self._each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
             cost.chunk(sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
         return found.version, is_sure or bool(pieces)
 

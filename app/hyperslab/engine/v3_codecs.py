@@ -157,6 +157,7 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         reading.data_type, reading.recast = configuration.get("data_type"), True
         config = {**configuration, "id": name, "dtype": before, "astype": _numbers(reading.data_type, reading, member)}
         del config["data_type"]
+        _check_cast(config, reading.key, member)
     else:
         bare = name.removeprefix("numcodecs.")
         if bare not in TO_ITEMS:
@@ -169,6 +170,15 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         _check(config, reading, member)
         reading.recast = True
     reading.items.append(config)
+
+
+def _check_cast(config: CodecConfig, key: str, member: str) -> None:
+    limits: list[str] = ["error", "clamp", *(["wrap"] if config["astype"].lstrip("<|")[0] in "iu" else [])]
+    known = {"rounding": ["nearest-even", "nearest-away", "towards-zero", "towards-positive", "towards-negative"]}
+    for name, values in (known | {"out_of_range": limits}).items():
+        if config.get(name) is not None and config[name] not in values:
+            reason = f"expected one of {', '.join(values)}, found {shown(config[name])}"
+            raise BadMetadata(key, f"{member}.{name}", reason)
 
 
 def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage
 from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.dtypes import DataType, parse_dtype
+from hyperslab.engine.dtypes import NARROW_INTEGERS, DataType, parse_dtype
 from hyperslab.engine.object_codecs import vlen_link
 from hyperslab.engine.v3_dtypes import put_number
 
@@ -24,7 +25,7 @@ _ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
     "towards-zero": np.trunc,
     "towards-positive": np.ceil,
     "towards-negative": np.floor,
-    "nearest-away": lambda values: np.trunc(values + np.copysign(0.5, values)),
+    "nearest-away": lambda values: np.trunc(values) + np.copysign(np.abs(values - np.trunc(values)) >= 0.5, values),
 }
 
 
@@ -149,7 +150,7 @@ def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
     """Items as another type of numbers, and back: see `cast`."""
     before, behind = parse_dtype(config["dtype"], v3=True), parse_dtype(config["astype"], v3=True)
     maps = config.get("scalar_map") or {}
-    rounding, limits = config.get("rounding", "nearest-even"), config.get("out_of_range")
+    rounding, limits = config.get("rounding") or "nearest-even", config.get("out_of_range")
     to_stored = [(_scalar(a, before), _scalar(b, behind)) for a, b in maps.get("encode", [])]
     to_items = [(_scalar(a, behind), _scalar(b, before)) for a, b in maps.get("decode", [])]
 
@@ -179,27 +180,53 @@ def cast(
 
 
 def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
-    if target.kind not in "iu":
-        found = items.astype(target)
-        if limits is None and items.dtype.kind != "b" and not np.array_equal(np.isfinite(found), np.isfinite(items)):
-            raise ValueError(f"a value is out of range for {target}")
-        return found
-    values = items if items.dtype.kind in "iub" else _ROUNDINGS[rounding](items)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"NaN and infinity have no value in {target}")
-    low, high = np.iinfo(target).min, np.iinfo(target).max
-    outside = (values < low) | (values > high)
-    if not outside.any():
-        return values.astype(target)
+    if target.kind not in "iu" and target.name not in NARROW_INTEGERS:
+        return _as_floats(items, target, rounding, limits)
+    whole = items.dtype.kind in "iub" or items.dtype.name in NARROW_INTEGERS
+    values = items.astype(np.int8) if items.dtype.name in NARROW_INTEGERS else items
+    if not whole:
+        values = _ROUNDINGS[rounding](items.astype(np.float64))
+        if np.isnan(values).any():
+            raise ValueError(f"NaN has no value in {target}")
+    width = NARROW_INTEGERS.get(target.name, 8 * target.itemsize)
+    signed = target.kind == "i" or target.name in ("int2", "int4")
+    low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
+    below, above = values < low, values >= high + 1.0 if not whole else values > high
     if limits == "clamp":
-        return np.where(values < low, low, np.where(values > high, high, values)).astype(target)
-    if limits == "wrap":
-        return (
-            np.array([int(value) & (2 ** (8 * target.itemsize) - 1) for value in values.tolist()], np.uint64)
-            .astype(np.dtype(f"u{target.itemsize}"))
-            .view(target)
-        )
+        inside = np.where(below | above, 0, values)
+        exact = inside.astype(np.uint64 if high > 2**63 else np.int64)
+        return np.where(below, low, np.where(above, high, exact)).astype(target)
+    if not (below | above).any():
+        return values.astype(target)
+    if limits == "wrap" and (whole or np.isfinite(values).all()):
+        wrapped = [(int(value) - low) % 2**width + low for value in values.tolist()]
+        return np.array(wrapped, np.int64 if low else np.uint64).astype(target)
     raise ValueError(f"a value is out of range for {target}")
+
+
+def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
+    """Rounded to what ``target`` has: to the nearest, ties to even, or from there to a neighbour."""
+    found = items.astype(target)
+    exact, near = (each.astype(np.float64).astype(np.longdouble) for each in (items, found))
+    if items.dtype.kind in "iu":
+        exact = items.astype(np.longdouble)
+    over = np.isfinite(exact) & ~np.isfinite(near)
+    if over.any():
+        if limits != "clamp":
+            raise ValueError(f"a value is out of range for {target}")
+        most = ml_dtypes.finfo(target).max  # type: ignore[no-untyped-call]
+        found = np.where(over, np.copysign(np.asarray(most, np.float64), near), found.astype(np.float64)).astype(target)
+        near = found.astype(np.float64).astype(np.longdouble)
+    towards = {"towards-zero": -np.sign(exact), "towards-positive": 1, "towards-negative": -1}.get(rounding)
+    if rounding == "nearest-even" or np.array_equal(exact, near, equal_nan=True):
+        return found
+    if towards is None:  # ties go away from zero
+        outer = np.nextafter(found, np.copysign(np.inf, near).astype(target))
+        is_tie = np.abs(exact) - np.abs(near) == np.abs(outer.astype(np.float64)) - np.abs(exact)
+        return np.where(is_tie, outer, found)
+    missed = (exact != near) & (np.sign(exact - near) == towards)  # the nearest lies on the other side
+    ends = np.copysign(np.full(found.shape, np.inf), np.asarray(towards, np.float64)).astype(target)
+    return np.where(missed, np.nextafter(found, ends), found)
 
 
 def _scalar(value: Any, dtype: DataType) -> NDArray:

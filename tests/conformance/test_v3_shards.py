@@ -1,0 +1,290 @@
+"""Reading of shards: how much is asked of the store, what others got wrong, and what is forged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec
+
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import Service, build
+from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.v3 import parse_document
+from hyperslab.engine.v3_filters import cast
+from hyperslab.errors import BrokenData, ChunkCorrupt
+from hyperslab.storage import StoreConfig, open_store
+from tests.arrays.support import plan_items
+from tests.faults import FaultProxy
+from tests.s3 import S3Server, s3_server
+
+__all__ = ["s3_server"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Consolidated metadata)")
+
+SHAPE = (128, 96)
+VALUES = np.arange(128 * 96, dtype="<u2").reshape(SHAPE)
+
+
+def write(folder: Path, codecs: list[Any] | None = None, **options: Any) -> Path:
+    """An array ``a`` in shards of 64 × 96 with chunks of 16 × 32; the file of the first shard."""
+    codec = ShardingCodec(chunk_shape=(16, 32), codecs=codecs or [BytesCodec(), GzipCodec(level=1)], **options)
+    place: dict[str, Any] = {"store": str(folder / "a"), "zarr_format": 3, "overwrite": True}
+    array: Any = zarr.create(shape=SHAPE, dtype="u2", chunks=(64, 96), codecs=[codec], fill_value=9, **place)
+    array[...] = VALUES
+    return folder / "a" / "c" / "0" / "0"
+
+
+def service_of(config: StoreConfig, **options: Any) -> Service:
+    return build([MountedStore("data", open_store(config))], **options)
+
+
+def read(service: Service, key: Any) -> Any:
+    return service.reader.read(plan_items(service.reader, service.catalog.open_array("data/a"), key))[0]
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[tuple[Service, Callable[[], int]]]:
+    """A service on a folder, or a bucket, and how often what is stored under a chunk's key was asked for since."""
+    write(tmp_path)
+    if request.param == "folder":
+        service, count = service_of(StoreConfig(name="data", url=str(tmp_path))), 0
+        store = service.catalog.mounts["data"].store
+        for name in ("get", "get_part", "get_tail", "get_ranges", "stat", "versions"):
+
+            def counted(original: Any, *args: Any, **options: Any) -> Any:
+                nonlocal count
+                count += any("c/" in arg for arg in args if isinstance(arg, str))
+                return original(*args, **options)
+
+            monkeypatch.setattr(store, name, partial(counted, getattr(store, name)))
+
+        def since() -> int:
+            nonlocal count
+            found, count = count, 0
+            return found
+
+        yield service, since
+        service.close()
+        return
+    server: S3Server = request.getfixturevalue("s3_server")
+    bucket = server.new_bucket()
+    with FaultProxy(server.url) as proxy:
+        service = service_of(bucket.at(proxy.url).config(name="data"))
+        store = service.catalog.mounts["data"].store
+        writable = open_store(bucket.config(writable=True))
+        for path in sorted((tmp_path / "a").rglob("*")):
+            if path.is_file():
+                writable.put(path.relative_to(tmp_path).as_posix(), path.read_bytes())
+
+        def requests() -> int:
+            found = sum("/c/" in seen.path for seen in proxy.seen)
+            proxy.seen.clear()
+            return found
+
+        yield service, requests
+        service.close()
+
+
+@pytest.mark.parametrize("asked", ["folder", "bucket"], indirect=True)
+def test_a_slice_in_a_shard_takes_two_requests_and_one_once_the_index_is_known(
+    asked: tuple[Service, Callable[[], int]],
+) -> None:
+    service, since = asked
+    array = service.catalog.open_array("data/a")
+    since()
+
+    for key, most in ((np.s_[5:40, 10:40], 2), (np.s_[20:60, 70:96], 1), (np.s_[5:40, 10:40], 1)):
+        found = service.reader.read(plan_items(service.reader, array, key))[0]
+        np.testing.assert_array_equal(found, VALUES[key])
+        assert since() <= most, key
+
+
+class _NoIndex(SimpleHTTPRequestHandler):
+    """A server of files that lists no folders."""
+
+    def list_directory(self, path: Any) -> None:  # noqa: ARG002
+        self.send_error(404)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_groups_of_a_store_that_cannot_list_are_listed_by_consolidated_metadata(tmp_path: Path) -> None:
+    write(tmp_path)
+    root = zarr.open_group(str(tmp_path), mode="a", zarr_format=3)
+    root.create_group("g").create_group("deep")
+    zarr.consolidate_metadata(str(tmp_path))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_NoIndex, directory=str(tmp_path)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    service = service_of(StoreConfig(name="data", url=f"http://127.0.0.1:{server.server_port}/"))
+
+    found = {path: service.catalog.children(service.catalog.open_group(path), limit=9) for path in ("data", "data/g")}
+
+    assert [(child.name, child.kind) for child in found["data"].nodes] == [("a", "array"), ("g", "group")]
+    assert [(child.name, child.kind) for child in found["data/g"].nodes] == [("deep", "group")]
+    (tmp_path / "g" / "deep" / "zarr.json").unlink()
+    assert service.catalog.open_node("data/g/deep").kind == "group"
+    np.testing.assert_array_equal(read(service, np.s_[5:20, 3:9]), VALUES[5:20, 3:9])
+    service.close()
+    server.shutdown()
+    server.server_close()
+
+
+ENTRIES = {
+    "beyond the end": {1: (10**6, 4)},
+    "around": {1: (2**63, 2**63)},
+    "just below none": {1: (2**64 - 2, 1)},
+    "half of none": {1: (2**64 - 1, 4)},
+    "as long as the shard": {1: (0, 2**40)},
+    "empty": {1: (0, 0)},
+    "the index itself": {1: (-16, 16)},
+}
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_forged_entry_is_corrupt_and_harms_no_other_chunk(tmp_path: Path, name: str, cache_bytes: int) -> None:
+    path = write(tmp_path)
+    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
+    assert parsed is not None
+    level, stored = parsed.levels[0], path.read_bytes()
+    index = level.split(stored, "c/0/0").copy()
+    for at, (start, nbytes) in ENTRIES[name].items():
+        index[at] = (start if start >= 0 else len(stored) + start, nbytes)
+    path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+    service = service_of(StoreConfig(name="data", url=str(tmp_path)), cache_bytes=cache_bytes)
+
+    for key in (np.s_[0:16, 32:64], np.s_[0:64, 0:96], np.s_[3, 40]):
+        with pytest.raises(ChunkCorrupt):
+            read(service, key)
+    np.testing.assert_array_equal(read(service, np.s_[16:64, :]), VALUES[16:64])
+    service.close()
+
+
+@pytest.mark.parametrize("codec", ["blosc", "zstd", "gzip"])
+def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_path: Path, codec: str) -> None:
+    """numcodecs believes the sizes that a frame states."""
+    codecs: dict[str, Any] = {"blosc": zarr.codecs.BloscCodec(), "zstd": zarr.codecs.ZstdCodec(), "gzip": GzipCodec()}
+    path = write(tmp_path, [BytesCodec(), codecs[codec]])
+    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
+    assert parsed is not None
+    level, stored = parsed.levels[0], path.read_bytes()
+    index = level.split(stored, "c/0/0").copy()
+    start, nbytes = (int(n) for n in index[0])
+    frame = bytearray(stored[start : start + nbytes])
+    service = service_of(StoreConfig(name="data", url=str(tmp_path)), cache_bytes=0)
+
+    for cut in (0, 1, 15, 16, 17, nbytes // 2, nbytes - 1):
+        index[0] = (start, cut)
+        path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+        with pytest.raises(ChunkCorrupt):
+            read(service, np.s_[0:16, 0:32])
+    index[0] = (start, nbytes)
+    if codec == "blosc":
+        for at, value in ((4, 2**31 - 1), (8, 2**31 - 1), (12, 2**31 - 1), (12, 16), (4, 0), (8, 1)):
+            forged = frame[:at] + value.to_bytes(4, "little") + frame[at + 4 :]
+            path.write_bytes(stored[:start] + forged + stored[start + nbytes :])
+            with pytest.raises(ChunkCorrupt):
+                read(service, np.s_[0:16, 0:32])
+    service.close()
+
+
+def test_shards_too_deep_or_with_too_many_chunks_are_refused_before_anything_is_allocated() -> None:
+    little = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    codecs: list[dict[str, Any]] = little
+    for _ in range(50):
+        codecs = [
+            {
+                "name": "sharding_indexed",
+                "configuration": {"chunk_shape": [1], "codecs": codecs, "index_codecs": little},
+            }
+        ]
+    for size, chain in ((1, codecs), (10**9, codecs[0]["configuration"]["codecs"])):
+        document = {"zarr_format": 3, "node_type": "array", "shape": [size], "data_type": "uint8", "fill_value": 0}
+        document |= {"chunk_key_encoding": {"name": "default"}, "codecs": chain}
+        document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [size]}}
+        with pytest.raises(BrokenData):
+            parse_document(json.dumps(document).encode(), "zarr.json")
+
+
+def test_what_others_have_read_wrong(tmp_path: Path) -> None:
+    """Reordered and repeated selections of a shard, codecs around it, axes in another order on both sides of it, a
+    shard without axes, and one whose last chunks were never written."""
+    service = service_of(StoreConfig(name="data", url=str(tmp_path)))
+    write(tmp_path)
+    rows, columns = [127, 3, 3, 64, 0], [95, 0, 33, 33]
+    np.testing.assert_array_equal(read(service, (rows, columns)), VALUES[np.ix_(rows, columns)])
+
+    for outer in (TransposeCodec(order=(1, 0)), None):
+        inner: list[Any] = [TransposeCodec(order=(1, 0)), BytesCodec(endian="big"), Crc32cCodec()]
+        shape = (32, 16) if outer else (16, 32)
+        chain: list[Any] = [ShardingCodec(chunk_shape=shape, codecs=inner), *([] if outer else [GzipCodec()])]
+        place: dict[str, Any] = {"store": str(tmp_path / "a"), "zarr_format": 3, "overwrite": True}
+        codecs = [outer, *chain] if outer else chain
+        array: Any = zarr.create(shape=SHAPE, dtype="u2", chunks=(64, 96), codecs=codecs, **place)
+        array[...] = VALUES
+        np.testing.assert_array_equal(read(service, np.s_[::-1, 5:70]), VALUES[::-1, 5:70])
+
+    path = write(tmp_path)
+    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
+    assert parsed is not None
+    level, stored = parsed.levels[0], path.read_bytes()
+    index = level.split(stored, "c/0/0").copy()
+    index[6:] = 2**64 - 1
+    path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+    expected = VALUES[:64].copy()
+    expected[32:] = 9
+    np.testing.assert_array_equal(read(service, np.s_[:64, :]), expected)
+
+    document = json.loads((tmp_path / "a" / "zarr.json").read_text())
+    document |= {"shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
+    document["codecs"][0]["configuration"]["chunk_shape"] = []
+    (tmp_path / "a" / "zarr.json").write_text(json.dumps(document))
+    assert read(service, ()) == 9
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "after", "rounding", "limits", "expected"),
+    [
+        ([-2.5, -0.5, 0.5, 1.5, 1.2], "<f8", "|i1", "nearest-even", None, [-2, 0, 0, 2, 1]),
+        ([-2.5, -0.5, 0.5, 1.5, 1.2], "<f8", "|i1", "nearest-away", None, [-3, -1, 1, 2, 1]),
+        ([-2.5, -0.5, 0.5, 1.5, 1.2], "<f8", "|i1", "towards-zero", None, [-2, 0, 0, 1, 1]),
+        ([-2.5, -0.5, 0.5, 1.5, 1.2], "<f8", "|i1", "towards-positive", None, [-2, 0, 1, 2, 2]),
+        ([-2.5, -0.5, 0.5, 1.5, 1.2], "<f8", "|i1", "towards-negative", None, [-3, -1, 0, 1, 1]),
+        ([np.nextafter(0.5, 0)], "<f8", "|i1", "nearest-away", None, [0]),
+        ([300, -300, np.inf, -np.inf], "<f8", "|u1", "nearest-even", "clamp", [255, 0, 255, 0]),
+        ([300, -1, 256, 7], "<i2", "|u1", "nearest-even", "wrap", [44, 255, 0, 7]),
+        ([2**64 - 1, 2**63], "<u8", "<i8", "nearest-even", "wrap", [-1, -(2**63)]),
+        ([2.0**63, -1e30], "<f8", "<i8", "nearest-even", "clamp", [2**63 - 1, -(2**63)]),
+        ([7, 8, -9], "<i2", "int4", "nearest-even", "wrap", [7, -8, 7]),
+        ([1e300, -1e300, np.inf], "<f8", "<f4", "nearest-even", "clamp", [3.4028234663852886e38] * 3),
+        ([0.1, -0.1], "<f8", "<f4", "towards-negative", None, [0.09999999403953552, -0.10000000149011612]),
+        ([2049, 2051], "<i4", "<f2", "nearest-away", None, [2050, 2052]),
+        ([300], "<i2", "|u1", "nearest-even", "error", None),
+        ([np.nan], "<f8", "|u1", "nearest-even", "clamp", None),
+        ([np.inf], "<f8", "|u1", "nearest-even", "wrap", None),
+        ([1e300], "<f8", "<f4", "nearest-even", None, None),
+    ],
+)
+def test_values_are_cast_as_the_extension_says(
+    values: list[float], before: str, after: str, rounding: str, limits: str | None, expected: list[float] | None
+) -> None:
+    items, target = np.array(values, before), parse_dtype(after, v3=True).numpy
+
+    if expected is None:
+        with pytest.raises(ValueError, match=r"range|value"):
+            cast(items, target, [], rounding, limits)
+    else:
+        found = cast(items, target, [], rounding, limits).astype("f8" if target.kind == "f" else "i8").tolist()
+        expected = [3.4028234663852886e38, -3.4028234663852886e38, np.inf] if 1e300 in values else expected
+        assert found == expected
