@@ -25,8 +25,8 @@ def test_home_shows_the_store_with_pictures_of_what_is_in_it(viewer: Viewer) -> 
     viewer.open("/")
 
     cards = viewer.page.locator(".card")
-    expect(cards).to_have_count(7)
-    expect(viewer.page.locator(".card img")).to_have_count(2)
+    expect(cards).to_have_count(8)
+    expect(viewer.page.locator(".card img")).to_have_count(3)
     expect(viewer.page.locator(".card", has_text="speed_of_light")).to_contain_text("299792458 m/s")
     viewer.page.wait_for_load_state("networkidle")
     viewer.tab.keep("home")
@@ -57,6 +57,16 @@ def test_array_tells_its_metadata_and_attributes(viewer: Viewer) -> None:
     for text in ("365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 of them", "zstd", "NaN"):
         expect(facts).to_contain_text(text)
     expect(viewer.page.locator(".json")).to_contain_text("sea surface temperature")
+    viewer.check_clean()
+
+
+def test_the_facts_of_a_sharded_array_of_v3(viewer: Viewer) -> None:
+    viewer.open("/view/demo/sharded/0")
+
+    facts = viewer.page.locator(".facts")
+    for text in ("1 × 4 × 96 × 96 · 192 of them", "1 × 16 × 192 × 192 · 12 of them", "Zarr v3", "c, z, y, x"):
+        expect(facts).to_contain_text(text)
+    expect(facts).to_contain_text("sharding_indexed (bytes, zstd (level 0))")
     viewer.check_clean()
 
 
@@ -153,7 +163,7 @@ def test_lines_to_copy_read_exactly_what_is_visible(viewer: Viewer, demo_store: 
     expect(code).to_contain_text(f"slab = a[{select}]")
     neuroglancer = viewer.page.get_by_role("link", name="Open in neuroglancer").get_attribute("href")
     assert neuroglancer is not None
-    assert "zarr2" in neuroglancer
+    assert "%7Czarr%3A" in neuroglancer
     viewer.check_clean()
 
 
