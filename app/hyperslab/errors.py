@@ -526,16 +526,6 @@ class StoredTooLarge(BrokenData, code="stored-too-large", title="Stored value to
     sentence = "{key!r} has {size} bytes, the limit is {limit}"
 
 
-class UnsupportedFormat(
-    BrokenData, code="unsupported-format", title="A node of a format that cannot be changed yet", status=422
-):
-    """Attributes of a node of Zarr v3; ``key`` is its document."""
-
-    path: str
-    key: str
-    sentence = "{path!r} is of Zarr v3 ({key}), whose attributes cannot be changed yet"
-
-
 class StoreError(HyperslabError, code="store-failed", title="Store request failed", status=502):
     """Where a write had begun, ``written`` and ``failed`` are chunk keys; repeating the request is safe."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hyperslab.arrays import documents
@@ -16,17 +16,18 @@ from hyperslab.arrays.delete import (
     new_array,
     refuse_hidden,
     refuse_others,
-    refuse_v3,
     remove,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.creation import first_difference, new_document
+from hyperslab.engine import creation, v3_creation
 from hyperslab.engine.dtypes import named_dtype
-from hyperslab.engine.jsontext import dump_json, spell_floats
+from hyperslab.engine.jsontext import dump_copy, dump_json, spell_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
+from hyperslab.engine.v3_creation import first_difference, requested_format
+from hyperslab.engine.v3_form import new_group
 from hyperslab.errors import (
     BadDefinition,
     BadPath,
@@ -36,7 +37,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import normalise_path, prefixes
+from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
@@ -44,8 +45,6 @@ deletes it (``w``)."""
 
 NodeCheck = Callable[[Node | BrokenNode | None], None]
 """Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
-
-_GROUP_TEXT = dump_json({"zarr_format": 2})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +59,26 @@ class NewNode:
 @dataclass(frozen=True, slots=True)
 class _Definition:
     """A node to be made: its documents, and a check that raises `NodeExists` if a node that is there is another.
-    ``metadata`` is None for a group."""
+    ``metadata`` is None for a group. In Zarr v3 the attributes are in the one document."""
 
+    zarr_format: int
     metadata: ArrayMetadata | None
     attributes: Mapping[str, Any]
     check_fits: Callable[[Node], None]
 
+    def key(self, mount: MountedStore, prefix: str) -> str:
+        """The key of the document that makes it a node."""
+        if self.zarr_format == 3:
+            return prefix + V3
+        return prefix + (".zgroup" if self.metadata is None else mount.metadata_key)
+
+    def text(self) -> bytes:
+        """That document."""
+        return _group_text(self.zarr_format, self.attributes) if self.metadata is None else self.metadata.to_bytes()
+
 
 class Creator:
-    """Makes, changes and deletes nodes. An array exists from the moment its ``.zarray`` does, which is stored last."""
+    """Makes, changes and deletes nodes. An array exists from the moment its document does, which is stored last."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
@@ -84,7 +94,7 @@ class Creator:
         check: NodeCheck | None = None,
     ) -> NewNode:
         """Make an array as ``definition`` says (the members of a node document), with all its ancestors. What replaces
-        takes nodes of Zarr v2 away, and with ``foreign`` all other keys too.
+        takes nodes away, and with ``foreign`` all other keys too.
 
         Raises `BadDefinition` before anything is stored, `NodeExists` if mode and what is there do not go together.
         """
@@ -92,49 +102,60 @@ class Creator:
         names = definition.get("dimension_names")
         others = ("attributes", "kind", "dimension_names")
         members = {n: named_dtype(v) if n == "dtype" else v for n, v in definition.items() if n not in others}
+        zarr_format = requested_format(members)
 
         def check_fits(node: Node) -> None:
             if not isinstance(node, ArrayNode):
                 raise NodeExists(node.path, "group", "kind", "array", "group")
-            difference = first_difference(members, node.metadata)
+            of_v2 = node.zarr_format == 2
+            difference = first_difference(members if of_v2 else {**members, "dimension_names": names}, node.metadata)
             if difference is None:
-                wanted = _with_dimension_names(attributes, names, len(node.metadata.shape))
+                wanted = _with_dimension_names(attributes, names, node.metadata.rank) if of_v2 else attributes
                 difference = _attribute_difference(wanted, node.attributes)
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
         if mode == "open":  # then a few members may stand for all
-            mount, prefix = self._catalog.locate_writable(path)
-            refuse_v3(mount, prefix, coexisting=False)
+            self._catalog.locate_writable(path)
             node, _ = self._find(path)
             if node is not None and not isinstance(node, BrokenNode):
                 if check is not None:
                     check(node)
                 check_fits(node)
                 return NewNode(node, created=False)
-        metadata = ArrayMetadata.from_document(new_document(members), ".zarray")
-        attributes = _with_dimension_names(attributes, names, len(metadata.shape))
-        return self._create(path, _Definition(metadata, attributes, check_fits), mode, check, foreign=foreign)
+        if zarr_format == 3:
+            document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
+            metadata = v3_creation.checked(document)
+        else:
+            metadata = ArrayMetadata.from_document(creation.new_document(members), ".zarray")
+            attributes = _with_dimension_names(attributes, names, metadata.rank)
+        wanted = _Definition(zarr_format, metadata, attributes, check_fits)
+        return self._create(path, wanted, mode, check, foreign=foreign)
 
     def create_group(
         self,
         path: str,
         attributes: Mapping[str, Any],
         *,
+        zarr_format: int | None = None,
         mode: Mode = "create",
         foreign: bool = False,
         check: NodeCheck | None = None,
     ) -> NewNode:
-        """Make a group, with all its ancestors; ``foreign`` as for `create_array`."""
+        """Make a group, of Zarr v2 unless ``zarr_format`` is 3, with all its ancestors; ``foreign`` as for
+        `create_array`."""
+        made = requested_format({"zarr_format": zarr_format})
 
         def check_fits(node: Node) -> None:
             if not isinstance(node, GroupNode):
                 raise NodeExists(node.path, "array", "kind", "group", "array")
+            if zarr_format not in (None, node.zarr_format):
+                raise NodeExists(node.path, "group", "zarr_format", zarr_format, node.zarr_format)
             difference = _attribute_difference(attributes, node.attributes)
             if difference is not None:
                 raise NodeExists(node.path, "group", *difference)
 
-        return self._create(path, _Definition(None, attributes, check_fits), mode, check, foreign=foreign)
+        return self._create(path, _Definition(made, None, attributes, check_fits), mode, check, foreign=foreign)
 
     def delete(
         self, path: str, *, recursive: bool = False, foreign: bool = False, check: NodeCheck | None = None
@@ -170,8 +191,6 @@ class Creator:
 
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
-        if not foreign:
-            refuse_v3(mount, prefix, coexisting=False)
         self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
             node, implicit = self._find(path, broken=mode == "replace")
@@ -185,10 +204,8 @@ class Creator:
             if node is not None and not isinstance(node, BrokenNode) and mode != "replace":
                 return self._taken(node, mode, wanted)
             mount.check_not_assumed(prefix, below=replace)
-            if not foreign:
-                refuse_v3(mount, prefix)
-                if replace and wanted.metadata is not None:
-                    refuse_hidden(self._catalog, mount, prefix, node, wanted.metadata)
+            if not foreign and replace and wanted.metadata is not None:
+                refuse_hidden(self._catalog, mount, prefix, node, wanted.metadata)
             try:
                 kept = self._make_room(mount, prefix, wanted, turn, replace=replace, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
@@ -206,8 +223,9 @@ class Creator:
         for name in prefix.split("/"):
             if name in (".zarray", ".zgroup", ".zattrs", ".zmetadata", V3, mount.metadata_key):
                 raise BadPath(prefix.rstrip("/"), f"{name!r} is the name of a metadata document")
-        attributes_text(wanted.attributes)
+        inside = len(attributes_text(wanted.attributes))
         size = 0 if wanted.metadata is None else len(wanted.metadata.to_bytes())
+        size -= inside if wanted.zarr_format == 3 else 0
         if size > MAX_ARRAY_BYTES:
             raise BadDefinition("document", f"{size} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
         for above in prefixes(prefix)[:-1]:
@@ -250,32 +268,49 @@ class Creator:
     ) -> None:
         """Store the documents of a node that does not exist yet: groups above it that are missing, its attributes, and
         at last what makes it a node. Raises `VersionConflict` if another creator came first."""
-        versions, metadata, attributes = self._catalog.versions, wanted.metadata, wanted.attributes
-        if implicit is not None and metadata is None:  # the group gets its document, and keeps the attributes it has
+        versions, attributes = self._catalog.versions, wanted.attributes
+        if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
             attributes = {**implicit.attributes, **attributes}
-        roots = prefixes(prefix)[:-1]
-        found = mount.store.versions("", [root + ".zgroup" for root in roots]) if roots else []
-        groups: list[str] = []
-        for root, version in zip(roots, found, strict=True):
-            if version is None:
-                with suppress(VersionConflict):  # another creator has made the same group
-                    put_document(versions, mount, root + ".zgroup", _GROUP_TEXT, ABSENT)
-                    groups.append(root)
-        left = mount.store.stat(prefix + ".zattrs")  # of a creator that died
+        groups = self._store_groups(mount, prefix, wanted.zarr_format)
+        left = mount.store.stat(prefix + ".zattrs")  # of a creator that died, or of an implicit group
         turn.check()  # they may be those of a node that another creator has made meanwhile
-        if attributes or turn.inherited:  # the dead one's may still come: then there are some already
-            condition: str | Absent = ABSENT if left is None else left.version
-            put_document(versions, mount, prefix + ".zattrs", attributes_text(attributes), condition)
-        elif left is not None:
+        if wanted.zarr_format == 2:
+            if attributes or turn.inherited:  # the dead one's may still come: then there are some already
+                condition: str | Absent = ABSENT if left is None else left.version
+                put_document(versions, mount, prefix + ".zattrs", attributes_text(attributes), condition)
+            elif left is not None:
+                mount.store.delete(left.key, if_version=left.version)
+        put_document(versions, mount, wanted.key(mount, prefix), replace(wanted, attributes=attributes).text(), ABSENT)
+        if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
-        if metadata is None:
-            put_document(versions, mount, prefix + ".zgroup", _GROUP_TEXT, ABSENT)
-        else:
-            put_document(versions, mount, prefix + mount.metadata_key, metadata.to_bytes(), ABSENT)
-        for group in groups:  # not before: where they cannot follow, all else is done
-            documents.follow(versions, mount, group, (group + ".zgroup", group + ".zattrs"))
-        name = ".zgroup" if metadata is None else ".zarray"
+        for key in groups:  # not before: where they cannot follow, all else is done
+            above = as_prefix(key.rpartition("/")[0])
+            documents.follow(versions, mount, above, (key, above + ".zattrs"))
+        name = V3 if wanted.zarr_format == 3 else ".zgroup" if wanted.metadata is None else ".zarray"
         documents.follow(versions, mount, prefix, (prefix + name, prefix + ".zattrs"))
+
+    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> list[str]:
+        """Store the documents of groups above a new node that have none in either format; returns their keys.
+
+        A group of Zarr v3 has no children without a document: where there are some already, it stays as it is.
+        """
+        roots = prefixes(prefix)[:-1]
+        found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
+        bare = [root for root, group, v3 in zip(roots, found, found, strict=True) if group is v3 is None]
+        if zarr_format == 3:
+            groups = [(root, self._find(mount.path(root))[1]) for root in bare]
+            bare = [root for root, group in groups if group is None or not self._catalog.some_children(group, 1)]
+        stored = []
+        for root in bare:
+            key = root + (V3 if zarr_format == 3 else ".zgroup")
+            with suppress(VersionConflict):  # another creator has made the same group
+                put_document(self._catalog.versions, mount, key, _group_text(zarr_format, {}), ABSENT)
+                stored.append(key)
+        return stored
+
+
+def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:
+    return dump_copy(new_group(attributes)) if zarr_format == 3 else dump_json({"zarr_format": 2})
 
 
 def _attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

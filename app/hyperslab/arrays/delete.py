@@ -58,14 +58,12 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
 
 
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
-    """Raise `NodeExists` if a new node would lie at or below one of Zarr v3; ``coexisting``: also if it has documents
-    of v2 as well."""
-    roots = prefixes(prefix)
+    """Raise `NodeExists` if a document of v2 would lie beside one of Zarr v3, and count for nothing; ``coexisting``:
+    also if there are others beside it already."""
     names = (V3, mount.metadata_key, ".zgroup")
-    versions = iter(mount.store.versions("", [root + name for root in roots for name in names]))
-    for root, v3, array, group in zip(roots, versions, versions, versions, strict=True):
-        if v3 is not None and ((coexisting and root == prefix) or array is group is None):
-            raise NodeExists(mount.path(root), "Zarr v3 node", "zarr_format", 2, 3, [root + V3])
+    v3, *others = mount.store.versions(prefix, [prefix + name for name in names])
+    if v3 is not None and (coexisting or not any(others)):
+        raise NodeExists(mount.path(prefix), "Zarr v3 node", "zarr_format", 2, 3, [prefix + V3])
 
 
 def refuse_hidden(

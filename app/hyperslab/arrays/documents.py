@@ -1,10 +1,10 @@
-"""Metadata documents: stored and removed on condition, attributes merged, and ``.zmetadata`` updated.
+"""Metadata documents: stored and removed on condition, attributes merged, and consolidated metadata updated.
 
-Wherever a store has a ``.zmetadata``, it follows every change of the documents below it. It is one document for all
-nodes, so whoever changes it holds its lock for the whole read, change and put; replicas that no lock reaches come one
-after the other by the condition on the put. What is put is what the store holds by then: others may have changed the
-same node since, and may have been here before. They may also come between the look and the put, so whoever has put
-looks again; the last to come finds that all agrees.
+Wherever a store has a ``.zmetadata``, or a ``zarr.json`` with ``consolidated_metadata``, it follows every change of the
+documents of its format below it. It is one document for all nodes, so whoever changes it holds its lock for the whole
+read, change and put; replicas that no lock reaches come one after the other by the condition on the put. What is put is
+what the store holds by then: others may have changed the same node since, and may have been here before. They may also
+come between the look and the put, so whoever has put looks again; the last to come finds that all agrees.
 
 A client that makes one itself (zarr-python's ``consolidate_metadata``) puts what it has seen some time before. What has
 changed meanwhile is put right in it; documents that are nowhere else stay as they came.
@@ -21,22 +21,22 @@ from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, parse_json, parse_object, spell_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, MAX_CONSOLIDATED_BYTES, parse_attributes, parse_consolidated
+from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import (
     BadBody,
     BadDefinition,
-    BadMetadata,
     BadPath,
+    BrokenData,
     ConsolidatedBehind,
     InDoubt,
     StoredTooLarge,
     StoreError,
     StoreFull,
-    UnsupportedFormat,
     WriteConflict,
     shown,
 )
 from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict, WritersSafe
-from hyperslab.storage.keys import normalise_path, prefixes
+from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 KeyCheck = Callable[[Entry | None], None]
 """Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
@@ -47,7 +47,7 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
     version that no document had before: no late request undoes what others have stored since. Raises
     `VersionConflict`."""
     shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
-    limit = MAX_CONSOLIDATED_BYTES if key.endswith(".zmetadata") else MAX_ARRAY_BYTES
+    limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
     room = len(text) + 1024 <= limit  # else nobody would read it back
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
     versions.note(mount, key, version)
@@ -76,15 +76,20 @@ def merge_attributes(
 ) -> bool:
     """Store a node's attributes with a patch merged in; False, and nothing done, where somebody has changed them since
     the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
-    if node.zarr_format == 3:
-        raise UnsupportedFormat(node.path, node.prefix + V3)
-    key = node.prefix + ".zattrs"
+    key = node.prefix + (V3 if node.zarr_format == 3 else ".zattrs")
     attributes, version = node.attributes, node.documents.get(key)
-    if key not in node.documents:  # it was not opened from documents of its own, and may have such a one all the same
-        stored = mount.store.get(key)  # value and version belong together
-        if stored is not None:
-            attributes, version = parse_attributes(stored.data, key), stored.version
-    text = attributes_text(merge_patch(attributes, patch))
+    stored = None
+    # one that was not opened from documents of its own may have such a one all the same
+    if node.zarr_format == 3 or key not in node.documents:
+        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)  # value and version belong together
+    if stored is not None and node.zarr_format == 2:
+        attributes, version = parse_attributes(stored.data, key), stored.version
+    merged = merge_patch(attributes, patch)
+    text = attributes_text(merged)
+    if node.zarr_format == 3:
+        if stored is None or stored.version != version:
+            return False
+        text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged})
     try:
         put_document(versions, mount, key, text, ABSENT if version is None else version)
     except VersionConflict:
@@ -133,17 +138,29 @@ def follow(
     versions: VersionBook, mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False
 ) -> None:
     """Carry the documents ``changed`` (keys, with the name ``.zarray`` whatever the store calls it) of the node at
-    ``prefix``, as they are now, into every ``.zmetadata`` above it and at it.
+    ``prefix``, as they are now, into every ``.zmetadata`` above it and at it, or every ``zarr.json`` above it.
 
     ``removed_below`` also takes out every other document below ``prefix``. Raises `ConsolidatedBehind` if the store
     fails, or other writers come first too often: a failure of its own kind, as the change itself is done by then and
     must not be done again.
     """
-    for root in prefixes(prefix):
-        try:
-            _follow_in(versions, mount, root, prefix, tuple(changed), removed_below=removed_below)
-        except StoreError as error:
-            raise ConsolidatedBehind(error.store, root + ".zmetadata", error.reason) from error
+    roots, changed = prefixes(prefix), [*changed]
+    of_v3 = tuple([key for key in changed if key == prefix + V3])
+    of_v2 = tuple([key for key in changed if key not in of_v3])
+    keys = [root + ".zmetadata" for root in roots if removed_below or not of_v3]
+    above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
+    key = prefix + ".zmetadata"
+    try:
+        groups = mount.store.get_each(above, MAX_CONSOLIDATED_BYTES) if above else []
+        found = zip(above, groups, strict=True)
+        keys += [key for key, group in found if group and b'"consolidated_metadata"' in bytes(group.data)]
+        for key in keys:
+            names = of_v3 if key.endswith(V3) else of_v2
+            _follow_in(versions, mount, key, prefix, names, removed_below=removed_below)
+    except StoreError as error:
+        raise ConsolidatedBehind(error.store, key, error.reason) from error
+    except StoredTooLarge:  # nobody reads what is in that one
+        return
 
 
 def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
@@ -155,7 +172,7 @@ def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
     """
     with suppress(StoreFull):
         for root in prefixes(prefix)[:-1]:
-            _follow_in(versions, mount, root, prefix, (), removed_below=True)
+            _follow_in(versions, mount, root + ".zmetadata", prefix, (), removed_below=True)
 
 
 class PutKey(NamedTuple):
@@ -168,42 +185,42 @@ class PutKey(NamedTuple):
 def put_consolidated(
     versions: VersionBook,
     mount: MountedStore,
-    prefix: str,
+    key: str,
     data: bytes | memoryview,
     documents: Mapping[str, Any],
     *,
     check: KeyCheck | None,
 ) -> PutKey:
-    """Store the ``.zmetadata`` of the group at ``prefix`` that a client has made; ``documents`` are what it holds.
+    """Store consolidated metadata that a client has made under ``key``; ``documents`` are what they hold.
 
     ``check`` is called with the one that is there, and what it raises is passed on. Raises `ConsolidatedBehind` if
     the store fails once ``data`` is stored, and `WriteConflict` if other writers come first too often.
     """
-    key = prefix + ".zmetadata"
+    prefix = as_prefix(key.rpartition("/")[0])
     for _ in attempts():  # on top of just what is there: what others have carried into it until then is known
         with mount.store.lock(key), suppress(VersionConflict):
             if check is not None:
                 check(mount.store.stat(key))
-            before = mount.store.get(key)
+            before = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
             mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
             break
     else:
         raise WriteConflict(key, "other writers came first")
     try:
-        _follow_in(versions, mount, prefix, prefix, _in_doubt(mount, prefix, documents, before), removed_below=False)
+        _follow_in(versions, mount, key, prefix, _in_doubt(mount, key, documents, before), removed_below=False)
         entry = mount.store.stat(key)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, key, error.reason) from error
     return PutKey("" if entry is None else entry.version, created=before is None)
 
 
-def _in_doubt(mount: MountedStore, root: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
-    """The documents (keys) that a ``.zmetadata`` made by a client may not hold as they are.
+def _in_doubt(mount: MountedStore, key: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
+    """The documents (keys) that consolidated metadata made by a client may not hold as they are.
 
     One that was there ``before`` has followed every change: only where the two differ is there a doubt, and what
     neither it nor the store knows was deleted meanwhile. Where there was none, what the store lacks is held here alone.
     """
-    known = _documents_in(before, root + ".zmetadata")
+    known, root = _documents_in(before, key), as_prefix(key.rpartition("/")[0])
     names = documents.keys() if known is None else known.keys() | documents.keys()
     doubtful = [n for n in names if _is_document(n) and (known is None or known.get(n) != documents.get(n))]
     found = mount.store.versions(root, [_stored_key(mount, root + name) for name in doubtful])
@@ -214,23 +231,24 @@ def _in_doubt(mount: MountedStore, root: str, documents: Mapping[str, Any], befo
 def _is_document(name: str) -> bool:
     """Whether a client may have meant a document of a node; no other key is looked for in the store."""
     try:
-        return normalise_path(name) == name and name.rpartition("/")[2] in (".zarray", ".zgroup", ".zattrs")
+        return normalise_path(name) == name and name.rpartition("/")[2] in (".zarray", ".zgroup", ".zattrs", V3)
     except BadPath:
         return False
 
 
 def _follow_in(
-    versions: VersionBook, mount: MountedStore, root: str, prefix: str, changed: tuple[str, ...], *, removed_below: bool
+    versions: VersionBook, mount: MountedStore, key: str, prefix: str, changed: tuple[str, ...], *, removed_below: bool
 ) -> None:
-    """`follow` in the ``.zmetadata`` at ``root``. One that is broken stays as it is: the change that it does not follow
-    is stored already, and whoever reads it is told. Raises `StoreError`."""
-    key, inner = root + ".zmetadata", prefix[len(root) :]
-    if mount.store.stat(key) is None:
+    """`follow` in the consolidated metadata under ``key``. Those that are broken stay as they are: the change that they
+    do not follow is stored already, and whoever reads them is told. Raises `StoreError`."""
+    root = as_prefix(key.rpartition("/")[0])
+    inner = prefix[len(root) :]
+    if not key.endswith(V3) and mount.store.stat(key) is None:
         return
     for _ in attempts():
         with mount.store.lock(key):
             try:
-                stored = mount.store.get(key)
+                stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
             except StoredTooLarge:
                 return
             before = _documents_in(stored, key)
@@ -242,10 +260,18 @@ def _follow_in(
                 if found is None:
                     after.pop(name[len(root) :], None)
                 elif (document := parse_object(found.data)) is not None:  # a broken one stays as it was there
+                    if document.get("consolidated_metadata"):  # of a group below: what it holds is here anyway
+                        document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
                     after[name[len(root) :]] = document
             if after == before:
                 return
-            text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "metadata": after})
+            whole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES)
+            if key.endswith(V3):
+                metadata = {name.rpartition("/")[0]: document for name, document in after.items()}
+                whole["consolidated_metadata"]["metadata"] = metadata
+            else:
+                whole["metadata"] = after
+            text = dump_copy(whole)
             with suppress(VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
                 put_document(versions, mount, key, text, stored.version)
                 now = mount.store.versions(prefix, [_stored_key(mount, name) for name in seen]) if seen else []
@@ -255,11 +281,14 @@ def _follow_in(
 
 
 def _documents_in(stored: Stored | None, key: str) -> dict[str, Any] | None:
-    """None where there is none that can be read."""
+    """The documents of consolidated metadata, by their keys below it; None where there are none that can be read."""
     try:
-        return None if stored is None else parse_consolidated(stored.data, key)
-    except BadMetadata:
+        if stored is None or not key.endswith(V3):
+            return None if stored is None else parse_consolidated(stored.data, key)
+        known = parse_document(stored.data, key).consolidated
+    except BrokenData:
         return None
+    return None if known is None else {as_prefix(path) + V3: document for path, document in known.items()}
 
 
 def _stored_key(mount: MountedStore, known: str) -> str:

@@ -15,7 +15,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
-from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.nodes import V3, ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill, object_memory
 from hyperslab.engine.grid import ChunkGrid, Coords
@@ -78,6 +78,8 @@ class Resizer:
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
                 if attributes is not None and not self._change_attributes(array, attributes, wanted):
                     continue
+                if attributes is not None and array.zarr_format == 3:  # they are in the document that the shape is in
+                    array = self._catalog.open_array(path, fresh=True)
                 if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
                     follow_again(self._reader, array)
                     return self._catalog.open_array(path, fresh=True)
@@ -158,8 +160,8 @@ def follow_again(reader: Reader, array: ArrayNode) -> None:
 
 
 def _follow(reader: Reader, array: ArrayNode, *names: str) -> None:
-    if array.zarr_format == 2:
-        documents.follow(reader.versions, array.mount, array.prefix, [array.prefix + name for name in names])
+    changed = [array.prefix + name for name in (names if array.zarr_format == 2 else (V3,))]
+    documents.follow(reader.versions, array.mount, array.prefix, changed)
 
 
 def _stored_version(array: ArrayNode) -> str | Absent:

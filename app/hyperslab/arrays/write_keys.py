@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.delete import check_free, mark_deletion, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
-from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
 from hyperslab.arrays.write import ChunkCheck, Writer
 from hyperslab.engine.creation import check_usable
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
+from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import (
     BadBody,
     BadDefinition,
@@ -49,7 +50,7 @@ class KeyWriter:
         return 0 if found is None else self._writer.memory(found[0], 1)
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
-        """Store ``data`` under a key, exactly as it is; in a ``.zmetadata`` what is out of date is put right.
+        """Store ``data`` under a key, exactly as it is; in consolidated metadata what is out of date is put right.
 
         Raises `BadDefinition` (with the member) and `BadBody` if it is not what the key stands for, `BadPath` if the
         key is neither a metadata key nor a chunk key of an array that is there, `NodeExists` if it would make an array
@@ -60,9 +61,7 @@ class KeyWriter:
             return self._put_document(mount, key, name, data, check)
         found = self._chunk(mount, key)
         if found is None:
-            v3 = key.rpartition("/")[2] == "zarr.json"
-            neither = "neither a metadata document nor a chunk of an array that is there"
-            raise BadPath(key, "Zarr v3 cannot be written here, only v2: create with zarr_format=2" if v3 else neither)
+            raise BadPath(key, "neither a metadata document nor a chunk of an array that is there")
         array, coords = found
         (before,) = mount.store.versions(array.prefix, [key])
         version = self._writer.write_stored(array.path, coords, data, _of_chunk(check))
@@ -81,7 +80,9 @@ class KeyWriter:
                 check(before)
             shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
             exact = before.version if before is not None and (shared or check is not None) else None
-            if name == ".zarray" and before is not None:
+            of_array = name == ".zarray" or (name == V3 and self._array_at(mount, prefix) is not None)
+            other = V3 if name == ".zarray" else mount.metadata_key  # whose chunks they may be, too
+            if before is not None and of_array and mount.store.stat(prefix + other) is None:
                 mark_deletion(mount, prefix)
             try:
                 removed = mount.store.delete(key, if_version=exact)
@@ -97,46 +98,57 @@ class KeyWriter:
         name = key.rpartition("/")[2]
         if name == mount.metadata_key:
             return mount, key, ".zarray"
-        return mount, key, name if name in (".zgroup", ".zattrs", ".zmetadata") else ""
+        return mount, key, name if name in (".zgroup", ".zattrs", ".zmetadata", V3) else ""
 
     def _put_document(
         self, mount: MountedStore, key: str, name: str, data: bytes | memoryview, check: KeyCheck | None
     ) -> PutKey:
         prefix = as_prefix(key.rpartition("/")[0])
-        document, versions = _parsed(key, name, data), self._catalog.versions
+        sent = _parsed(key, name, data)
         for above in prefixes(prefix)[:-1]:
             outer = self._array_at(mount, above)
             if outer is not None:
                 raise WrongKind(outer.path, "array", "group")
-        if name == ".zmetadata":
-            refuse_v3(mount, prefix, coexisting=False)
-            with node_lock(mount, prefix):
-                try:
-                    return documents.put_consolidated(versions, mount, prefix, data, document, check=check)
-                finally:
-                    versions.forget(mount, prefix, documents=True)
-        creates = name in (".zarray", ".zgroup")
-        if creates:
+        if sent.kind is not None:
             mount.check_not_assumed(prefix)
-        with node_lock(mount, prefix), alone(mount, prefix) if creates else nullcontext(Turn()) as turn:
+        with node_lock(mount, prefix), alone(mount, prefix) if sent.kind else nullcontext(Turn()) as turn:
             before = mount.store.stat(key)
             if check is not None:
                 check(before)
-            if creates and before is None:
-                self._check_kind(mount, prefix, document, "array" if name == ".zarray" else "group")
-            if name == ".zarray":
-                version = self._change_shape(mount, prefix, ArrayMetadata.from_document(document, key), turn)
+            if sent.kind is not None and (before is None or name == V3):
+                self._check_kind(mount, prefix, name, sent)
+            if sent.array is not None:
+                version = self._change_shape(mount, prefix, sent.array, turn)
                 if version is not None:
                     return PutKey(version, created=False)
-            # what was cleared for one document need not be all that another one leaves behind
-            exact = check is not None or name == ".zarray"
-            condition = None if not exact else ABSENT if before is None else before.version
-            try:
-                version = mount.store.put(key, data, if_version=condition)
-            except VersionConflict as conflict:
-                raise WriteConflict(key, TOO_LATE) from conflict
+            if sent.consolidated is not None:
+                put = self._put_consolidated(mount, key, data, sent.consolidated, check)
+            else:
+                # what was cleared for one document need not be all that another one leaves behind
+                exact = check is not None or sent.array is not None
+                condition = None if not exact else ABSENT if before is None else before.version
+                try:
+                    put = PutKey(mount.store.put(key, data, if_version=condition), created=before is None)
+                except VersionConflict as conflict:
+                    raise WriteConflict(key, TOO_LATE) from conflict
             self._follow(mount, prefix, name)
-        return PutKey(version, created=before is None)
+        return put
+
+    def _put_consolidated(
+        self,
+        mount: MountedStore,
+        key: str,
+        data: bytes | memoryview,
+        inside: Mapping[str, Any],
+        check: KeyCheck | None,
+    ) -> PutKey:
+        prefix = as_prefix(key.rpartition("/")[0])
+        if not key.endswith(V3):
+            refuse_v3(mount, prefix, coexisting=False)
+        try:
+            return documents.put_consolidated(self._catalog.versions, mount, key, data, inside, check=check)
+        finally:
+            self._catalog.versions.forget(mount, prefix, documents=True)
 
     def _follow(self, mount: MountedStore, prefix: str, name: str) -> None:
         self._catalog.versions.forget(mount, prefix, documents=True)
@@ -160,10 +172,12 @@ class KeyWriter:
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
 
-    def _check_kind(self, mount: MountedStore, prefix: str, document: Mapping[str, Any], wanted: Kind) -> None:
-        """Get ready for a first document. A path names an array or a group: one of one kind must not hide a node of the
-        other. (Plain clients ask before they create, and delete what they replace.)"""
-        refuse_v3(mount, prefix)
+    def _check_kind(self, mount: MountedStore, prefix: str, name: str, sent: _Sent) -> None:
+        """Get ready for a document that makes a node. A path names an array or a group: one of one kind must not hide a
+        node of the other. (Plain clients ask before they create, and delete what they replace.) A ``zarr.json`` may be
+        put beside documents of v2 that describe the same; these count for nothing beside it."""
+        if name != V3:
+            refuse_v3(mount, prefix)
         path = mount.path(prefix)
         node: ArrayNode | BrokenNode | GroupNode | None
         try:
@@ -176,10 +190,12 @@ class KeyWriter:
         if isinstance(node, GroupNode) and node.implicit:
             shown = mount.store.capabilities.listable and self._catalog.some_children(node, 1)
             kind = "group" if shown else None
-        if kind is not None and kind != wanted:
+        if isinstance(node, BrokenNode) and name == V3 and prefix + V3 in node.documents:
+            return  # what it was, nobody can tell
+        if kind is not None and kind != sent.kind:
             raise NodeExists(path, kind)
-        if kind is None and wanted == "array":
-            check_free(mount, prefix, ArrayMetadata.from_document(document, prefix + mount.metadata_key))
+        if kind is None and sent.array is not None:
+            check_free(mount, prefix, sent.array)
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         """None if there is none, or a document that cannot be read: this very request may replace it."""
@@ -219,18 +235,38 @@ def _of_chunk(check: KeyCheck | None) -> ChunkCheck | None:
 def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
     """All that decides what the bytes under a chunk's key mean; attributes of our own in the document do not."""
     codecs = (metadata.compressor, metadata.filters)
-    return metadata.chunks, metadata.dtype.json, metadata.order, metadata.dimension_separator, codecs
+    of_v3 = [metadata.document[name] for name in ("chunk_grid", "codecs")] if metadata.zarr_format == 3 else None
+    keys = (metadata.grid.prefix, metadata.dimension_separator)
+    return metadata.chunks, metadata.dtype.json, metadata.order, keys, codecs, of_v3
 
 
-def _parsed(key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
-    """The document, after checking that it is what its name says; of ``.zmetadata`` the documents that it holds. Raises
-    errors about what was sent and not about what is stored."""
+class _Sent(NamedTuple):
+    """What a document that is about to be put says: the ``kind`` of node that it makes, if any, and of consolidated
+    metadata the documents that are in them, by their keys from there."""
+
+    kind: Kind | None = None
+    array: ArrayMetadata | None = None
+    consolidated: Mapping[str, Any] | None = None
+
+
+def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
+    """The document, after checking that it is what its name says. Raises errors about what was sent and not about what
+    is stored."""
     try:
-        if name == ".zarray":
-            return ArrayMetadata.parse(data, key).document
-        if name != ".zgroup":
-            return parse_attributes(data, key) if name == ".zattrs" else parse_consolidated(data, key)
-        group = parse_group(data, key)
+        match name:
+            case ".zarray":
+                return _Sent("array", ArrayMetadata.parse(data, key))
+            case ".zattrs":
+                parse_attributes(data, key)
+                return _Sent()
+            case ".zmetadata":
+                return _Sent(consolidated=parse_consolidated(data, key))
+            case ".zgroup":
+                group = parse_group(data, key)
+            case _:
+                found = parse_document(data, key)
+                inside = found.consolidated and {as_prefix(path) + V3: d for path, d in found.consolidated.items()}
+                return _Sent("group" if found.array is None else "array", found.array, inside)
     except BadMetadata as error:
         if error.member is not None:
             raise BadDefinition(error.member, error.reason) from error
@@ -239,4 +275,4 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> Mapping[str, Any]:
         raise BadDefinition(f"codec {error.codec!r}", error.reason) from error
     if group.problems:
         raise BadDefinition("zarr_format", "expected 2")
-    return group.document
+    return _Sent("group")

@@ -21,14 +21,14 @@ from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
-from hyperslab.engine.creation import MEMBERS
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
+from hyperslab.engine.v3_creation import MEMBERS
 from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
 from hyperslab.wire import JSON, MERGE_PATCH
 
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _NOTHING: Final = Remainder()
-_ARRAY_MEMBERS: Final = {*MEMBERS, "dimension_names"} - {"zarr_format"}
+_ARRAY_MEMBERS: Final = {*MEMBERS} - {"zarr_format"}
 
 
 def router(context: Context) -> APIRouter:
@@ -51,6 +51,7 @@ async def put_node(context: Context, request: Request) -> Response:
     if kind == "array":
         make = partial(creator.create_array, request.tail, definition, **options)
     elif kind == "group":
+        options["zarr_format"] = definition.get("zarr_format")
         make = partial(creator.create_group, request.tail, _group_attributes(definition), **options)
     else:
         raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
@@ -80,7 +81,7 @@ async def patch_node(context: Context, request: Request) -> Response:
 
 
 async def delete_node(context: Context, request: Request) -> Response:
-    """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr v2 only with
+    """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr only with
     ``foreign=true``.
 
     Answers 200 and says which keys have stayed, 204 where none has.
@@ -133,7 +134,7 @@ async def _node_answer(
 def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
     if unknown:
-        raise BadDefinition(unknown[0], "not a member of a group: expected kind and attributes")
+        raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
     return checked_attributes(definition.get("attributes") or {})
 
 
