@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tifffile
 import urllib3
+import yaozarrs
 import zarr
 
 from hyperslab import RemoteArray, RemoteStream
@@ -22,6 +23,7 @@ from hyperslab.wire.streams import ArraySettings, Dimension, StreamSettings
 from tests.client.conftest import Host
 from tests.faults import Before, Cut, Fault, FaultProxy, LoseAnswer, Reset, Status
 from tests.server import running_server
+from tests.streams.support import image, plate
 
 
 def settings(**members: Any) -> StreamSettings:
@@ -70,6 +72,20 @@ def test_arrays_are_named_by_their_keys(host: Host) -> None:
 
     np.testing.assert_array_equal(zarr.open_array(host.folder / path / "a", mode="r")[:], frames(5))
     np.testing.assert_array_equal(zarr.open_array(host.folder / path / "b", mode="r")[:], frames(5) / np.float32(2))
+
+
+@pytest.mark.parametrize("version", [2])
+def test_a_plate_is_valid_ome_zarr(version: int, host: Host) -> None:
+    path = f"s{next(host.names)}"
+    document = {"zarr_format": version, "arrays": [image("cells")], "plates": [plate("plate")]}
+
+    with RemoteStream(f"{host.url}/v1/stream/store/{path}", document) as stream:
+        for key, array in stream.arrays.items():
+            stream.append(np.ones((2, *array.frame_shape), array.dtype)[: 2 if key == "cells" else 1], key)
+
+    for group in ("cells", "plate"):
+        yaozarrs.validate_zarr_store(str(host.folder / path / group))
+    assert np.all(zarr.open_array(host.folder / path / "plate" / "B" / "2" / "0" / "0", mode="r")[:])
 
 
 def test_values_that_do_not_fit_are_refused_before_they_are_sent(host: Host) -> None:
