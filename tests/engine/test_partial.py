@@ -177,6 +177,18 @@ def test_a_stream_that_is_broken_or_in_pieces_is_left_to_the_whole_or_corrupt(na
         np.testing.assert_array_equal(whole[:50_000], chunk[:50_000])
 
 
+@pytest.mark.parametrize(("window", "decodes"), [(20, True), (27, True), (28, False), (31, False)])
+def test_a_zstd_frame_that_wants_a_larger_window_is_left_to_the_whole(window: int, decodes: bool) -> None:
+    """The frame names no size, and a window of so many bits, in which 20 blocks of 128 KiB repeat one byte each."""
+    blocks = [((128 << 10 << 3) | 0b010 | (i == 19)).to_bytes(3, "little") + b"\7" for i in range(20)]
+    frame = b"\x28\xb5\x2f\xfd\0" + bytes([window - 10 << 3]) + b"".join(blocks)
+
+    found = array_of([80_000], "<u2", {"id": "zstd"}).codec.decode_start(frame, 20_000, "0")
+
+    assert (found is not None) == decodes
+    assert found is None or (found[:20_000] == 0x0707).all()
+
+
 @pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 512}], ids=str)
 def test_parts_of_bools_are_cleaned(compressor: Config | None) -> None:
     chunk = np.repeat(np.random.default_rng(3).integers(0, 3, 100_000, dtype=np.uint8), 4)
