@@ -34,6 +34,12 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "pyramid": {"method": "decimate"},
         "compressor": None,
     },
+    "sharded": {
+        "dtype": "<u2",
+        "dimensions": [T | {"shard": 2}, C, Y | {"shard": 2}, X | {"shard": 3}],
+        "storage_order": ["c", "t", "y", "x"],
+        "pyramid": {"method": "mean"},
+    },
 }
 
 
@@ -84,7 +90,7 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(
 ) -> None:
     rng, run = np.random.default_rng(seed), f"{name}-{seed}"
     model = Model({"key": "a", **ARRAYS[name]})
-    opened(client, f"lab/{run}", model.settings)
+    opened(client, f"lab/{run}", model.settings, zarr_format=3 if name == "sharded" else 2)
     sender = Sender(client, f"lab/{run}", "a")
     count = 1 if name == "2-D" else 4 * model.per_row if name == "stacks" else 7 * model.per_row + seed
     frames = frames_of(model, count, seed)

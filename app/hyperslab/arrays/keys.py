@@ -116,12 +116,12 @@ class KeyReader:
             if isinstance(node, GroupNode):
                 continue
             metadata, head = node.metadata, node.head
-            if head is None:
+            if head is None or metadata.levels:  # of shards, as others read them, no part may move
                 return None
             if not is_chunk:
                 data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
             else:
-                coords = None if metadata.levels else metadata.grid.parse_key(path[len(folder) + 1 :])
+                coords = metadata.grid.parse_key(path[len(folder) + 1 :])
                 if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
                     return None
                 chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)

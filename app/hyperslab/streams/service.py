@@ -177,8 +177,6 @@ class Streams:
         mount, prefix = self._catalog.locate_writable(path)
         if mount.store.capabilities.writers_safe is WritersSafe.REPLICAS or not mount.store.capabilities.cheap_stat:
             raise BadDefinition("path", "streams are written to folders; those of other stores cannot take any yet")
-        if settings.zarr_format == 3:
-            raise BadDefinition("zarr_format", "streams make Zarr v2 as yet")
         if settings.ack == "memory":
             raise BadDefinition("ack", "frames are acknowledged when they are stored: expected tail or chunk")
         path = mount.path(prefix)
@@ -587,7 +585,7 @@ class Streams:
         """Make all nodes that are not there yet; each array is marked as the stream's."""
         plan = stream.plan
         for path in plan.layout.groups:
-            self._creator.create_group(path, {}, mode="open")
+            self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
         depth = stream.prefix.count("/")
         for number, array in enumerate(plan.arrays):
             for level, wanted in enumerate(array.levels):
