@@ -437,3 +437,20 @@ def test_a_group_is_pickled_and_closed(group: RemoteGroup) -> None:
     with pickle.loads(pickle.dumps(group)) as copy:
         assert list(copy) == list(group)
     assert copy.url == group.url
+
+
+def test_arrays_of_zarr_v3_are_made_with_shards_and_groups_hand_on_their_format(group: RemoteGroup) -> None:
+    root = group.create_group("new")
+    v3 = root.create_group("v3", zarr_format=3)
+    values = np.arange(64, dtype=">u2").reshape(8, 8)
+    array = v3.create_array("x", data=values, chunks=(2, 2), shards=(4, 4), dimension_names=["y", None])
+    assert (array.info["zarr_format"], array.info["shards"]) == (3, [4, 4])
+    assert array.info["dimension_names"] == ["y", None]
+    np.testing.assert_array_equal(array[...], values)
+    text = v3.create_array("text", data=np.array(["a", "bcd"], object), codecs=["vlen-utf8", "zstd"])
+    assert text[1] == "bcd"
+    record = np.array([(1, 2.5)], [("a", ">i4"), ("b", ">f8")])
+    made = v3.create_array("r", shape=2, dtype=record.dtype, fill_value=record[0], zarr_format=3)
+    assert made[0].item() == (1, 2.5)
+    assert v3.create_group("inner").info["zarr_format"] == 3
+    assert root.create_array("v2", shape=1, dtype="i4").info["zarr_format"] == 2

@@ -47,6 +47,11 @@ def define_array(
     if shape is None or dtype is None:
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
     stored = _dtype_json(dtype)
+    if members.get("zarr_format") == 3:
+        if isinstance(stored, list):  # which Zarr v3 stores in little-endian order
+            stored = _dtype_json(wire.dtype_from_json(stored).newbyteorder("<"))
+        elif stored == "|O" and members.keys().isdisjoint(("filters", "codecs")):
+            members = {**members, "filters": ["vlen-utf8"]}
     found = {name: value for name, value in members.items() if name != "fill_value"}
     if "compressor" in members:
         found["compressor"] = _codec(members["compressor"])

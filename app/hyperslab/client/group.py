@@ -211,6 +211,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         dimension_separator: Literal[".", "/"] | None = None,
         dimension_names: Sequence[str | None] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        zarr_format: Literal[2, 3] | None = None,
+        shards: int | bool | Sequence[int | None] | None = None,
+        codecs: Sequence[str | Mapping[str, Any]] | None = None,
+        chunk_key_encoding: str | Mapping[str, Any] | None = None,
     ) -> RemoteArray:
         """Create an array at a path below this group. The server chooses what is left out.
 
@@ -233,6 +237,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             dimension_separator: What stands between the numbers of chunk keys.
             dimension_names: A name or None for each axis.
             attributes: Any JSON object.
+            zarr_format: 2 or 3; by default that of this group.
+            shards: Shape of what is stored under one key, or True to have it chosen (Zarr v3).
+            codecs: Codecs as in a ``zarr.json``, in place of compressor, filters and order (Zarr v3).
+            chunk_key_encoding: As in a ``zarr.json`` (Zarr v3).
 
         Raises:
             NodeExists: Something is there already.
@@ -249,6 +257,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             "dimension_separator": dimension_separator,
             "dimension_names": dimension_names,
             "attributes": attributes,
+            "zarr_format": self._format_of_new(zarr_format),
+            "shards": shards,
+            "codecs": codecs,
+            "chunk_key_encoding": chunk_key_encoding,
         }
         nullable = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
         members = {member: value for member, value in members.items() if value is not None}
@@ -264,7 +276,12 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return array
 
     def create_group(
-        self, name: str, *, attributes: Mapping[str, Any] | None = None, mode: Mode = "create"
+        self,
+        name: str,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        mode: Mode = "create",
+        zarr_format: Literal[2, 3] | None = None,
     ) -> RemoteGroup:
         """Create a group at a path below this one.
 
@@ -272,14 +289,15 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             name: The path.
             attributes: Any JSON object.
             mode: As for `create_array`.
+            zarr_format: 2 or 3; by default that of this group.
 
         Raises:
             NodeExists: Something is there already.
             BadPath: No node can have this path.
         """
-        group = self._create(
-            name, {"kind": "group", **({} if attributes is None else {"attributes": attributes})}, mode
-        )
+        members = {"attributes": attributes, "zarr_format": self._format_of_new(zarr_format)}
+        definition = {"kind": "group", **{member: value for member, value in members.items() if value is not None}}
+        group = self._create(name, definition, mode)
         assert isinstance(group, RemoteGroup)
         return group
 
@@ -309,6 +327,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def __delitem__(self, name: str) -> None:
         self.delete(name)
+
+    def _format_of_new(self, asked: int | None) -> int | None:
+        """None leaves it to the server."""
+        return 3 if asked is None and self._members.get("zarr_format") == 3 else asked
 
     def _create(self, name: str, definition: Mapping[str, Any], mode: Mode) -> RemoteArray | RemoteGroup:
         address = self._address.child(name)
