@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab.arrays import lease
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent, Check, Keep, VersionConflict
+from hyperslab.wire import retry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import read_all, service_on
 
@@ -167,7 +167,7 @@ class Unconsolidated(CountingStore):
 def test_where_it_cannot_follow_what_is_published_is_not_done_again(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "backoff", lambda *_: 0.0)
     config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
     store = Unconsolidated(open_store(config))
     service = build([MountedStore("data", store, writable=True)])

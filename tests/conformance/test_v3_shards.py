@@ -20,7 +20,7 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.v3 import parse_document
 from hyperslab.engine.v3_filters import cast
-from hyperslab.errors import BrokenData, ChunkCorrupt
+from hyperslab.errors import BrokenData, ChunkCorrupt, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items
 from tests.faults import FaultProxy
@@ -214,6 +214,22 @@ def test_shards_too_deep_or_with_too_many_chunks_are_refused_before_anything_is_
         document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [size]}}
         with pytest.raises(BrokenData):
             parse_document(json.dumps(document).encode(), "zarr.json")
+
+
+def test_an_index_larger_than_memory_allows_is_not_read(tmp_path: Path) -> None:
+    place: dict[str, Any] = {"store": str(tmp_path / "a"), "zarr_format": 3}
+    codec = ShardingCodec(chunk_shape=(1,), codecs=[BytesCodec()])
+    array: Any = zarr.create(shape=(64,), dtype="u1", chunks=(64,), codecs=[codec], **place)
+    array[...] = range(64)
+
+    for allowed in (1000, 2000):
+        service = service_of(StoreConfig(name="data", url=str(tmp_path)), max_chunk_bytes=allowed)
+        if allowed < 64 * 16:
+            with pytest.raises(TooLarge, match="index"):
+                read(service, np.s_[3:5,])
+        else:
+            assert read(service, np.s_[3:5,]).tolist() == [3, 4]
+        service.close()
 
 
 def test_what_others_have_read_wrong(tmp_path: Path) -> None:

@@ -143,6 +143,9 @@ class Reader:
         if nbytes > self._max_chunk_bytes:
             what = "shard" if nbytes == metadata.shard_nbytes > metadata.chunk_nbytes else "chunk"
             raise TooLarge(f"the decoded size of one {what}", nbytes, self._max_chunk_bytes)
+        index = max([level.index_nbytes for level in metadata.levels], default=0)
+        if index > self._max_chunk_bytes:
+            raise TooLarge("the index of one shard", index, self._max_chunk_bytes)
 
     def count_cached(self, plan: Plan) -> int:
         """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""
