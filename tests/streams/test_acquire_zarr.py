@@ -1,4 +1,4 @@
-"""What acquire-zarr makes of the same frames, where it is right: the same arrays, chunks and levels."""
+"""What acquire-zarr makes of the same frames, where it is right: the same arrays, chunks, shards and OME levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {
     "channel": acquire_zarr.DimensionType.CHANNEL,
     "space": acquire_zarr.DimensionType.SPACE,
 }
-TCYX = [dimension("t", None, 3), dimension("c", 2, 1), dimension("y", 48, 8), dimension("x", 64, 16)]
+TCYX = [dimension("t", None, 3, shard=2), dimension("c", 2, 1), dimension("y", 48, 8, shard=3), dimension("x", 64, 16)]
 
 
 def theirs(folder: Path, dimensions: list[dict[str, Any]], frames: np.ndarray[Any, Any], **members: Any) -> None:
@@ -64,7 +64,7 @@ def test_both_make_the_same_of_the_same_frames(
     asked = {} if method is None else {"downsampling_method": getattr(acquire_zarr.DownsamplingMethod, method.upper())}
     pyramid = None if method is None else {"method": method}
     settings = {
-        "zarr_format": 2,
+        "zarr_format": 3,
         "arrays": [{"key": "a", "dtype": dtype, "dimensions": dimensions, "pyramid": pyramid}],
     }
 
@@ -82,4 +82,5 @@ def test_both_make_the_same_of_the_same_frames(
     for one, other in pairs:
         assert (other.shape, other.chunks) == (one.shape, one.chunks)
         np.testing.assert_array_equal(other[:], one[:])
+    assert pairs[0][1].shards == pairs[0][0].shards  # theirs get smaller level by level, ours are kept
     np.testing.assert_array_equal(pairs[0][1][:], items)

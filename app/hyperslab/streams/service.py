@@ -585,7 +585,8 @@ class Streams:
         """Make all nodes that are not there yet; each array is marked as the stream's."""
         plan = stream.plan
         for path in plan.layout.groups:
-            self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
+            if self._find(path) is None:  # a group that is shared may be of the other format
+                self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
         depth = stream.prefix.count("/")
         for number, array in enumerate(plan.arrays):
             for level, wanted in enumerate(array.levels):
