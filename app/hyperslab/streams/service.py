@@ -61,7 +61,8 @@ IfExists = Literal["error", "resume", "replace"]
 PIECE_BYTES: Final = 8 << 20
 """Of a longer body so many bytes are stored at once."""
 _IN_HAND: Final = 6
-"""Of two objects that are written at once: what is read, the chunk, and what it is encoded to."""
+"""Of two chunks that are written at once: what is read, the chunk, and what it is encoded to."""
+_LARGE: Final = 256 << 20
 _MOST_WAITING: Final = 2
 """Groups of rows that may wait in tails for their commit, before what comes next waits, too."""
 _LONGEST_LOOK: Final = 1.0
@@ -837,6 +838,9 @@ def _counted(progress: Progress) -> dict[str, Any]:
 
 
 def memory_bound(plan: StreamPlan) -> int:
-    """The most bytes that a stream holds at once: pieces of bodies, and the objects that a commit has in hand."""
-    largest = max(math.prod(level.shards or level.chunks) * a.dtype.itemsize for a in plan.arrays for level in a.levels)
-    return 4 * PIECE_BYTES + _IN_HAND * largest
+    """The most bytes that a stream holds at once: pieces of bodies, the chunks that a commit has in hand, and the
+    shards, each as encoded chunks and as a whole, one after the other where they are large."""
+    levels = [level for array in plan.arrays for level in array.levels]
+    chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
+    shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
+    return 4 * PIECE_BYTES + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard
