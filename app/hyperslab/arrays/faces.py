@@ -127,7 +127,8 @@ class FaceReader(KeyReader):
         own: dict[str, Any] = {GROUP: {"zarr_format": 2}}
         names = None
         if isinstance(node, ArrayNode):
-            own, names = {ARRAY: array_document(node, 2)}, node.metadata.dimension_names
+            own = {ARRAY: array_document(node, 2)}
+            names = node.metadata.dimension_names if node.metadata.rank else ()  # xarray wants those of no axes, too
         attributes = v2_attributes(node.attributes, names)
         return {**own, ATTRIBUTES: attributes} if attributes else own
 
