@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs
 
 GRID = {"name": "regular", "configuration": {"chunk_shape": [50, 40]}}
 SHARDED = {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": ["bytes", "crc32c"]}}
+SCALED = {"name": "scale_offset"}
 TIME = {"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 25}}
 RECORD = {"name": "structured", "configuration": {"fields": [["a", "int32"], ["b", "float64"]]}}
 DELTA = {"id": "delta", "dtype": "<i4"}
@@ -77,6 +78,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int8", "codecs": ["bytes", "zip"]}, "codecs.*'zip'"),
     ({"data_type": "int8", "codecs": ["bytes"], "order": "F"}, "order: is said by codecs"),
     ({"data_type": "int8", "codecs": ["bytes"], "compressor": {"id": "zlib"}}, "compressor: is said by codecs"),
+    ({"data_type": "int8", "codecs": [{**SCALED, "configuration": {"offset": None}}, "bytes"]}, "expected a number"),
+    ({"data_type": "int8", "codecs": [{**SCALED, "configuration": {"scale": "x"}}, "bytes"]}, "expected an integer"),
     ({"data_type": "int8", "codecs": "bytes"}, "codecs: expected a list"),
     ({"data_type": "int8", "codecs": ["bytes", "numcodecs.pickle"]}, "codecs.*pickle"),
     ({"data_type": "int8", "compressor": {"id": "base64"}}, "compressor: .*'base64'"),

@@ -95,6 +95,8 @@ def _array(read: Members, key: str) -> ArrayMetadata:
             return chain, order, Coding(codec, make_levels(chain.shards, codec))
         except Inflates as error:
             raise BadMetadata(key, "codecs", f"codec {error.index} {error}") from None
+        except (ValueError, TypeError) as error:  # a number of a configuration that is none
+            raise BadMetadata(key, "codecs", str(error)) from None
 
     chain, order, (codec, levels) = parse(outer)
     dtype = codec.dtype

@@ -196,6 +196,7 @@ def _put(value: Any, data_type: Any, out: np.ndarray) -> None:
 
 def put_number(value: Any, out: np.ndarray) -> None:
     """Write a number of a codec's configuration, in any form that a fill value may have, into ``out`` of one item."""
+    _check(value, value is not None, "a number")
     if out.dtype.kind in "iu" or out.dtype.name in NARROW_INTEGERS:
         out[:] = _v2_item(value, out.dtype)
     else:
