@@ -216,6 +216,17 @@ def test_a_shard_that_is_too_large_is_read_and_not_rewritten(tmp_path: Path) -> 
         assert read_all(service).shape == (60, 90)
 
 
+def test_the_memory_of_a_write_is_that_of_its_shards(tmp_path: Path) -> None:
+    """As they were and as they become; of shards that are no larger than a slab nothing is counted."""
+    make(tmp_path, [sharding((10, 10), LITTLE)], (8000, 4000), (4000, 4000))
+    with service_on(tmp_path) as service:
+        array = service.catalog.open_array(A)
+        assert service.writer.memory(array, 1) == 2 * 4 * 4000 * 4000
+        assert service.writer.memory(array, 2) == 2 * service.writer.memory(array, 1)
+    with service_on(tmp_path, slab_bytes=64 << 20) as service:
+        assert service.writer.memory(service.catalog.open_array(A), 2) == 0
+
+
 def test_what_others_left_beyond_the_edge_does_not_come_with_growth(tmp_path: Path) -> None:
     """In the chunk that the edge cuts, and in chunks beyond it."""
     make(tmp_path, CODECS["plain"], (6, 9))

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import zarr
 
+from tests.layouts import definition
 from tests.s3 import S3Server
 from tests.server import running_server
 
@@ -25,9 +26,9 @@ SIZE, CHUNK, COLUMNS = 24, 8, 4
 class Load(ABC):
     """One client that writes until the service dies, and then says what must be true of the array at ``path``."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], stored: tuple[int, ...], layout: str = "v2") -> None:
         self.path = f"data/{name}"
-        self.definition = {"shape": shape, "chunks": chunks, "dtype": "<i4"}
+        self.definition = definition(layout, shape, stored)
         self.done = 0
 
     def run(self, client: httpx.Client) -> None:
@@ -61,8 +62,8 @@ class Load(ABC):
 class Boxes(Load):
     """Boxes and cells in columns of its own, of an array whose chunks hold the columns of all."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__("boxes", (SIZE, SIZE), (CHUNK, CHUNK))
+    def __init__(self, number: int, layout: str) -> None:
+        super().__init__(f"boxes/{layout}", (SIZE, SIZE), (CHUNK, CHUNK), layout)
         self.number, self.random = number, random.Random(number)
         self.model: NDArray = np.zeros((SIZE, SIZE // 3), "<i4")
         self.pending: tuple[int, int, int] | None = None
@@ -93,7 +94,7 @@ class Counter(Load):
     """Increments of one cell under ``If-Match``."""
 
     def __init__(self) -> None:
-        super().__init__("counter", (4,), (4,))
+        super().__init__("counter", (4,), (4,), "v3")
         self.value = 0
 
     def step(self, client: httpx.Client) -> None:
@@ -111,7 +112,7 @@ class Appends(Load):
     """Appends with a key each; one whose answer never came is repeated."""
 
     def __init__(self) -> None:
-        super().__init__("log", (0, COLUMNS), (3, COLUMNS))
+        super().__init__("log", (0, COLUMNS), (4, COLUMNS), "shards")
         self.rows: list[int] = []
         self.value = 0
 
@@ -202,17 +203,18 @@ def _wait_until_all_have_gone_on(loads: list[Load], running: list[Future[None]])
 
 
 def test_ten_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
-    loads = [*map(Boxes, range(3)), Counter(), Appends(), Resizes(), Creates()]
+    boxes = [Boxes(number, layout) for layout in ("v2", "shards") for number in range(2)]
+    loads = [*boxes, Counter(), Appends(), Resizes(), Creates()]
 
     play({"url": str(tmp_path), "writable": True}, loads, rounds=10, most_seconds=0.3)
 
-    for name in ("boxes", "counter", "log", "resized", "made/0/a"):
-        zarr.open_array(str(tmp_path / name), mode="r", zarr_format=2)[...]
+    for name in ("boxes/v2", "boxes/shards", "counter", "log", "resized", "made/0/a"):
+        zarr.open_array(str(tmp_path / name), mode="r")[...]
 
 
 def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
     """Without appends, whose lease a killed service keeps for a while; a test bucket is slow."""
     bucket = s3_server.new_bucket()
-    loads = [*map(Boxes, range(2)), Counter()]
+    loads = [*[Boxes(number, "shards") for number in range(2)], Boxes(0, "v2"), Counter()]
 
     play({"url": bucket.url, "writable": True, "options": dict(bucket.options)}, loads, rounds=4, most_seconds=0.5)

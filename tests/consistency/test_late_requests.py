@@ -15,9 +15,9 @@ import pytest
 from hyperslab.arrays import lease
 from tests.consistency.test_replicas_race import JSON, SLICE, A, Replica, in_background, start
 from tests.faults import Before, DropHeaders, LoseAnswer, Status
+from tests.layouts import definition, key
 from tests.s3 import S3Server
 
-DEFINITION = {"chunks": [4], "dtype": "<i4"}
 APPEND = "/v1/append/data/a"
 
 
@@ -57,47 +57,54 @@ def put(value: int, select: str = "") -> Ask:
     return Ask("PUT", SLICE, {"content": str(value), "headers": JSON, "params": {"select": select}})
 
 
-def create(size: int, **members: Any) -> Ask:
-    return Ask("PUT", A, {"json": {**DEFINITION, "shape": [size], **members}})
+def create(size: int, layout: str = "v2") -> Ask:
+    return Ask("PUT", A, {"json": definition(layout, [size], [4])})
+
+
+def replacement(size: int, layout: str = "v2") -> Ask:
+    return Ask("PUT", f"{A}?mode=replace", create(size, layout).request)
 
 
 DELETE = Ask("DELETE", A, {})
 
-CASES: dict[str, tuple[int, Ask, str, list[Ask], list[int]]] = {
+Made = Callable[[int, str], Ask]
+"""Makes an array of a size in a layout."""
+
+CASES: dict[str, tuple[int, Ask | Made, str, list[Ask | Made], list[int]]] = {
     "rows of an append, fill values appended": (4, append(7, 4), "a/1", [append(0, 4)], [5] * 4 + [0] * 4),
     "rows of an append at the edge, fill values appended": (2, append(7, 2), "a/0", [append(0, 2)], [5, 5, 0, 0]),
     "rows of an append, the array grown": (4, append(7, 4), "a/1", [resize(8)], [5] * 4 + [0] * 4),
     "rows of an append at the edge, the array grown": (2, append(7, 2), "a/0", [resize(4)], [5, 5, 0, 0]),
     "rows of an append, grown and appended to": (4, append(7, 8), "a/1", [resize(6), append(0, 2)], [5] * 4 + [0] * 4),
-    "rows of an append, the array made anew": (4, append(7, 4), "a/1", [DELETE, create(8)], [0] * 8),
+    "rows of an append, the array made anew": (4, append(7, 4), "a/1", [DELETE, create], [0] * 8),
     "the end of an append": (4, append(7, 4), "a/.zarray", [append(1, 4)], [5] * 4 + [1] * 4),
     "the fill values of a shrink": (8, resize(4), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),
     "the cut of a shrink": (8, resize(6), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),
     "the shape that grows": (4, resize(8), "a/.zarray", [append(1, 4)], [5] * 4 + [1] * 4),
-    "the document of a delete": (8, DELETE, "a/.zarray", [DELETE, create(8), put(9)], [9] * 8),
-    "a chunk of a delete": (8, DELETE, "a/1", [create(8), put(9)], [9] * 8),
-    "a chunk of a replacement": (
-        8, Ask("PUT", A + "?mode=replace", create(8).request), "a/1", [create(8), put(9)], [9] * 8,
-    ),
+    "the document of a delete": (8, DELETE, "a/.zarray", [DELETE, create, put(9)], [9] * 8),
+    "a chunk of a delete": (8, DELETE, "a/1", [create, put(9)], [9] * 8),
+    "a chunk of a replacement": (8, replacement, "a/1", [create, put(9)], [9] * 8),
 }  # fmt: skip
 
 
 REMOVING = [case for case in CASES if "a delete" in case or "made anew" in case]
+IN_SHARDS = [case for case in CASES if not case.startswith("the ") or "shrink" in case]
+RUNS = [("v2", True, case) for case in CASES] + [("v2", False, case) for case in REMOVING]
+RUNS += [("shards", True, case) for case in IN_SHARDS]
 
 
-@pytest.mark.parametrize(
-    ("case", "pair"), [*((c, True) for c in CASES), *((c, False) for c in REMOVING)], indirect=["pair"]
-)
+@pytest.mark.parametrize(("layout", "pair", "case"), RUNS, indirect=["pair"])
 def test_a_request_that_comes_late_undoes_nothing(
-    pair: list[Replica], case: str, monkeypatch: pytest.MonkeyPatch
+    pair: list[Replica], layout: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that was acknowledged meanwhile."""
-    size, late, path, meanwhile, expected = CASES[case]
+    size, asked, path, others, expected = CASES[case]
+    late, *meanwhile = [ask if isinstance(ask, Ask) else ask(8, layout) for ask in (asked, *others)]
     first, second = pair
-    create(size)(first).raise_for_status()
+    create(size, layout)(first).raise_for_status()
     put(5)(first).raise_for_status()
-    monkeypatch.setattr(lease, "_TERM", 2.0)
-    holds = [first.hold(method, path) for method in ("PUT", "DELETE")]
+    monkeypatch.setattr(lease, "_TERM", 1.0)
+    holds = [first.hold(method, key(layout, path)) for method in ("PUT", "DELETE")]
     answers: list[httpx.Response] = []
     cut_off = in_background(answers, first, late.method, late.url, **late.request)
     while not any(came.wait(0.02) for came, _ in holds):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import httpx
@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.layouts import definition
 from tests.server import Server
 
 NDArray = np.ndarray[Any, Any]
 
 COLUMNS = 6
-APPENDS = {"disk": 40, "bucket": 8}
+APPENDS = {"disk": 20, "bucket": 4}
+WHERE = pytest.mark.parametrize(("store", "layout"), [*product(("disk", "bucket"), ("v2", "shards"))])
 
 
-def make(server: Server, path: str, shape: list[int], chunks: list[int]) -> None:
-    answer = httpx.put(f"{server.url}/v1/metadata/{path}", json={"shape": shape, "chunks": chunks, "dtype": "<i4"})
+def make(server: Server, path: str, layout: str, shape: list[int], stored: list[int]) -> None:
+    answer = httpx.put(f"{server.url}/v1/metadata/{path}", json=definition(layout, shape, stored))
     assert answer.status_code == 201, answer.text
 
 
@@ -32,15 +34,15 @@ def read(server: Server, path: str, select: str = "") -> NDArray:
 
 
 def read_with_zarr(server: Server, path: str) -> NDArray:
-    values: NDArray = np.asarray(zarr.open_array(f"{server.url}/zarr/{path}", mode="r", zarr_format=2)[...])
+    values: NDArray = np.asarray(zarr.open_array(f"{server.url}/zarr/{path}", mode="r")[...])
     return values
 
 
-@pytest.mark.parametrize("store", ["disk", "bucket"])
-def test_who_polls_during_appends_never_sees_fill_values(replicas: list[Server], store: str) -> None:
+@WHERE
+def test_who_polls_during_appends_never_sees_fill_values(replicas: list[Server], store: str, layout: str) -> None:
     """Nor rows that go away again: through our slices as through plain keys."""
-    path = f"{store}/polled"
-    make(replicas[0], path, [0, COLUMNS], [4, 4])
+    path = f"{store}/polled/{layout}"
+    make(replicas[0], path, layout, [0, COLUMNS], [4, 4])
     ended = threading.Event()
 
     def write() -> None:
@@ -67,11 +69,13 @@ def test_who_polls_during_appends_never_sees_fill_values(replicas: list[Server],
     assert longest == sum(1 + number % 3 for number in range(APPENDS[store]))
 
 
-@pytest.mark.parametrize("store", ["disk", "bucket"])
-def test_what_one_replica_cut_off_never_shows_through_the_other(replicas: list[Server], store: str) -> None:
+@WHERE
+def test_what_one_replica_cut_off_never_shows_through_the_other(
+    replicas: list[Server], store: str, layout: str
+) -> None:
     """The other has it all in its cache."""
-    path = f"{store}/cut"
-    make(replicas[0], path, [12, 10], [5, 4])
+    path = f"{store}/cut/{layout}"
+    make(replicas[0], path, layout, [12, 10], [5, 4])
     document = f"{replicas[0].url}/v1/metadata/{path}"
     for rows, columns in ((7, 10), (12, 3), (1, 1)):
         httpx.put(f"{replicas[0].url}/v1/slice/{path}", content="9", headers={"Content-Type": "application/json"})

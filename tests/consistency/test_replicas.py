@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,21 @@ import urllib3
 import zarr
 
 from hyperslab import RemoteArray
+from tests.layouts import definition
 from tests.server import Server
 
 NDArray = np.ndarray[Any, Any]
 
 SHAPE, CHUNKS = (48, 48), (16, 16)
 CLIENTS = 8
-OPERATIONS = {"disk": 150, "bucket": 16}  # for each client; a test bucket takes some ten milliseconds a request
+OPERATIONS = [
+    ("disk", "v2", 60),
+    ("disk", "v3", 15),
+    ("disk", "shards", 75),
+    ("bucket", "v2", 8),
+    ("bucket", "shards", 8),
+]
+"""Store, layout, and how many for each client; a test bucket takes some ten milliseconds a request."""
 
 
 class Client:
@@ -57,19 +66,17 @@ class Client:
         self.model[where] = value
 
 
-def make(server: Server, path: str) -> RemoteArray:
-    answer = urllib3.request(
-        "PUT", f"{server.url}/v1/metadata/{path}", json={"shape": SHAPE, "chunks": CHUNKS, "dtype": "<i4"}
-    )
+def make(server: Server, path: str, layout: str) -> RemoteArray:
+    answer = urllib3.request("PUT", f"{server.url}/v1/metadata/{path}", json=definition(layout, SHAPE, CHUNKS))
     assert answer.status == 201, answer.data
     return RemoteArray(f"{server.url}/v1/metadata/{path}")
 
 
 def test_sixteen_processes_write_shared_chunks_and_lose_nothing(replicas: list[Server]) -> None:
     """Each cell is written by one client only, last of all with what its model says; one chunk has cells of all."""
-    for store, operations in OPERATIONS.items():
-        array = make(replicas[0], f"{store}/a")
-        clients = [Client(number, replicas, f"{store}/a") for number in range(CLIENTS)]
+    for store, layout, operations in OPERATIONS:
+        array = make(replicas[0], f"{store}/a/{layout}", layout)
+        clients = [Client(number, replicas, f"{store}/a/{layout}") for number in range(CLIENTS)]
         with ThreadPoolExecutor(CLIENTS) as pool:
             acknowledged = sum(pool.map(lambda client, n=operations: client.run(n), clients))
 
@@ -79,9 +86,9 @@ def test_sixteen_processes_write_shared_chunks_and_lose_nothing(replicas: list[S
 
 def test_increments_under_if_match_are_never_lost(replicas: list[Server]) -> None:
     """Read, add one, write on condition that nothing changed; who is told 412 reads again."""
-    for store, each in (("disk", 12), ("bucket", 3)):
-        array = make(replicas[0], f"{store}/counter")
-        urls = [f"{server.url}/v1/slice/{store}/counter?select=0:20,0:20" for server in replicas]
+    for store, layout, each in (("disk", "v2", 6), ("disk", "shards", 6), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+        array = make(replicas[0], f"{store}/counter/{layout}", layout)
+        urls = [f"{server.url}/v1/slice/{store}/counter/{layout}?select=0:20,0:20" for server in replicas]
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(partial(increment, urls, each), range(CLIENTS)))
 
@@ -102,12 +109,13 @@ def increment(urls: list[str], times: int, seed: int) -> None:
 
 def test_changes_through_clients_of_both_replicas_are_never_lost(replicas: list[Server]) -> None:
     """Boxes of four chunks, and an attribute."""
-    for store, each in (("disk", 12), ("bucket", 3)):
-        array = make(replicas[0], f"{store}/changed")
+    for store, layout, each in (("disk", "v2", 6), ("disk", "shards", 6), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+        path = f"{store}/changed/{layout}"
+        array = make(replicas[0], path, layout)
 
-        def change(number: int, store: str = store, each: int = each) -> None:
+        def change(number: int, path: str = path, each: int = each) -> None:
             server = replicas[number % len(replicas)]
-            with RemoteArray(f"{server.url}/v1/metadata/{store}/changed") as mine:
+            with RemoteArray(f"{server.url}/v1/metadata/{path}") as mine:
                 for _ in range(each):
                     mine.change(np.s_[10:20, 10:20], lambda values: values + 1)
                     mine.attrs.change(lambda now: {"n": now.get("n", 0) + 1})
@@ -120,10 +128,10 @@ def test_changes_through_clients_of_both_replicas_are_never_lost(replicas: list[
 
 
 def test_appenders_on_both_replicas_get_disjoint_regions(replicas: list[Server]) -> None:
-    for store, each in (("disk", 10), ("bucket", 2)):
-        array = make(replicas[0], f"{store}/log")
+    for store, layout, each in (("disk", "v2", 5), ("disk", "shards", 5), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+        array = make(replicas[0], f"{store}/log/{layout}", layout)
         array.resize((0, SHAPE[1]))
-        urls = [f"{server.url}/v1/append/{store}/log" for server in replicas]
+        urls = [f"{server.url}/v1/append/{store}/log/{layout}" for server in replicas]
         with ThreadPoolExecutor(4) as pool:
             offsets = [o for done in pool.map(partial(append, urls, each), range(4)) for o in done]
 
@@ -148,10 +156,11 @@ def append(urls: list[str], times: int, seed: int) -> list[tuple[int, int]]:
 
 def test_a_shrink_on_one_replica_is_safe_from_writers_on_the_other(replicas: list[Server]) -> None:
     """Whatever the order, what lies outside is gone: growing again shows fill values only."""
-    for store in ("disk", "bucket"):
-        array = make(replicas[0], f"{store}/shrinking")
+    for store, layout in product(("disk", "bucket"), ("v2", "shards")):
+        path = f"{store}/shrinking/{layout}"
+        array = make(replicas[0], path, layout)
         with ThreadPoolExecutor(4) as pool:
-            writes = [pool.submit(write_rows, replicas[1], f"{store}/shrinking", row) for row in range(0, 48, 6)]
+            writes = [pool.submit(write_rows, replicas[1], path, row) for row in range(0, 48, 6)]
             pool.submit(array.resize, (20, 48)).result()
             statuses = [write.result() for write in writes]
 

@@ -22,6 +22,7 @@ from hyperslab.engine.indexing import normalise
 from hyperslab.errors import PartlyWritten
 from hyperslab.storage import open_store
 from tests.faults import Before, FaultProxy, Status
+from tests.layouts import definition, key
 from tests.s3 import S3Bucket, S3Server
 from tests.server import served
 
@@ -29,6 +30,7 @@ A = "/v1/metadata/data/a"
 SLICE = "/v1/slice/data/a"
 JSON = {"Content-Type": "application/json"}
 DEFINITION = {"shape": [8], "chunks": [4], "dtype": "<i4", "compressor": None}
+IN_SHARDS_TOO = pytest.mark.parametrize("layout", ["v2", "shards"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +135,14 @@ def test_a_late_chunk_does_not_end_up_in_the_array_that_replaced_its_own(pair: t
         np.testing.assert_array_equal(np.frombuffer(replica.client.get(SLICE).content, "<f8"), np.zeros(8))
 
 
-def test_growing_an_array_does_not_publish_what_an_append_is_still_writing(pair: tuple[Replica, Replica]) -> None:
+@IN_SHARDS_TOO
+def test_growing_an_array_does_not_publish_what_an_append_is_still_writing(
+    pair: tuple[Replica, Replica], layout: str
+) -> None:
     """Whichever comes first, the rows of the append are there once, and the others hold fill values."""
     first, second = pair
-    first.client.put(A, json={**DEFINITION, "shape": [4]})
-    came, go_on = first.hold("PUT", "/a/1")
+    first.client.put(A, json=definition(layout, [4], [4]))
+    came, go_on = first.hold("PUT", key(layout, "/a/1"))
     answers: list[httpx.Response] = []
     rows = np.full(2, 7, "<i4").tobytes()
     appending = in_background(answers, first, "POST", "/v1/append/data/a", content=rows)
@@ -275,10 +280,12 @@ def test_consolidated_metadata_follows_the_last_of_two_changes(
         assert replica.client.get("/zarr/data/.zmetadata").json()["metadata"]["a/.zattrs"] == {"n": 2}
 
 
-def _late_write_and_shrink(first: Replica, second: Replica, shape: list[int], then: Callable[[], object]) -> None:
+def _late_write_and_shrink(
+    first: Replica, second: Replica, shape: list[int], then: Callable[[], object], layout: str = "v2"
+) -> None:
     """Sevens in the second chunk, put only when the array was shrunk; ``then`` happens before they are on their way."""
-    first.client.put(A, json=DEFINITION)
-    came, go_on = second.hold("PUT", "/a/1")
+    first.client.put(A, json=definition(layout, [8], [4]))
+    came, go_on = second.hold("PUT", key(layout, "/a/1"))
     answers: list[httpx.Response] = []
     late = in_background(answers, second, "PUT", SLICE, params={"select": "4:"}, content="7", headers=JSON)
     assert came.wait(20)
@@ -289,12 +296,14 @@ def _late_write_and_shrink(first: Replica, second: Replica, shape: list[int], th
     assert answers[0].status_code == 204
 
 
-@pytest.mark.parametrize(("shape", "kept"), [([4], 0), ([6], 2), ([2], 0)])
+@pytest.mark.parametrize(
+    ("shape", "kept", "layout"), [([4], 0, "v2"), ([6], 2, "v2"), ([2], 0, "shards"), ([6], 2, "shards")]
+)
 def test_what_a_late_write_puts_outside_does_not_come_back(
-    pair: tuple[Replica, Replica], shape: list[int], kept: int
+    pair: tuple[Replica, Replica], shape: list[int], kept: int, layout: str
 ) -> None:
     first, second = pair
-    _late_write_and_shrink(first, second, shape, lambda: None)
+    _late_write_and_shrink(first, second, shape, lambda: None, layout)
     first.client.patch(A, json={"shape": [8]}).raise_for_status()
 
     expected = [0] * 4 + [7] * kept + [0] * (4 - kept)
@@ -350,25 +359,28 @@ def test_tidying_up_after_a_late_write_takes_away_nothing_of_others(
         assert np.frombuffer(replica.client.get(SLICE).content, "<i4").tolist() == [0, 0, 0, 0, 9, 9, 9, 9]
 
 
+@IN_SHARDS_TOO
 def test_who_lost_the_lease_does_not_append_again_without_it(
-    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Replica, Replica], layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second has taken over and written its chunks; the first cannot publish, and must not write over them."""
     monkeypatch.setattr(lease, "_TERM", 1.0)
     first, second = pair
-    first.client.put(A, json={**DEFINITION, "shape": [0]})
+    first.client.put(A, json=definition(layout, [0], [4]))
     first.client.post("/v1/append/data/a", content=rows(1))  # announces what follows
     answers: list[httpx.Response] = []
-    publishes, publish = first.hold("PUT", "/a/.zarray")
+    publishes, publish = first.hold("PUT", key(layout, "/a/.zarray"))
     slow = in_background(answers, first, "POST", "/v1/append/data/a", content=rows(5))
     assert publishes.wait(20)
     first.lose_lease()
-    second.proxy.inject(Before(lambda: None), method="PUT", path="/a/.zarray")  # what makes the first one fail
-    other_publishes, other_publish = second.hold("PUT", "/a/.zarray")
+    second.proxy.inject(
+        Before(lambda: None), method="PUT", path=key(layout, "/a/.zarray")
+    )  # what makes the first one fail
+    other_publishes, other_publish = second.hold("PUT", key(layout, "/a/.zarray"))
     other = in_background(answers, second, "POST", "/v1/append/data/a", content=rows(6))
     assert other_publishes.wait(20)
     first.proxy.heal()
-    publishes_again, publish_again = first.hold("PUT", "/a/.zarray")
+    publishes_again, publish_again = first.hold("PUT", key(layout, "/a/.zarray"))
     publish.set()
     publishes_again.wait(2)
     other_publish.set()
@@ -403,28 +415,29 @@ def test_a_condition_over_several_chunks_is_held_by_a_lease_also_where_the_array
     assert ("PUT", True) in methods
 
 
+@IN_SHARDS_TOO
 def test_a_shrink_that_lost_its_lease_does_not_clear_what_is_being_appended(
-    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Replica, Replica], layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first has stored the shorter shape and looks at what to clear; the second takes over and writes there."""
     monkeypatch.setattr(lease, "_TERM", 1.0)
     first, second = pair
-    first.client.put(A, json=DEFINITION)
+    first.client.put(A, json=definition(layout, [8], [4]))
     first.client.put(SLICE, content="9", headers=JSON)
     answers: list[httpx.Response] = []
-    publishes, publish = first.hold("PUT", "/a/.zarray")
+    publishes, publish = first.hold("PUT", key(layout, "/a/.zarray"))
     shrinking = in_background(answers, first, "PATCH", A, json={"shape": [4]})
     assert publishes.wait(20)
-    looks, look = first.hold("GET", "/a/.zarray")
+    looks, look = first.hold("GET", key(layout, "/a/.zarray"))
     publish.set()
     assert looks.wait(20)
     first.lose_lease()
     for _ in range(2):  # the change that stops the first one, and the announcement
-        second.proxy.inject(Before(lambda: None), method="PUT", path="/a/.zarray")
-    other_publishes, other_publish = second.hold("PUT", "/a/.zarray")
+        second.proxy.inject(Before(lambda: None), method="PUT", path=key(layout, "/a/.zarray"))
+    other_publishes, other_publish = second.hold("PUT", key(layout, "/a/.zarray"))
     appending = in_background(answers, second, "POST", "/v1/append/data/a", content=rows(6))
     assert other_publishes.wait(20)
-    clears, cleared = first.hold("PUT", "/a/.zarray")  # it would say so
+    clears, cleared = first.hold("PUT", key(layout, "/a/.zarray"))  # it would say so
     look.set()
     clears.wait(2)
     other_publish.set()
