@@ -63,8 +63,9 @@ def plain(found: Any) -> tuple[Any, ...]:
 
 def test_all_snippets_of_the_demo_run_and_agree(viewer: Viewer, demo_store: Path, tmp_path: Path) -> None:
     for node in ["", *nodes(demo_store, "demo")]:
-        coarser = node[-1:].isdigit() and not node.endswith("0")
-        views = {"": ""} if coarser else {"": "", "values": "?view=values"}
+        if node[-1:].isdigit() and not node.endswith("0"):  # a coarser level is an array as the finest one is
+            continue
+        views = {"": "", "values": "?view=values"}
         if (demo_store / node.removeprefix("demo").lstrip("/") / ".zarray").exists() and node.endswith("events"):
             views |= {"a field as a plot": "?view=plot&field=energy", "a field": "?view=values&field=label"}
         for view in views.values():
