@@ -94,6 +94,24 @@ def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> No
         assert client.get("/v1/changes/nowhere").status_code == 404
 
 
+def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) -> None:
+    space = {"type": "space", "size": 8, "chunk": 4}
+    dimensions = [
+        {"name": "t", "type": "time", "size": None, "chunk": 10},
+        {"name": "y"} | space,
+        {"name": "x"} | space,
+    ]
+    settings = {"arrays": [{"key": "s", "dtype": "|u1", "pyramid": {"method": "mean"}, "dimensions": dimensions}]}
+    with httpx.Client(base_url=server.url) as client, closing(events(client, "data")) as found:
+        client.put("/v1/stream/data/run", json=settings).raise_for_status()
+        assert next(found)[1] == "ready"
+        for row in range(3):
+            client.patch("/v1/stream/data/run", params={"key": "s"}, content=bytes(64), headers=RAW).raise_for_status()
+            told = next_changes(found, "data/run/s/1", "shape")
+            assert {"path": "data/run/s/0", "shape": [row + 1, 8, 8], "boxes": [f"{row}:{row + 1},0:8,0:8"]} in told
+            assert told[-1]["shape"] == [row + 1, 4, 4]
+
+
 class Copy:
     """What a follower makes of events: arrays by path, each read again where an event says so."""
 

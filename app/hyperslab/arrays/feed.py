@@ -53,8 +53,8 @@ Deliver = Callable[[Sequence[Change]], None]
 """Takes new changes; called from another thread, and must not block."""
 
 
-_Known: TypeAlias = OrderedDict[str, tuple[tuple[int, ...] | None, Mapping[str, Any]]]
-"""Shape and attributes of nodes by path, as all followers have been told."""
+_Known: TypeAlias = OrderedDict[str, tuple[tuple[int, ...] | None, Mapping[str, Any], str]]
+"""Shape, attributes and `ArrayNode.data_id` of nodes by path, as all followers have been told."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,10 @@ class ChangeFeed:
 
     @staticmethod
     def _remember(known: _Known, node: ArrayNode | GroupNode) -> None:
-        known[node.path] = node.metadata.shape if isinstance(node, ArrayNode) else None, node.attributes
+        array = node if isinstance(node, ArrayNode) else None
+        shape, identity = (None, "") if array is None else (array.metadata.shape, array.data_id)
+        known[node.path] = shape, node.attributes, identity
+        known.move_to_end(node.path)
         while len(known) > _MOST_KNOWN:
             known.popitem(last=False)
 
@@ -212,28 +215,33 @@ class ChangeFeed:
 
     def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:
         """The data of a change, by what the node is now."""
-        shape_before, attributes_before = known.pop(path, (None, None))
+        before = known.get(path)
         self._catalog.versions.forget(self._mount, as_prefix(path.partition("/")[2]), documents=True)
         try:
             node = self._catalog.open_node(path)
         except NodeNotFound:
+            known.pop(path, None)
             return {"path": path, "deleted": True} if what.documents or what.unknown else None
         except BrokenData:
             return {"path": path, "unknown": True}
-        self._remember(known, node)
+        if what.documents or before is not None:  # else nobody was told its shape
+            self._remember(known, node)
         if what.unknown or (isinstance(node, GroupNode) and node.implicit):
             return {"path": path, "unknown": True}
-        if what.created:
-            shape_before = attributes_before = None
+        shape_before, attributes_before, data_before = (None, None, None) if what.created or before is None else before
+        if isinstance(node, ArrayNode) and data_before not in (None, node.data_id):
+            return {"path": path, "unknown": True}
         data: dict[str, Any] = {"path": path, **({"created": True} if what.created else {})}
         boxes: list[tuple[slice, ...]] = []
         if isinstance(node, ArrayNode):
-            if what.documents - {".zattrs"} and shape_before != node.metadata.shape:
+            if (what.documents - {".zattrs"} or before is not None) and shape_before != node.metadata.shape:
                 data["shape"] = list(node.metadata.shape)
                 boxes = _added(shape_before, node.metadata.shape)
             boxes += _boxes(node.metadata.stored_grid, what.coords)
         if what.documents & {".zattrs", "zarr.json"} and attributes_before != node.attributes:
             data["attributes"] = dict(node.attributes)
+        if data.keys() == {"path"} and not boxes:  # told before
+            return None
         return {**data, "boxes": [format_selection(box) for box in boxes]} if boxes else data
 
 

@@ -280,6 +280,7 @@ class Streams:
                 done, rest = done + count, rest[count:]
             if stream.plan.settings.ack == "chunk":
                 self._commit(stream, number, whole=False)
+        self._tell(stream, array)
         self._commit_later(stream, number)
         return done
 
@@ -318,8 +319,16 @@ class Streams:
                     if inside + count == nbytes:
                         self._commit(stream, number, whole=True)
                 end += count
+        self._tell(stream, array)
         self._commit_later(stream, number)
         return end
+
+    def _tell(self, stream: Stream, array: StreamArray) -> None:
+        """Tell those who follow changes that an array may have more rows, though no key that they know has changed."""
+        mount = stream.mount
+        for level in array.levels:
+            if mount.store.observer is not None:
+                mount.store.observer(f"{level.path.partition('/')[2]}/{mount.metadata_key}", created=False)
 
     def complete(self, path: str, key: str | None, epoch: int | None = None) -> None:
         """Note that an array takes no more."""
