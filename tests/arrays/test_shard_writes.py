@@ -204,7 +204,7 @@ def test_a_shard_that_says_it_holds_more_than_it_can_is_not_copied(tmp_path: Pat
 
 def test_a_shard_that_is_too_large_is_read_and_not_rewritten(tmp_path: Path) -> None:
     make(tmp_path, CODECS["plain"], (60, 90), (60, 90))
-    with service_on(tmp_path, max_chunk_bytes=4096) as service:
+    with service_on(tmp_path, max_chunk_bytes=16384) as service:
         assert service.reader.read(plan_items(service.reader, service.catalog.open_array(A), (0, 0)))[0] == 7
         for change in (
             lambda: service.writer.write(A, (0, 0), np.asarray(3, "<i4")),
