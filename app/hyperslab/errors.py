@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from string import Formatter
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, dataclass_transform
 
 _SHOWN: Final = 120
@@ -74,6 +75,9 @@ class _Sentences(Formatter):
 _SENTENCES: Final = _Sentences()
 
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False)
 class HyperslabError(Exception):
@@ -83,6 +87,7 @@ class HyperslabError(Exception):
     title: ClassVar[str] = "Error"
     http_status: ClassVar[int] = 500
     sentence: ClassVar[str] = ""
+    beside = _NOTHING  # no fact of the error, but told with it: how far its request came
 
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
         cls.code, cls.title = code or cls.code, title or cls.title

@@ -26,6 +26,7 @@ from tests.server import served
 
 JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
 OBJECTS, PATCH = "application/vnd.hyperslab.objects", "application/merge-patch+json"
+FRAMES = "application/vnd.hyperslab.frames"
 PROBLEM = "application/problem+json"
 HEADERS = {
     "If-None-Match": ("*", {304, 412}),
@@ -154,6 +155,11 @@ EXAMPLES = {
         Example(400, "/v1/stream/data/s"),
     ],
     "post /v1/stream/{path}/flush": [Example(200, "/v1/stream/data/s/flush")],
+    "get /v1/stream/{path}/frames": [
+        Example(200, "/v1/stream/data/s/frames"),
+        Example(404, "/v1/stream/data/none/frames"),
+    ],
+    "post /v1/stream/{path}/frames": [Example(200, "/v1/stream/data/s/frames", b"", FRAMES)],
     "post /v1/stream/{path}/skip": [as_json(204, "/v1/stream/data/s/skip", {"frames": 1})],
     "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
     "get /v1/tile/{path}/{z}/{x}/{y}.{format}": [

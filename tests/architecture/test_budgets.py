@@ -16,23 +16,23 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2392, 9),
-    "api": (6054, 37),
+    "": (2397, 9),
+    "api": (6207, 37),
     "arrays": (6951, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (4291, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (699, 8),
     "engine": (7054, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3456, 15),
-    "streams": (2628, 10),
+    "streams": (2746, 11),
     "tiles": (4663, 24),
     "viewer": (78, 2),
-    "wire": (797, 7),
+    "wire": (805, 7),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 430
-TEST_LINES = 50_150  # of them 150 for the suites of consistency in shards
+TEST_LINES = 50_260  # of them 150 for the suites of consistency in shards, 110 for frames with metadata
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

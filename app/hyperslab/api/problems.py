@@ -51,7 +51,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Problem:
     if status >= 500 and not isinstance(error, errors.Overloaded):
         log.warning("%s on %s: %s", error.code, path, error)
     described = {"title": error.title, "status": status, "detail": str(error), "code": error.code}
-    return Problem(status, _headers(error), _document({**error.facts(), **described}, path, root))
+    return Problem(status, _headers(error), _document({**error.beside, **error.facts(), **described}, path, root))
 
 
 def _unexpected(error: Exception, *, path: str, root: str) -> Problem:

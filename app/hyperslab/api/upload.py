@@ -127,16 +127,21 @@ async def received_body(
     limit = context.options.max_upload_bytes if most is None else most
     longest = min(limit, _room_for_json(context))
     is_json = (said or unsaid) in _JSON
+    check_as_is(request)
+    async with context.admission.share() as share:
+        body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
+        await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
+        yield body
+
+
+def check_as_is(request: Request) -> None:
+    """Raise `UnsupportedMediaType` or `BadParameter` for a body that is not the values themselves, or part of them."""
     coding = (request.header(b"content-encoding") or "identity").strip().lower()
     if coding != "identity":
         raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
     part = request.header(b"content-range")
     if part is not None:
         raise BadParameter("Content-Range", part, "a whole body: write a part with select=")
-    async with context.admission.share() as share:
-        body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
-        await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
-        yield body
 
 
 async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:

@@ -2,9 +2,10 @@
 or client shows it, and where it goes with the group.
 
 ``stream.json`` is the record, changed on condition; ``ID.json`` has the settings and never changes; ``ID/N/K`` is the
-tail of the Nth array for its Kth group of rows. While a stream writes to an array, the array's own document has a mark
-``{"id", "up", "array", "level", "rows"}``: ``up`` is how many names the stream's group lies above it, ``array`` its
-number, ``rows`` how many rows its chunks hold. Where the shape does not say the same, somebody else has changed it.
+tail of the Nth array for its Kth group of rows, ``ID.frames/N/K`` are metadata of its frames (see `notes`). While a
+stream writes to an array, the array's own document has a mark ``{"id", "up", "array", "level", "rows"}``: ``up`` is how
+many names the stream's group lies above it, ``array`` its number, ``rows`` how many rows its chunks hold. Where the
+shape does not say the same, somebody else has changed it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class ArrayRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``made``: paths of the nodes that the stream has made, those above first; ``version``: that of the document."""
+    """``made``: paths of the nodes that the stream has made, those above first; ``frames``: the document of frames in
+    the group is the stream's; ``version``: that of the record."""
 
     id: str
     state: State
@@ -56,6 +58,7 @@ class Record:
     made: list[str]
     arrays: dict[str, ArrayRecord] = field(default_factory=dict)
     finished: str | None = None
+    frames: bool = False
     version: str | None = None
 
     def array(self, key: str) -> ArrayRecord:
@@ -154,3 +157,8 @@ class Records:
 def tail_prefix(prefix: str, stream: str, number: int) -> str:
     """Where the tails of an array lie, by the prefix of the stream's group."""
     return f"{prefix}{FOLDER}/{stream}/{number}/"
+
+
+def notes_prefix(prefix: str, stream: str, number: int) -> str:
+    """Where the metadata of an array's frames lie, which stay when the stream is finished."""
+    return f"{prefix}{FOLDER}/{stream}.frames/{number}/"

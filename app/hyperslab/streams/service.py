@@ -50,8 +50,9 @@ from hyperslab.storage.keys import as_prefix
 from hyperslab.streams.commit import Committer, missing_frames
 from hyperslab.streams.heads import Heads, Mark, MemoryRows, TailRows
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.record import FOLDER, Record, Records, State, StreamPlan, tail_prefix
-from hyperslab.streams.settings import difference
+from hyperslab.streams.notes import Notes
+from hyperslab.streams.record import FOLDER, Record, Records, State, StreamPlan, notes_prefix, tail_prefix
+from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
 from hyperslab.streams.tail import Tail, Tails
 from hyperslab.wire.streams import StreamSettings
 
@@ -82,7 +83,7 @@ class Stream:
     def array(self, key: str | None) -> tuple[int, StreamArray]:
         """The number of an array, and the array; None names the only one. Raises `BadParameter`."""
         arrays = self.plan.layout.arrays
-        if key is None and len(arrays) == 1:
+        if not key and len(arrays) == 1:
             return 0, self.plan.arrays[0]
         if key is None or key not in arrays:
             known = ", ".join([repr(name) for name, _ in zip(arrays, range(8), strict=False)])
@@ -91,6 +92,9 @@ class Stream:
 
     def tails(self, number: int) -> str:
         return tail_prefix(self.prefix, self.record.id, number)
+
+    def notes(self, number: int) -> str:
+        return notes_prefix(self.prefix, self.record.id, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ class Streams:
         self._in_flight = in_flight
         self._records = Records()
         self._tails = Tails()
+        self._notes = Notes(self._tails)
         self._heads = Heads(catalog, reader, self._records, self._tails)
         self._committer = Committer(catalog, reader)
         self._handles: dict[str, _Handle] = {}
@@ -222,6 +227,10 @@ class Streams:
         stream = self._open(path, writing=False)
         return self._state(stream)
 
+    def check(self, path: str, epoch: int | None = None) -> None:
+        """Raise what `append` raises for a stream that takes nothing."""
+        self._open(path, epoch=epoch)
+
     def progress(self, path: str, key: str | None, epoch: int | None = None) -> Progress:
         """How far an array has come. Raises `StreamNotFound`, `BadParameter` and `StaleEpoch`."""
         stream = self._open(path, writing=False)
@@ -254,8 +263,11 @@ class Streams:
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    def append(self, path: str, key: str | None, at: int, data: Buffer, *, epoch: int | None = None) -> int:
-        """Store bytes of an array behind its end, which is ``at``; returns its end.
+    def append(  # noqa: PLR0917
+        self, path: str, key: str | None, at: int, data: Buffer, epoch: int | None = None, note: Buffer = b""
+    ) -> int:
+        """Store bytes of an array behind its end, which is ``at``, and before them a ``note``: metadata of the frame
+        that begins there; returns its end.
 
         Raises `MismatchingUploadOffset` if it ends elsewhere, `StreamFull`, `CompletedUpload`, `ArrayFailed`,
         `StaleEpoch`, and `StoreError`, after which the array takes no more.
@@ -264,6 +276,8 @@ class Streams:
         number, array = stream.array(key)
         with self._appending(stream, number, epoch) as stream, self._failing(stream, number):
             check_offset(self._writable_progress(stream, number), at, len(data))
+            if note:
+                self._notes.append(stream.mount.store, stream.notes(number), at // array.frame_nbytes, note)
             done, rest = at, memoryview(data).cast("B")
             level = array.levels[0]
             nbytes = level.object_rows * level.row_nbytes
@@ -336,12 +350,23 @@ class Streams:
         _, array = stream.array(key)
         self._change(stream, lambda record: record.with_array(array.key, complete=True))
 
-    def holds(self, path: str, key: str | None, start: int, data: Buffer) -> bool:
-        """Whether the array has just these bytes from ``start`` on; False where that cannot be told."""
+    def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """The metadata of the frames ``[start, stop)`` of an array that are stored, as JSON lines, many at a time."""
+        stream = self._open(path, writing=False)
+        number, array = stream.array(key)
+        accepted = self._progress(stream, number).accepted
+        stop = accepted if stop is None else min(stop, accepted)
+        return self._notes.lines(stream.mount.store, stream.notes(number), array.key, start, stop)
+
+    def holds(self, path: str, key: str | None, start: int, data: Buffer, note: Buffer = b"") -> bool:
+        """Whether the array has just these bytes from ``start`` on, and the frame there this ``note`` if there is one;
+        False where that cannot be told."""
         stream = self._open(path, writing=False)
         number, array = stream.array(key)
         progress = self._progress(stream, number)
         size, stop = array.frame_nbytes, start + len(data)
+        if note and self._notes.get(stream.mount.store, stream.notes(number), start // size) != note:
+            return False
         first, last = start // size, -(-stop // size)
         if any(a < last and first < b for a, b, _ in progress.missing) or progress.error is not None:
             return False
@@ -406,6 +431,7 @@ class Streams:
                 finishing = self._appending(stream, number, states=("finishing",))
                 with suppress(HyperslabError), finishing as now, self._failing(now, number):
                     self._finish_array(now, number, pad=pad)
+            self._put_frames(stream)
             ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             self._change(stream, lambda record: replace(record, state="finished", finished=ended))
             stream.mount.store.delete_prefix(f"{stream.prefix}{FOLDER}/{stream.record.id}/")
@@ -418,6 +444,23 @@ class Streams:
         _check_epoch(stream, epoch)
         with self._stream_lock(stream.mount, stream.prefix):
             self._remove(self._open(path, writing=False))
+
+    def _put_frames(self, stream: Stream) -> None:
+        """Store the metadata of all frames as a document of the group, but not over one that somebody else has put."""
+        store, key, at = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}", 0
+        if not any(store.list_dir(stream.notes(number)).entries for number in range(len(stream.plan.arrays))):
+            return
+        if self._change(stream, lambda record: record).frames is False:
+            if store.stat(key) is not None:
+                return
+            self._change(stream, lambda record: replace(record, frames=True))
+        log = store.open_log(key, create=True)
+        assert log is not None
+        log.write(0, [])
+        for array in stream.plan.arrays:
+            for lines in self.frame_lines(stream.path, array.key, 0):
+                log.write(at, [(at, lines)])
+                at += len(lines)
 
     # --- of one array ------------------------------------------------------------------------------------------------
 
@@ -614,6 +657,8 @@ class Streams:
             with self._appending(stream, number, states=("discarding",)), self._committing(stream, number):
                 pass  # whoever has seen the stream open has ended
         groups = stream.plan.layout.groups
+        if self._change(stream, lambda record: record).frames:
+            stream.mount.store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
         for path in reversed(stream.record.made):
             with suppress(NodeNotFound, NodeExists):
                 self._creator.delete(path, recursive=path not in groups)

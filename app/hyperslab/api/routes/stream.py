@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -17,8 +19,8 @@ from fastapi import APIRouter
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Endpoint
 from hyperslab.api.request import Request
-from hyperslab.api.response import Headers, Response, json_response
-from hyperslab.api.upload import media_type, parse_json_body, parse_npy, received_body
+from hyperslab.api.response import Headers, Pieces, Response, json_response
+from hyperslab.api.upload import check_as_is, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.api.writing import router as router_of
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json
 from hyperslab.errors import (
@@ -32,14 +34,20 @@ from hyperslab.errors import (
     HyperslabError,
     MismatchingUploadOffset,
     RouteNotFound,
+    StreamNotFound,
     UnsupportedMediaType,
     shown,
 )
+from hyperslab.streams.layout import StreamArray
+from hyperslab.streams.notes import LARGEST_NOTE
 from hyperslab.streams.service import PIECE_BYTES, Buffer, IfExists, Progress, check_offset
 from hyperslab.streams.settings import parse_settings
 from hyperslab.wire import (
     CONTENT_DIGEST,
+    FRAMES,
     JSON,
+    JSON_LINES,
+    LONGEST_KEY,
     NPY,
     PARTIAL_UPLOAD,
     RAW,
@@ -54,6 +62,8 @@ PREFIX: Final = "/v1/stream"
 _IF_EXISTS: Final[dict[str, IfExists]] = {"error": "error", "resume": "resume", "replace": "replace"}
 _PAUSE: Final = 0.02
 """Seconds without a byte after which those that came are stored, though they are few."""
+
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 T = TypeVar("T")
 
@@ -70,15 +80,37 @@ def router(context: Context) -> APIRouter:
 
 
 async def get_stream(context: Context, request: Request) -> Response:
-    """The state; with ``key=`` the headers of an upload are those of one array."""
-    request.query.only(("key",))
-    key = request.query.values.get("key")
-    state = await context.threads.run(context.streams.state, request.tail)
+    """The state; with ``key=`` the headers of an upload are those of one array. ``…/frames``: metadata of frames."""
+    key, (path, _, action) = request.query.values.get("key"), request.tail.rpartition("/")
+    known = {"key", "from"} if action == "frames" else {"key"}
+    request.query.only(known)
+    try:
+        state = await context.threads.run(context.streams.state, request.tail)
+    except StreamNotFound:
+        if action != "frames":
+            raise
+        return await _frame_lines(context, request, path, key)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
     if key is not None or len(state["arrays"]) == 1:
         progress = await context.threads.run(context.streams.progress, request.tail, key)
         headers += _upload_headers(progress, state["state"])
     return Response(200, headers, dump_json(state))
+
+
+async def _frame_lines(context: Context, request: Request, path: str, key: str | None) -> Response:
+    """The metadata of the frames of one array, as JSON lines; of those that are stored by now."""
+    start, streams = request.query.integer("from", 0, low=0, high=2**62), context.streams
+    progress = await context.threads.run(streams.progress, path, key)
+    lines = partial(streams.frame_lines, path, key, start, progress.accepted)
+    size = await context.threads.run(lambda: sum(map(len, lines())))
+    found = await context.threads.run(lines)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while (piece := await context.threads.run(next, found, None)) is not None:
+            yield piece
+
+    headers = ((b"content-type", JSON_LINES.encode()), (b"cache-control", b"no-store"))
+    return Response(200, headers, Pieces(size, pieces(), context.options.idle_seconds))
 
 
 async def put_stream(context: Context, request: Request) -> Response:
@@ -122,6 +154,7 @@ async def patch_stream(context: Context, request: Request) -> Response:
                 upload.check(progress, len(data))
                 await upload.store(data)
         else:
+            check_as_is(request)
             upload.at = progress.end if offset is None else offset
             await _receive(context, request, upload)
     finally:
@@ -133,12 +166,14 @@ async def patch_stream(context: Context, request: Request) -> Response:
 
 
 async def post_stream(context: Context, request: Request) -> Response:
-    """``…/skip``: frames that will not come; ``…/flush``: store what is complete."""
+    """``…/skip``: frames that will not come; ``…/flush``: store what is complete; ``…/frames``: those of any arrays."""
     path, _, action = request.tail.rpartition("/")
     streams, epoch = context.streams, _epoch(request)
     request.query.only(())
     if action == "flush":
         return json_response(await context.writes.run(path, streams.flush, path, epoch))
+    if action == "frames":
+        return await _post_frames(context, request, path, epoch)
     if action != "skip":
         raise RouteNotFound(request.scope["path"])
     document = await _json_body(context, request)
@@ -156,6 +191,45 @@ async def post_stream(context: Context, request: Request) -> Response:
         raise BadDefinition("key", f"expected a text, found {shown(key)}")
     await context.writes.run(path, streams.skip, path, key, frames, reason, at, epoch)
     return Response(204, _upload_headers(await context.threads.run(streams.progress, path, key)))
+
+
+async def _post_frames(context: Context, request: Request, path: str, epoch: int | None) -> Response:
+    """Store frames of any arrays, one after the other: 200 with the offset of each array that was named, which a
+    problem has, too."""
+    if media_type(request) != FRAMES:
+        raise UnsupportedMediaType(media_type(request) or "", [FRAMES])
+    streams = context.streams
+    await context.writes.run(path, streams.check, path, epoch)
+    arrays: dict[str, StreamArray] = {}
+    sending: dict[str, Callable[[], None]] = {}
+    error: HyperslabError | None = None
+    try:
+        async with aclosing(_pieces(context, request)) as pieces, context.admission.share() as share:
+            body = _Entries(pieces)
+            while (key := await body.key()) is not None:
+                if key not in arrays:
+                    arrays[key] = (await context.threads.run(streams.progress, path, key)).array
+                    name = arrays[key].key
+                    if name not in sending:
+                        sending[name] = await context.writes.run(path, streams.begin_sending, path, name, alone=False)
+                array = arrays[key]
+                await share.grow(array.frame_nbytes + LARGEST_NOTE)
+                frame, note, data = await body.frame(array.frame_nbytes)
+                upload = _Upload(context, path, array.key, epoch, frame * array.frame_nbytes, note)
+                await upload.store(data)
+    except HyperslabError as found:
+        error = found
+    finally:
+        for end in sending.values():
+            end()
+    offsets = {}
+    for name in sending:
+        with suppress(HyperslabError):  # the stream is gone, as the error says
+            offsets[name] = {"offset": (await context.threads.run(streams.progress, path, name)).end}
+    if error is not None:
+        error.beside = {"arrays": offsets}
+        raise error
+    return json_response({"arrays": offsets})
 
 
 async def delete_stream(context: Context, request: Request) -> Response:
@@ -176,10 +250,12 @@ async def delete_stream(context: Context, request: Request) -> Response:
 
 class _Upload:
     """What one request sends to an array. ``at``: where its next byte belongs; ``offset``: what the request has said,
-    None if nothing."""
+    None if nothing; ``note``: metadata of the frame that begins there."""
 
-    def __init__(self, context: Context, path: str, key: str | None, epoch: int | None, offset: int | None) -> None:
-        self._context = context
+    def __init__(  # noqa: PLR0917
+        self, context: Context, path: str, key: str | None, epoch: int | None, offset: int | None, note: bytes = b""
+    ) -> None:
+        self._context, self._note = context, note
         self._path, self._key, self._epoch = path, key, epoch
         self.at = self._offset = offset
 
@@ -205,16 +281,88 @@ class _Upload:
             return
         streams = self._context.streams
         try:
-            append = partial(streams.append, epoch=self._epoch)
+            append = partial(streams.append, epoch=self._epoch, note=self._note)
             self.at = await self.run(append, self._path, self._key, self.at, data)
         except (MismatchingUploadOffset, CompletedUpload) as error:
             end = (await self.run(streams.progress, self._path, self._key)).end
             if self._offset is None or self.at + len(data) > end:
                 raise
-            if not await self.run(streams.holds, self._path, self._key, self.at, data):
-                reason = "other bytes are stored there, or it cannot be told"
+            if not await self.run(streams.holds, self._path, self._key, self.at, data, self._note):
+                reason = "other bytes or metadata are stored there, or it cannot be told"
                 raise MismatchingUploadOffset(self._path, end, self._offset, reason) from error
             self.at += len(data)
+
+
+class _Entries:
+    """The entries of a body of frames, as they come; `BadBody` is raised where it ends within one."""
+
+    def __init__(self, pieces: AsyncIterator[bytes | memoryview]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    async def key(self) -> str | None:
+        """The key of the next entry; None at the end of the body."""
+        while not self._rest:
+            piece = await anext(self._pieces, None)
+            if piece is None:
+                return None
+            self._rest = memoryview(piece)
+        nbytes = _U32.unpack(await self._read(_U32.size))[0]
+        if nbytes > LONGEST_KEY:
+            raise BadBody("the length of a key in bytes", f"at most {LONGEST_KEY}", nbytes)
+        try:
+            return (await self._read(nbytes)).decode()
+        except UnicodeDecodeError as error:
+            raise BadBody(f"a key is no UTF-8: {error}") from error
+
+    async def frame(self, nbytes: int) -> tuple[int, bytes, memoryview]:
+        """The rest of an entry: the index of its frame, its metadata as JSON, and its ``nbytes`` bytes."""
+        frame = _U64.unpack(await self._read(_U64.size))[0]
+        length = _U32.unpack(await self._read(_U32.size))[0]
+        if length > LARGEST_NOTE:
+            raise BadBody(f"the metadata of frame {frame}, in bytes", f"at most {LARGEST_NOTE}", length)
+        text = await self._read(length)
+        note = dump_json(parse_json_body(bytes(text))) if length else b""
+        if len(note) > LARGEST_NOTE:
+            raise BadBody(f"the metadata of frame {frame}, in bytes", f"at most {LARGEST_NOTE}", len(note))
+        found = _U64.unpack(await self._read(_U64.size))[0]
+        if found != nbytes:
+            raise BadBody(f"the bytes of frame {frame}", nbytes, found)
+        return frame, note, memoryview(await self._read(nbytes))
+
+    async def _read(self, nbytes: int) -> bytearray:
+        found = bytearray(nbytes)
+        done = 0
+        while done < nbytes:
+            piece: bytes | memoryview | None = self._rest
+            if not piece:
+                piece = await anext(self._pieces, None)
+            if piece is None:
+                raise BadBody("the body ends within an entry; bytes of its next part", nbytes, done)
+            count = min(len(piece), nbytes - done)
+            found[done : done + count] = piece[:count]
+            self._rest, done = memoryview(piece)[count:], done + count
+        return found
+
+
+async def _pieces(context: Context, request: Request) -> AsyncGenerator[bytes | memoryview]:
+    """A body as it comes; with a digest, once it is known to be right."""
+    check_as_is(request)
+    if request.header(CONTENT_DIGEST.lower().encode()) is not None:
+        async with received_body(context, request) as body:
+            yield body
+        return
+    size, more, patience = 0, True, context.options.idle_seconds
+    while more:
+        try:
+            async with asyncio.timeout(patience):
+                message = await request.receive()
+        except TimeoutError as error:
+            raise ClientStalled(size, patience) from error
+        if message["type"] == "http.disconnect":
+            raise Cancelled
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+        yield message.get("body", b"")
 
 
 async def _receive(context: Context, request: Request, upload: _Upload) -> None:
