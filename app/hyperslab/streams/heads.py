@@ -5,10 +5,11 @@ Those of level 0 come from a tail; those of each other level are made of the lev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from hyperslab.arrays.extent import stream_mark
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, ChangedWhileRead, NodeNotFound, WrongKind
 from hyperslab.streams.layout import Box, Level, StreamArray
@@ -25,6 +27,8 @@ from hyperslab.streams.record import Records, tail_prefix
 from hyperslab.streams.tail import Tail, Tails
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
+
+_MOST_KEPT: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class Mark:
 class Rows(Protocol):
     """Bytes of an array in the order of arrival."""
 
-    def read_into(self, start: int, out: np.ndarray) -> None:
-        """Fill ``out`` (C-contiguous bytes) with those from ``start`` on."""
+    def read(self, start: int, count: int) -> NDArray:
+        """So many bytes from ``start`` on, which are not to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,10 @@ class MemoryRows:
     """Rows that are in memory, the first byte of which is ``begin``."""
 
     begin: int
-    data: np.ndarray
+    data: NDArray
 
-    def read_into(self, start: int, out: np.ndarray) -> None:
-        out[:] = self.data[start - self.begin : start - self.begin + len(out)]
+    def read(self, start: int, count: int) -> NDArray:
+        return self.data[start - self.begin : start - self.begin + count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +85,37 @@ class TailRows:
     def end(self) -> int:
         return self.tails[max(self.tails)].end
 
-    def read_into(self, start: int, out: np.ndarray) -> None:
-        done = 0
-        while done < len(out):
+    def read(self, start: int, count: int) -> NDArray:
+        out, done = np.empty(count, np.uint8), 0
+        while done < count:
             group = (start + done) // self.nbytes
-            count = min(len(out) - done, (group + 1) * self.nbytes - start - done)
+            part = min(count - done, (group + 1) * self.nbytes - start - done)
             if group not in self.tails:
                 raise ChangedWhileRead("what was read has moved to chunks meanwhile")
-            self.tails[group].read_into(start + done, out[done : done + count])
-            done += count
+            self.tails[group].read_into(start + done, out[done : done + part])
+            done += part
+        return out
+
+
+class KeptRows:
+    """Rows of an array of which those read last are kept: chunks side by side hold parts of the same lines."""
+
+    def __init__(self, array: StreamArray, rows: Rows) -> None:
+        self._rows = rows
+        self._kept = VersionedCache[NDArray](kept_bytes(array))
+
+    def read(self, start: int, count: int) -> NDArray:
+        def load() -> tuple[NDArray, str, int]:
+            return self._rows.read(start, count), "", count
+
+        return self._kept.load((start, count), "", load).value
+
+
+def kept_bytes(array: StreamArray) -> int:
+    """Bytes of the lines that chunks side by side share; 0 where there are none, or too many to be kept."""
+    chunks, width = array.levels[0].chunks, array.frame_shape[1]
+    nbytes = math.prod(chunks[:-1]) * width * array.dtype.itemsize
+    return nbytes if chunks[-1] < width and nbytes <= _MOST_KEPT else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +136,18 @@ class FirstHead:
         *outer, lines, columns = arriving
         width, itemsize = array.frame_shape[1], array.dtype.itemsize
         out = np.empty([s.stop - s.start for s in arriving], array.dtype)
-        height, whole = lines.stop - lines.start, columns == slice(0, width)
-        scratch = None if whole else np.empty((height, width), array.dtype)
+        height = lines.stop - lines.start
         inner = (0, *level.inner[:-2]) if outer else ()
         for index in np.ndindex(*out.shape[:-2]):
             frame = 0
             for axis, at in enumerate(index):
                 frame = frame * inner[axis] + outer[axis].start + at
-            target = out[index] if scratch is None else scratch
             start = frame * array.frame_nbytes + lines.start * width * itemsize
-            self.rows.read_into(start, target.reshape(-1).view(np.uint8))
-            if scratch is not None:
-                out[index] = scratch[:, columns]
+            found = self.rows.read(start, height * width * itemsize).view(array.dtype)
+            plane = found.reshape(height, width)[:, columns]
+            if plane.size == out.size:  # no copy of what is in memory
+                return level.stored(plane.reshape(out.shape))
+            out[index] = plane
         return level.stored(out)
 
 
@@ -146,7 +172,10 @@ class LevelHead:
             slice(2 * s.start, min(2 * s.stop, size)) if axis in halved else s
             for axis, (s, size) in enumerate(zip(box, above.metadata.shape, strict=True))
         ]
-        values = self.reader.read(make_plan(above, normalise(wanted, above.metadata.shape)))[0]
+        if isinstance(above.head, FirstHead) and wanted[above.head.axis].start >= above.head.start:
+            values = above.head.read(tuple(wanted))
+        else:
+            values = self.reader.read(make_plan(above, normalise(wanted, above.metadata.shape)))[0]
         return reduce(values, self.method, halved)
 
 

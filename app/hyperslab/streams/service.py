@@ -48,7 +48,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import WritersSafe
 from hyperslab.storage.keys import as_prefix
 from hyperslab.streams.commit import Committer, missing_frames
-from hyperslab.streams.heads import Heads, Mark, MemoryRows, TailRows
+from hyperslab.streams.heads import Heads, KeptRows, Mark, MemoryRows, Rows, TailRows, kept_bytes
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
 from hyperslab.streams.record import FOLDER, Record, Records, State, StreamPlan, notes_prefix, tail_prefix
@@ -379,8 +379,7 @@ class Streams:
                 found = self._stored_frame(array, frame)[inside : inside + count]
             else:
                 count = stop - done
-                found = np.empty(count, np.uint8)
-                progress.tails.read_into(done, found)
+                found = progress.tails.read(done, count)
             if not np.array_equal(found, sent[done - start : done - start + count]):
                 return False
             done += count
@@ -550,7 +549,7 @@ class Streams:
         number: int,
         whole: bool,
         rows: int | None = None,
-        source: MemoryRows | None = None,
+        source: Rows | None = None,
         final: bool = False,
     ) -> None:
         """Move rows of an array to chunks: those in its tails, or with ``rows`` those up to there, from ``source``."""
@@ -563,7 +562,8 @@ class Streams:
                 nothing = rows // object_rows <= progress.rows // object_rows if whole else rows == progress.rows
                 if nothing and not final:
                     return
-                self._committer.commit(array, stream.record.id, rows, progress.tails, whole=whole, final=final)
+                source = KeptRows(array, progress.tails)
+                self._committer.commit(array, stream.record.id, rows, source, whole=whole, final=final)
             else:
                 self._committer.commit(array, stream.record.id, rows, source, whole=True)
             stored = {g: t for g, t in progress.tails.tails.items() if final or (g + 1) * object_rows <= rows}
@@ -892,9 +892,10 @@ def _counted(progress: Progress) -> dict[str, Any]:
 
 
 def memory_bound(plan: StreamPlan) -> int:
-    """The most bytes that a stream holds at once: pieces of bodies, the chunks that a commit has in hand, and the
+    """The most bytes that a stream holds at once: pieces of bodies, rows and chunks that a commit has in hand, and the
     shards, each as encoded chunks and as a whole, one after the other where they are large."""
     levels = [level for array in plan.arrays for level in array.levels]
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
-    return 4 * PIECE_BYTES + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard
+    kept = 2 * max(kept_bytes(array) for array in plan.arrays)
+    return 4 * PIECE_BYTES + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard

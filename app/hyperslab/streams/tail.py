@@ -26,7 +26,7 @@ CUT: Final = 2
 _HEADER: Final = struct.Struct("<4sBxxxIQQQI")
 _MAGIC: Final = b"hsT1"
 _MOST_OPEN: Final = 256
-_PIECE: Final = 4 << 20
+_PIECE: Final = 1 << 20
 
 
 class Record(NamedTuple):
@@ -107,7 +107,10 @@ class Tail:
                 yield record.start // frame_nbytes, record.stop // frame_nbytes, record.reason
 
     def _append(self, kind: int, start: int, stop: int, data: bytes | memoryview) -> None:
-        head = _HEADER.pack(_MAGIC, kind, google_crc32c.value(bytes(data)), start, stop, len(data), 0)[:-4]
+        check = 0
+        for at in range(0, len(data), _PIECE):
+            check = google_crc32c.extend(check, bytes(data[at : at + _PIECE]))
+        head = _HEADER.pack(_MAGIC, kind, check, start, stop, len(data), 0)[:-4]
         head += struct.pack("<I", google_crc32c.value(head))
         self.log.write(self._size, [(self._size + _HEADER.size, data), (self._size, head)])
         self.refresh()
