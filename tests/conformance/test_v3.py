@@ -121,15 +121,17 @@ class TensorStore:
         self._array[key].write(values).result()
 
 
-@pytest.mark.parametrize("location", ["start", "end"])
-def test_what_tensorstore_writes_is_read_as_it_was(data: tuple[Served, Path], location: str) -> None:
+@pytest.mark.parametrize(("location", "order"), [("start", [2, 1, 0]), ("end", [1, 2, 0])])
+def test_what_tensorstore_writes_is_read_and_changed(
+    data: tuple[Served, Path], location: str, order: list[int]
+) -> None:
     served, folder = data
     inner = {"name": "transpose", "configuration": {"order": [1, 0]}}
     bytes_codec = {"name": "bytes", "configuration": {"endian": "big"}}
     shard = {
         "chunk_shape": [4, 2],
         "codecs": [inner, bytes_codec, {"name": "gzip", "configuration": {"level": 1}}],
-        "index_codecs": [bytes_codec, {"name": "crc32c"}],
+        "index_codecs": [{**inner, "configuration": {"order": order}}, bytes_codec, {"name": "crc32c"}],
         "index_location": location,
     }
     metadata = {
@@ -138,6 +140,7 @@ def test_what_tensorstore_writes_is_read_as_it_was(data: tuple[Served, Path], lo
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 6]}},
         "codecs": [{"name": "sharding_indexed", "configuration": shard}],
     }
+    shutil.rmtree(folder / "ts", ignore_errors=True)
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder / "ts")}, "metadata": metadata}
     values = np.arange(273, dtype="f4").reshape(21, 13)
     ts.open(spec, create=True, delete_existing=True).result().write(values).result()
@@ -148,6 +151,8 @@ def test_what_tensorstore_writes_is_read_as_it_was(data: tuple[Served, Path], lo
     array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/ts")
     np.testing.assert_array_equal(np.asarray(array), values)
     np.testing.assert_array_equal(array[[20, 0, 0], ::-3], values[[20, 0, 0], ::-3])
+    array[7:9] = values[7:9] = -1
+    np.testing.assert_array_equal(TensorStore(folder / "ts")[:], values)
 
 
 def rectilinear(*lengths: Any) -> dict[str, Any]:

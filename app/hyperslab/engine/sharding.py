@@ -94,9 +94,9 @@ class ShardLevel:
 
     def encode_index(self, index: Index) -> bytes:
         """The bytes to store for an index."""
-        items: Any = index.astype(self._index_order).view(BYTE).reshape(-1)
+        items: Any = index.astype(self._index_order).reshape(-1)
         for link in self._index:
-            items = flat_bytes(link.encode(flat_bytes(items)))
+            items = link.encode(items if link.id == "transpose" else flat_bytes(items))
         return flat_bytes(items).tobytes()
 
     def extent(self, index: Index, local: Coords, size: int | None, key: str) -> Extent | None:
@@ -234,7 +234,7 @@ def make_levels(shards: Sequence[Shard], codec: ChunkCodec) -> tuple[ShardLevel,
     shapes = [*[shard.shape for shard in shards], codec.chunks]
     for shard, inner in zip(shards, shapes[1:], strict=True):
         entries = math.prod(shard.shape) // math.prod(inner)
-        links = make_links(shard.index, Stage(16 * entries, True, BYTE))
+        links = make_links(shard.index, Stage(16 * entries, True, np.dtype(np.uint64)))
         index_nbytes = links[-1].encoded.nbytes if links else 16 * entries
         most = 2 * math.prod(shard.shape) * codec.dtype.itemsize + _OVERHEAD * entries + index_nbytes + unsized
         after = make_links(shard.after, Stage(most, False, BYTE)) if shard.after else ()

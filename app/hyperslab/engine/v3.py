@@ -33,7 +33,8 @@ from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 """The members that every array has, beside the two that say what the document is."""
-_OPTIONAL: Final = ("attributes", "dimension_names", "storage_transformers", "consolidated_metadata")
+_OPTIONAL: Final = ("attributes", "consolidated_metadata")
+_OF_ARRAYS: Final = (*ARRAY_MEMBERS, "dimension_names", "storage_transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def from_document(value: Any, key: str) -> Document:
     read.require("zarr_format", "node_type")
     read("zarr_format", _format)
     kind = read("node_type", _node_type)
-    known = {"zarr_format", "node_type", *_OPTIONAL} | ({*ARRAY_MEMBERS} if kind == "array" else set())
+    known = {"zarr_format", "node_type", *_OPTIONAL} | ({*_OF_ARRAYS} if kind == "array" else set())
     for name, member in read.document.items():
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")

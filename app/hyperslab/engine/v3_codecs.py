@@ -147,6 +147,8 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
     kind = reading.data_type
+    if kind == "bool" and name == "scale_offset":
+        raise BadMetadata(reading.key, member, "takes numbers, not 'bool'")
     if name == "scale_offset":
         _check_members(configuration, ("offset", "scale"), reading.key, member)
         given = {part: configuration[part] for part in ("offset", "scale") if part in configuration}
@@ -174,6 +176,10 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
 
 def _check_cast(config: CodecConfig, key: str, member: str) -> None:
     limits: list[str] = ["error", "clamp", *(["wrap"] if config["astype"].lstrip("<|")[0] in "iu" else [])]
+    for kind in (config["dtype"], config["astype"]):
+        if kind[0] in "<>|" and kind[1] not in "iuf":
+            raise BadMetadata(key, member, f"takes integers and floats, not {kind!r}")
+    _check_members(config.get("scalar_map") or {}, ("encode", "decode"), key, f"{member}.scalar_map")
     known = {"rounding": ["nearest-even", "nearest-away", "towards-zero", "towards-positive", "towards-negative"]}
     for name, values in (known | {"out_of_range": limits}).items():
         if config.get(name) is not None and config[name] not in values:
@@ -304,7 +310,8 @@ def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], read
     entries = math.prod(stored) // math.prod(chunk)
     if entries > MAX_INDEX:
         raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{entries} chunks a shard, the limit is {MAX_INDEX}")
-    index = _index_codecs(configuration.get("index_codecs"), reading.key, f"{member}.index_codecs")
+    counts = tuple([size // inner for size, inner in zip(stored, chunk, strict=True)])
+    index = _index_codecs(configuration.get("index_codecs"), counts, reading.key, f"{member}.index_codecs")
     axes = tuple(reading.axes)
     reading.shards.append(Shard(reading.shape, axes, index[0], index[1], location == "start", tuple(after)))
     inner_shape = [0] * len(axes)
@@ -318,12 +325,20 @@ MAX_INDEX: Final = 1 << 22
 """Chunks of one shard: its index is 16 bytes for each."""
 
 
-def _index_codecs(value: Any, key: str, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
-    """Of the index, which has a size that is known: ``bytes``, and checksums behind it."""
-    chain = _parse(value, _Reading(key, "uint64", (1, 2), [0, 1], [], []), member)
-    if chain.shards or any(config["id"] not in ("crc32c", "crc32", "adler32") for config in chain.configs):
+def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
+    """Of the index, two numbers for each of ``counts`` chunks, whose size is known: ``bytes``, with transposes before
+    and checksums behind it."""
+    shape = (*counts, 2)
+    chain = _parse(value, _Reading(key, "uint64", shape, [*range(len(shape))], [], []), member)
+    if chain.shards or any(config["id"] not in _KEEP_SIZE for config in chain.configs):
         raise BadMetadata(key, member, "the encoded size of the index has to be known: expected bytes, and a checksum")
+    if chain.fortran:
+        reverse = {"id": "transpose", "order": (*reversed(range(len(shape))),), "shape": shape}
+        return (reverse, *chain.configs), chain.big
     return chain.configs, chain.big
+
+
+_KEEP_SIZE: Final = ("transpose", "crc32c", "crc32", "adler32")
 
 
 def _endian(configuration: Mapping[str, Any], reading: _Reading, member: str) -> str:

@@ -64,7 +64,8 @@ def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
             return value, {}
         case {"name": str(name), **members}:
             configuration = members.pop("configuration", {})
-            members.pop("must_understand", None)
+            if members.pop("must_understand", True) is not True:
+                raise ValueError(f"{what} {name!r} cannot be left out, as its must_understand has it")
             if members:
                 raise ValueError(f"{what} {name!r} has the unknown member {next(iter(members))!r}")
             if isinstance(configuration, dict):
@@ -121,9 +122,9 @@ def _only(name: str, configuration: Mapping[str, Any], *members: str) -> Any:
 
 def _unit(name: str, configuration: Mapping[str, Any]) -> str:
     """``[25us]``, of a unit and how many of it a count means."""
-    unit, factor = _only(name, configuration, "unit", "scale_factor"), configuration.get("scale_factor", 1)
-    if not isinstance(unit, str) or type(factor) is not int or factor < 1:
-        raise ValueError(f"{name}: expected a unit and a positive scale_factor, found {shown(configuration)}")
+    unit, factor = _only(name, configuration, "unit", "scale_factor"), configuration.get("scale_factor")
+    if not isinstance(unit, str) or type(factor) is not int or not 0 < factor < 2**31:
+        raise ValueError(f"{name}: expected a unit and a scale_factor below 2**31, found {shown(configuration)}")
     return f"[{'' if factor == 1 else factor}{_UNITS.get(unit, unit)}]"
 
 
