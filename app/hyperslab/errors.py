@@ -102,7 +102,7 @@ class HyperslabError(Exception):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.facts())
+        return _rebuild, (type(self), HyperslabError.facts(self))
 
 
 def _rebuild(cls: type[HyperslabError], facts: dict[str, Any]) -> HyperslabError:

@@ -775,7 +775,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("PUT", "/zarr/data/a/.zattrs", b"[1]", {}, 400, "bad-body"),
         ("PUT", "/zarr/data/.zgroup", b"{}", {}, 422, "bad-definition"),
         ("PUT", "/zarr/data/.zmetadata", b"{}", {}, 422, "bad-definition"),
-        ("PUT", "/zarr/data/c/zarr.json", b"{}", {}, 400, "bad-path"),
+        ("PUT", "/zarr/data/c/zarr.json", b"{}", {}, 422, "bad-definition"),
         ("PUT", "/zarr/data/a/readme.txt", b"hello", {}, 400, "bad-path"),
         ("PUT", "/zarr/data/readme.txt", b"hello", {}, 400, "bad-path"),
         ("PUT", "/zarr/data/none/0.0", b"hello", {}, 400, "bad-path"),

@@ -95,7 +95,7 @@ def test_token_that_is_refused_is_told_and_another_one_taken(guarded: Viewer, wr
     give(guarded, TOKEN)
 
     expect(form(guarded)).to_have_count(0)
-    expect(guarded.page.locator(".card")).to_have_count(7)
+    expect(guarded.page.locator(".card")).to_have_count(8)
     assert trouble(guarded) == []
 
 
@@ -108,7 +108,7 @@ def test_pictures_of_all_kinds_come_with_the_token_and_never_in_an_address(guard
 
     guarded.open("/")
     give(guarded, TOKEN)
-    expect(guarded.page.locator(".card img")).to_have_count(2)
+    expect(guarded.page.locator(".card img")).to_have_count(3)
     guarded.page.on("request", note)
 
     guarded.open_image("/view/demo/brain?z=30&colormap_name=viridis")
@@ -160,7 +160,7 @@ def test_token_is_forgotten_with_all_that_was_read(guarded: Viewer) -> None:
 def test_token_that_is_no_longer_good_is_asked_for_again(guarded: Viewer) -> None:
     guarded.open("/")
     give(guarded, TOKEN)
-    expect(guarded.page.locator(".card")).to_have_count(7)
+    expect(guarded.page.locator(".card")).to_have_count(8)
 
     withdraw(guarded, "document.querySelector('.card[href$=brain]').click()")
     expect(form(guarded).get_by_role("alert")).to_have_text(REFUSED)

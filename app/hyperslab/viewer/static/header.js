@@ -30,7 +30,10 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow
   const decodings = h("div", { class: "segmented decodings", role: "group", "aria-label": "Values", hidden: true });
   const fields = h("select", { hidden: true, "aria-label": "Field", onchange: () => onfield(fields.value) });
   const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
-  const follow = iconButton("follow", "Follow changes", onfollow, { "aria-pressed": "false" });
+  const follow = iconButton("follow", "Follow changes", onfollow, {
+    class: "icon-button not-phone",
+    "aria-pressed": "false",
+  });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
     class: "icon-button not-phone",
   });
