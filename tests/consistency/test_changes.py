@@ -71,7 +71,7 @@ def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> No
         assert all(data.keys() == {"path", "boxes"} for data in boxes)
         assert set(boxes[0]["boxes"]) <= {"5:10,0:5", "5:10,0:10", "5:10,0:15", "5:10,5:10", "5:10,5:15", "5:10,10:15"}
         client.patch("/v1/metadata/data/g/a", json={"attributes": {"x": 1}})
-        assert next_changes(found, "data/g/a", "attributes")[-1] == {"path": "data/g/a", "attributes": {"x": 1}}
+        assert next_changes(found, "data/g/a", "attributes")[-1]["attributes"] == {"x": 1}
         client.patch("/v1/metadata/data/g/a", json={"shape": [30, 10]})
         grown = next_changes(found, "data/g/a", "shape")[-1]
         assert (grown["shape"], grown["boxes"][0]) == ([30, 10], "20:30,0:10")
@@ -108,7 +108,8 @@ def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) ->
         for row in range(3):
             client.patch("/v1/stream/data/run", params={"key": "s"}, content=bytes(64), headers=RAW).raise_for_status()
             told = next_changes(found, "data/run/s/1", "shape")
-            assert {"path": "data/run/s/0", "shape": [row + 1, 8, 8], "boxes": [f"{row}:{row + 1},0:8,0:8"]} in told
+            first = next(data for data in told if data["path"] == "data/run/s/0" and "shape" in data)
+            assert (first["shape"], first["boxes"]) == ([row + 1, 8, 8], [f"{row}:{row + 1},0:8,0:8"])
             assert told[-1]["shape"] == [row + 1, 4, 4]
 
 

@@ -224,7 +224,8 @@ class ChangeFeed:
             return {"path": path, "deleted": True} if what.documents or what.unknown else None
         except BrokenData:
             return {"path": path, "unknown": True}
-        if what.documents or before is not None:  # else nobody was told its shape
+        told = bool(what.documents) or before is not None  # else followers may have read another shape than the present
+        if told:
             self._remember(known, node)
         if what.unknown or (isinstance(node, GroupNode) and node.implicit):
             return {"path": path, "unknown": True}
@@ -234,11 +235,11 @@ class ChangeFeed:
         data: dict[str, Any] = {"path": path, **({"created": True} if what.created else {})}
         boxes: list[tuple[slice, ...]] = []
         if isinstance(node, ArrayNode):
-            if (what.documents - {".zattrs"} or before is not None) and shape_before != node.metadata.shape:
+            if told and shape_before != node.metadata.shape:
                 data["shape"] = list(node.metadata.shape)
                 boxes = _added(shape_before, node.metadata.shape)
             boxes += _boxes(node.metadata.stored_grid, what.coords)
-        if what.documents & {".zattrs", "zarr.json"} and attributes_before != node.attributes:
+        if told and attributes_before != node.attributes:
             data["attributes"] = dict(node.attributes)
         if data.keys() == {"path"} and not boxes:  # told before
             return None
