@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -97,19 +99,23 @@ RUNS += [("shards", True, case) for case in IN_SHARDS]
 def test_a_request_that_comes_late_undoes_nothing(
     pair: list[Replica], layout: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that was acknowledged meanwhile."""
+    """Nothing that was acknowledged meanwhile. The clock goes forward when the second has seen the lease."""
     size, asked, path, others, expected = CASES[case]
     late, *meanwhile = [ask if isinstance(ask, Ask) else ask(8, layout) for ask in (asked, *others)]
     first, second = pair
     create(size, layout)(first).raise_for_status()
     put(5)(first).raise_for_status()
-    monkeypatch.setattr(lease, "_TERM", 1.0)
+    ahead = [0.0]
+    clock = vars(time) | {"monotonic": lambda: time.monotonic() + ahead[-1]}
+    monkeypatch.setattr(lease, "time", SimpleNamespace(**clock))
     holds = [first.hold(method, key(layout, path)) for method in ("PUT", "DELETE")]
     answers: list[httpx.Response] = []
     cut_off = in_background(answers, first, late.method, late.url, **late.request)
     while not any(came.wait(0.02) for came, _ in holds):
         assert cut_off.is_alive(), answers[0].text
     first.lose_lease()
+    for action in (lambda: None, lambda: ahead.append(lease._TERM + 1)):
+        second.proxy.inject(Before(action), method="GET", path="/lease/")
     for ask in meanwhile:
         ask(second).raise_for_status()
     assert read(second, len(expected)) == expected
@@ -159,7 +165,6 @@ def test_a_release_that_is_repeated_leaves_the_lease_of_the_next_holder(pair: li
 
 def lose_release(replica: Replica, action: Callable[[], None]) -> None:
     """The first PUT of the lease is its claim, the second its release."""
-
     replica.proxy.inject(Before(lambda: None), method="PUT", path="/lease/")
     replica.proxy.inject(LoseAnswer(), method="PUT", path="/lease/")
     replica.proxy.inject(Before(action), method="PUT", path="/lease/")
