@@ -107,7 +107,8 @@ class KeyReader:
 
     def _of_head(self, path: str, parent: str, name: str) -> MadeKey | None:
         """The document of an array whose newest items are not in chunks yet, or a chunk that has some of these."""
-        if not parent or self._catalog.locate(parent)[0].is_remote:  # streams write to folders
+        mount = self._catalog.mounts.get(parent.partition("/")[0])
+        if mount is None or mount.is_remote:  # streams write to folders
             return None
         is_chunk = looks_like_chunk(name)
         for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
