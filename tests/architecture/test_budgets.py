@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2397, 9),
-    "api": (6207, 37),
+    "api": (6211, 37),
     "arrays": (6955, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (4291, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
@@ -31,10 +31,8 @@ PACKAGES: dict[str, tuple[int, int]] = {
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 430
-TEST_LINES = (
-    50_700  # of them 150 for consistency in shards, 110 for frames with metadata, 440 for v3 documents and dtypes
-)
+PRIVATE_CONSTANTS = 428
+TEST_LINES = 50_710
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

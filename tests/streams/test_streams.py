@@ -217,6 +217,9 @@ def test_what_is_wrong_is_refused_and_nothing_is_stored(client: httpx.Client) ->
     head = client.head("/v1/stream/lab/wrong?key=a").headers
     assert (head["upload-complete"], head["cache-control"]) == ("?0", "no-store")
     assert head["upload-limit"].startswith(f"max-size={limit}")
+    assert sender.patch(b"x", frame.nbytes).status_code == 204
+    inside = sender.patch(npy(frame), None, **{"Content-Type": "application/x-npy"})
+    assert (inside.status_code, inside.json()["expected-offset"]) == (409, frame.nbytes + 1)
 
 
 def test_a_stream_has_one_sender_and_one_set_of_settings(client: httpx.Client) -> None:

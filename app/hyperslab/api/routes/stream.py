@@ -150,7 +150,7 @@ async def patch_stream(context: Context, request: Request) -> Response:
         held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
         if held or (known is None and progress.size is not None):
             async with received_body(context, request) as body:
-                data = npy_frames(body, progress) if kind == NPY else body
+                data = npy_frames(body, progress, offset) if kind == NPY else body
                 upload.check(progress, len(data))
                 await upload.store(data)
         else:
@@ -403,9 +403,13 @@ async def _receive(context: Context, request: Request, upload: _Upload) -> None:
         raise broken
 
 
-def npy_frames(body: memoryview, progress: Progress) -> memoryview:
-    """The bytes of whole frames, as the array has them; raises `BadBody`."""
+def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memoryview:
+    """The bytes of whole frames, as the array has them; raises `BadBody`, and `MismatchingUploadOffset` where they
+    would begin inside a frame."""
     values, array = parse_npy(io.BytesIO(body)), progress.array
+    at = progress.end if offset is None else offset
+    if at % array.frame_nbytes:
+        raise MismatchingUploadOffset(array.path, progress.end, at, "a frame has begun, and is not whole")
     if values.ndim < 2 or values.shape[-2:] != array.frame_shape:
         raise BadBody("the shape of the frames", ["any", *array.frame_shape], list(values.shape))
     if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
