@@ -19,7 +19,7 @@ from hyperslab.storage import StoreConfig, open_store
 from tests.api.conftest import CUBE
 from tests.api.support import Running, running
 from tests.server import served
-from tests.tiles.far import FarStore
+from tests.tiles.remote import RemoteStore
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_names_of_any_kind_are_quoted_in_links(tmp_path: Path) -> None:
 def test_groups_that_only_their_children_show_are_looked_into_at_the_same_time(tmp_path: Path) -> None:
     for name in "abcd":
         zarr.create_array(tmp_path / name / "array", shape=(4,), chunks=(4,), dtype="<u2", zarr_format=2)
-    store = FarStore(open_store(StoreConfig(name="data", url=str(tmp_path))))
+    store = RemoteStore(open_store(StoreConfig(name="data", url=str(tmp_path))))
     store.meet(4, lambda keys: keys[0] in {"a/", "b/", "c/", "d/"})
 
     with served(create_app(build([MountedStore("data", store)]))) as url:

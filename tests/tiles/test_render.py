@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hyperslab.tiles.colour import GREY
-from hyperslab.tiles.render import Scale, composite, dense, mapped, painted, to_planes, to_steps
+from hyperslab.tiles.render import Scale, composite, dense, painted, to_planes, to_steps
 
 WINDOWS = [Scale(0, 255), Scale(0, 1), Scale(10, 90), Scale(-50, 200), Scale(0, 65535), Scale(20.5, 20.75)]
 
@@ -95,16 +95,6 @@ def test_hidden_pixels_do_not_shine_when_inverted() -> None:
     values, hidden = np.array([[0.0, 1.0]]), np.array([[True, False]])
 
     assert to_steps(values, Scale(0, 1, inverted=True), hidden).tolist() == [[0, 0]]
-
-
-def test_a_colour_map_shows_each_step() -> None:
-    lut = np.random.default_rng(0).integers(0, 256, (256, 4), dtype=np.uint8)
-    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
-
-    planes = to_planes(mapped(values, Scale(0, 255), lut))
-
-    assert planes.alpha is not None
-    np.testing.assert_array_equal(np.concatenate([planes.rgb, planes.alpha[None]]), lut.T[:, values])
 
 
 @given(arrays(np.uint8, (3, 4, 5)), st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=3, max_size=3))

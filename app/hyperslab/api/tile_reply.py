@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.replay import MOST_KEYS, Sources
+from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Reply, Response, array_headers, caching, cost_headers, immutable_for
@@ -80,27 +80,24 @@ class TileRoutes:
 async def rendering_reply(routes: TileRoutes, request: Request, query: TileQuery, rendering: Rendering) -> Reply:
     """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing."""
     etag = f'"{rendering.tag}"'
-    options = routes.context.options
-    always = caching(rendering.mount, options) if query.v is None else immutable_for(_PINNED_SECONDS, options)
-    kept = rendering.cached()
-    if kept is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
-        drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
-        kept = None if drawn.moved else drawn
-    body, sources = DeferredContent(partial(_draw, rendering, request), rendering.memory), _sources(rendering)
-    found = Representation(routes.context, etag, rendering.media_type, body, always=always, sources=sources)
-    return (
-        found
-        if kept is None
-        else found.with_content(Content(kept.body, _described(kept), cost_headers(0, 0, None, {})))
+    options, found = routes.context.options, rendering.sources
+    # the cost of a replayed tile is told as that of what comes from the cache
+    sources = Sources(rendering.mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
+    picture = Representation(
+        routes.context,
+        etag,
+        rendering.media_type,
+        DeferredContent(partial(_draw, rendering, request), rendering.memory),
+        always=caching(rendering.mount, options) if query.v is None else immutable_for(_PINNED_SECONDS, options),
+        sources=sources,
     )
-
-
-def _sources(rendering: Rendering) -> Sources | None:
-    """What a tile is made of, where that is little; its cost is told as that of what comes from the cache."""
-    found = rendering.sources
-    if not found or len(found) > MOST_KEYS:
-        return None
-    return Sources(rendering.mount, tuple(found), list(found.values()), 0, until=rendering.until)
+    cached = rendering.cached()
+    if cached is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
+        drawn = await routes.run_while_there(request, lambda cancel: rendering.draw(cancel, ReadCost()))
+        cached = None if drawn.moved else drawn
+    if cached is None:
+        return picture
+    return picture.with_content(Content(cached.body, _described(cached), cost_headers(0, 0, None, {})))
 
 
 def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:

@@ -150,10 +150,10 @@ class Catalog:
         mount, rest = self.locate(path)
         return self._nodes.any_version((mount.name, rest)) if mount.is_remote else None
 
-    def unchanged(self, nodes: Sequence[Node], *, may_block: bool) -> bool:
+    def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.
 
-        False also where that cannot be told so cheaply, or only by blocking though it must not (``may_block``).
+        False also where that cannot be told so cheaply.
         """
         mount = nodes[0].mount
         if mount is None or any(node.mount is not mount or not node.documents for node in nodes):
@@ -161,10 +161,7 @@ class Catalog:
         if any(isinstance(node, GroupNode) and node.implicit for node in nodes):  # others may have left it empty
             return False
         known = {key: version for node in nodes for key, version in node.documents.items()}
-        keys = [*known]
-        if mount.is_remote and not (may_block or self.versions.knows_all(mount, keys)):
-            return False
-        return self.versions.versions(mount, "", keys) == [*known.values()]
+        return self.versions.versions(mount, "", [*known]) == [*known.values()]
 
     def children(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -42,10 +42,13 @@ class Frame:
 
     def cells(self, region: Region) -> Region:
         """A region of the picture in cells, in the order of the array; negative where its last pixels reach beyond."""
-        spans = (region.rows, region.columns)
-        extents = (self.grid.height, self.grid.width)
-        rows, columns = map(_in_cells, spans, self.scale, self.flip, extents)
-        return Region(rows, columns)
+        spans, extents = (region.rows, region.columns), (self.grid.height, self.grid.width)
+        starts = (
+            extent - span.stop if flipped else span.start
+            for span, flipped, extent in zip(spans, self.flip, extents, strict=True)
+        )
+        places = zip(starts, spans, self.scale, strict=True)
+        return Region(*(Span(start / scale, span.step / scale, span.count) for start, span, scale in places))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -78,54 +81,38 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
     Raises `BadParameter` (an axis that does not exist, or that cannot be chosen), `NotRepresentable` (fewer than two
     axes) and `TileNotFound` (an index beyond an axis).
     """
-    plane = _choose_plane(image, query)
-    channel = channel_axis(image.axes, plane)
-    indices, channels = _choose_indices(image, query, plane, channel)
-    grid, pitch = _layout(image, plane, query.tile_size)
-    grid, scale = _stretched(grid, query.aspect)
-    channels = _choose_channels(image, channel, channels)
-    return Frame(
-        *(image, plane, indices, channel, channels, grid, pitch),
-        flip=_choose_flip(image, plane, query),
-        scale=scale,
-        decoder=_choose_decoder(image, query),
-    )
-
-
-def _in_cells(span: Span, scale: float, flipped: bool, extent: int) -> Span:
-    start = extent - span.stop if flipped else span.start
-    return Span(start / scale, span.step / scale, span.count)
-
-
-def _stretched(grid: TileGrid, aspect: float | Literal["auto"]) -> tuple[TileGrid, tuple[float, float]]:
-    """The grid with cells that are ``aspect`` times as high as wide, none of them less than a pixel either way."""
-    if isinstance(aspect, str) or aspect == 1 or not grid.height or not grid.width:
-        return grid, (1.0, 1.0)
-    height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
-    return TileGrid(height, width, grid.size), (height / grid.height, width / grid.width)
-
-
-def _choose_plane(image: Image, query: TileQuery) -> tuple[int, int]:
+    axes = image.axes
     try:
-        plane = default_plane(image.axes)
+        plane = default_plane(axes)
     except ValueError as error:
         raise NotRepresentable(image.dtype.str, "a picture", str(error)) from error
-    if query.axes is None:
-        return plane
-    rows, columns = _find_axes(image, query.axes, "axes")
-    if rows == columns:
-        raise BadParameter("axes", ",".join(query.axes), "two different axes")
-    return rows, columns
-
-
-def _choose_flip(image: Image, plane: tuple[int, int], query: TileQuery) -> tuple[bool, bool]:
-    if query.flip == "auto":
-        return False, False
-    flipped = _find_axes(image, query.flip, "flip")
+    if query.axes is not None:
+        rows, columns = _find_axes(image, query.axes, "axes")
+        if rows == columns:
+            raise BadParameter("axes", ",".join(query.axes), "two different axes")
+        plane = rows, columns
+    channel = channel_axis(axes, plane)
+    indices, channels = _choose_indices(image, query, plane, channel)
+    grid, pitch = _layout(image, plane, query.tile_size)
+    scale, aspect = (1.0, 1.0), query.aspect
+    if not isinstance(aspect, str) and aspect != 1 and grid.height and grid.width:  # no cell less than a pixel
+        height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
+        scale = height / grid.height, width / grid.width
+        grid = TileGrid(height, width, grid.size)
+    channels = _choose_channels(image, channel, channels)
+    flipped = [] if query.flip == "auto" else _find_axes(image, query.flip, "flip")
     if not set(flipped) <= set(plane):
-        names = " and ".join(image.axes[axis].name for axis in plane)
+        names = " and ".join(axes[axis].name for axis in plane)
         raise BadParameter("flip", ",".join(query.flip), f"axes of the plane, {names}")
-    return plane[0] in flipped, plane[1] in flipped
+    decoder: Decoder | None = None
+    if query.decode == "cf" and not query.labels and image.image_label is None:  # labels stand for themselves
+        decoder = image.levels[0].array.decoder.without_times()  # times stay numbers, which alone can be drawn
+    return Frame(
+        *(image, plane, indices, channel, channels, grid, pitch),
+        flip=(plane[0] in flipped, plane[1] in flipped),
+        scale=scale,
+        decoder=decoder if decoder is not None and decoder.changes else None,
+    )
 
 
 def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
@@ -140,15 +127,6 @@ def _find_axis(image: Image, name: str, parameter: str, value: object) -> int:
     if name not in names:
         raise BadParameter(parameter, value, f"one of the axes {', '.join(names)}, or a parameter of tiles")
     return names.index(name)
-
-
-def _choose_decoder(image: Image, query: TileQuery) -> Decoder | None:
-    """What ``decode=cf`` makes of the finest level's values. Labels stand for themselves, and times stay numbers, which
-    alone can be drawn."""
-    if query.decode == "none" or query.labels or image.image_label is not None:
-        return None
-    decoder = image.levels[0].array.decoder.without_times()
-    return decoder if decoder.changes else None
 
 
 def _choose_indices(

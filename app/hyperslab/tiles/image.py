@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import FieldUnknown, NotRepresentable
 from hyperslab.tiles.axes import Axis, name_axes
@@ -75,6 +75,11 @@ class Image:
         return _looks_like_rgb(tuple(axis.size for axis in self.axes), self.dtype)
 
     @property
+    def mount(self) -> MountedStore:
+        """The store that holds its levels."""
+        return self.levels[0].array.mount
+
+    @property
     def is_empty(self) -> bool:
         """Whether an axis has no cells."""
         return 0 in [axis.size for axis in self.axes]
@@ -92,6 +97,7 @@ class Image:
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
     """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`."""
     chosen = _choose_field(node, field)
+    name = node.path.rpartition("/")[2]
     dtype = node.metadata.dtype.numpy if chosen is None else chosen.numpy
     reason = _undrawable(dtype)
     if reason is not None:
@@ -103,9 +109,9 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
     return Image(
         path=node.path,
         kind="array",
-        name=last_segment(node.path),
+        name=name,
         axes=name_axes(shape, names, looks_like_rgb=_looks_like_rgb(shape, dtype)),
-        levels=(Level(last_segment(node.path), node, (1.0,) * len(shape)),),
+        levels=(Level(name, node, (1.0,) * len(shape)),),
         dtype=dtype,
         version=joined_versions(node.version),
         field=chosen,
@@ -142,8 +148,3 @@ def _looks_like_rgb(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 def joined_versions(*versions: str) -> str:
     """One version of several."""
     return hashlib.blake2b("\n".join(versions).encode(), digest_size=12).hexdigest()
-
-
-def last_segment(path: str) -> str:
-    """The name of a node."""
-    return path.rpartition("/")[2]

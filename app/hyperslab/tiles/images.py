@@ -13,7 +13,7 @@ from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, Impossible, NodeNotFound, WrongKind
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.axes import Axis, ome_axes
-from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joined_versions, last_segment
+from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joined_versions
 from hyperslab.tiles.ome import Dataset, Multiscale, Ome
 from hyperslab.tiles.pyramid import axis_factor
 
@@ -61,7 +61,7 @@ class Images:
         documents could refer to each other in a circle), `FieldUnknown`, `NotRepresentable` (values that have no
         brightness), and whatever `Catalog.open_node` raises.
         """
-        image = self.known(path, field, may_block=True)
+        image = self._unchanged((path, field))
         if image is not None and not (single and image.mosaic):
             return image
         node = self.catalog.open_node(path)
@@ -80,10 +80,6 @@ class Images:
             return self._cached((path, field), image, nodes) if complete else image
         return self._open_series(node, field) if ome.is_collection else self._salvage(node, field, ome.problems)
 
-    def known(self, path: str, field: str | None, *, may_block: bool = False) -> Image | None:
-        """An image that was opened before and is unchanged; None else, or if only blocking could tell."""
-        return self._valid((path, field), may_block=may_block)
-
     def last(self, path: str, field: str | None) -> Image | None:
         """The image as it was when it was last opened; None if that is not known."""
         entry = self._open_images.any_version((path, field))
@@ -99,9 +95,9 @@ class Images:
 
     def open_cell(self, path: str, field: str | None) -> Image | None:
         """An image of a mosaic (of a well, its first one); None if it is missing or broken."""
-        known = self._valid((path, field, "cell"))
-        if known is not None:
-            return known
+        image = self._unchanged((path, field, "cell"))
+        if image is not None:
+            return image
         try:
             node = self.catalog.open_node(path)
             well = self._parse(node).ome.well if isinstance(node, GroupNode) else None
@@ -123,11 +119,10 @@ class Images:
         names = ome_zarr.label_paths(group.attributes, problems)
         return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
 
-    def _valid(self, key: tuple[str | None, ...], *, may_block: bool = True) -> Image | None:
+    def _unchanged(self, key: tuple[str | None, ...]) -> Image | None:
+        """The cached image, if the documents that it was made from are unchanged."""
         entry = self._open_images.any_version(key)
-        if entry is None or not self.catalog.unchanged(entry.nodes, may_block=may_block):
-            return None
-        return entry.image
+        return entry.image if entry is not None and self.catalog.unchanged(entry.nodes) else None
 
     def _cached(self, key: tuple[str | None, ...], image: Image, nodes: Sequence[Node]) -> Image:
         """The image that stands for these nodes from now on: two threads may open it at once."""
@@ -182,7 +177,7 @@ class Images:
             image,
             path=group.path,
             kind="multiscale" if image_label is None else "labels",
-            name=multiscale.name or last_segment(group.path),
+            name=multiscale.name or group.path.rpartition("/")[2],
             axes=axes + inner_axes,
             levels=tuple(usable),
             version=joined_versions(group.version, *(level.array.version for level in usable)),
@@ -253,7 +248,7 @@ class Images:
             template,
             path=group.path,
             kind="plate" if plate else "well",
-            name=(plate.name if plate is not None else None) or last_segment(group.path),
+            name=(plate.name if plate is not None else None) or group.path.rpartition("/")[2],
             version=joined_versions(group.version, template.version),
             mosaic=mosaic,
             problems=parsed.ome.problems + problems + template.problems,

@@ -14,7 +14,15 @@ from hyperslab.tiles.image import Level
 from hyperslab.tiles.orientation import Orientation
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Tiles
-from hyperslab.tiles.statistics import PERCENTILES, Sample, channel_facts, histogram, natural_range, subject_of
+from hyperslab.tiles.statistics import (
+    PERCENTILES,
+    Sample,
+    Window,
+    channel_facts,
+    histogram,
+    natural_range,
+    subject_of,
+)
 from hyperslab.tiles.style import default_colour
 from hyperslab.wire import dtype_to_json
 
@@ -111,8 +119,9 @@ def _brightness(
     channels with their windows."""
     count = 1 if frame.channel_axis is None else frame.image.axes[frame.channel_axis].size
     listed = range(min(count, _MOST_LISTED))
+    windows: list[Window | ChunkCorrupt] = [(0.0, 1.0) for _ in listed]
     if not frame.image.is_empty:
-        tiles.statistics.prepare(frame, query, dict.fromkeys(listed), cancel)
+        windows = tiles.statistics.windows_of(frame, query, [(index, None) for index in listed], cancel)
     sample, damage = None, []
     try:
         sample = tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
@@ -120,31 +129,26 @@ def _brightness(
         damage = [f"no window from the data: {error}"]
     if sample is not None and sample.damage is not None:
         damage = [f"the window from the data leaves out damaged chunks: {sample.damage}"]
-    return sample, damage, [_channel(tiles, frame, query, index, cancel, alone=count == 1) for index in listed]
-
-
-def _channel(tiles: Tiles, frame: Frame, query: TileQuery, index: int, cancel: Cancel | None, *, alone: bool) -> Json:
-    facts = channel_facts(frame, index)
-    colour = default_colour(frame, index, alone=alone) or (255, 255, 255)
-    low, high = natural_range(frame.dtype, query.component)
-    start, end = 0.0, 1.0
-    if not frame.image.is_empty:
-        try:
-            start, end = tiles.statistics.window(frame, index, query, None, cancel)
-        except ChunkCorrupt:
-            start, end = low, high
-    if facts is not None and facts.window is not None:
-        low, high = facts.window.min, facts.window.max
-    elif frame.dtype.kind not in "bu":
-        low, high = start, end
-    return {
-        "index": index,
-        "label": facts.label if facts is not None and facts.label else f"Channel {index}",
-        "color": bytes(colour).hex().upper(),
-        "active": index in frame.channels,
-        "inverted": facts is not None and facts.inverted,
-        "window": {"min": low, "max": high, "start": start, "end": end},
-    }
+    channels = []
+    for index, window in zip(listed, windows, strict=True):
+        facts = channel_facts(frame, index)
+        low, high = natural_range(frame.dtype, query.component)
+        start, end = (low, high) if isinstance(window, ChunkCorrupt) else window
+        if facts is not None and facts.window is not None:
+            low, high = facts.window.min, facts.window.max
+        elif frame.dtype.kind not in "bu":
+            low, high = start, end
+        channels.append(
+            {
+                "index": index,
+                "label": facts.label if facts is not None and facts.label else f"Channel {index}",
+                "color": bytes(default_colour(frame, index, alone=count == 1) or (255, 255, 255)).hex().upper(),
+                "active": index in frame.channels,
+                "inverted": facts is not None and facts.inverted,
+                "window": {"min": low, "max": high, "start": start, "end": end},
+            }
+        )
+    return sample, damage, channels
 
 
 def _level(frame: Frame, level: Level) -> Json:

@@ -72,16 +72,12 @@ class TileGrid:
 
     def region(self, z: int, row: int, column: int) -> Region:
         """What a tile shows, cut at the edges of the plane."""
-        factor = self.factor(z)
-        return Region(
-            self._span(self.height, factor, row * self.size, (row + 1) * self.size),
-            self._span(self.width, factor, column * self.size, (column + 1) * self.size),
+        factor, at = self.factor(z), (row, column)
+        rows, columns = (
+            (first * self.size, min((first + 1) * self.size, ceil(extent / factor)))
+            for first, extent in zip(at, (self.height, self.width), strict=True)
         )
-
-    @staticmethod
-    def _span(extent: int, factor: int, first: int, last: int) -> Span:
-        first, last = max(first, 0), min(last, ceil(extent / factor))
-        return Span(first * factor, factor, max(last - first, 0))
+        return Region(*(Span(start * factor, factor, max(stop - start, 0)) for start, stop in (rows, columns)))
 
 
 class LevelLike(Protocol):
@@ -110,12 +106,12 @@ def axis_factor(full: int, size: int, ratio: float | None) -> float:
 
 def choose_level(levels: Sequence[L], plane: tuple[int, int], steps: tuple[float, float]) -> L:
     """The coarsest level that is at least as fine as ``steps`` (cells per pixel) along both axes of the plane."""
-    fitting = [level for level in levels if _is_fine_enough(level, plane, steps)]
+    fitting = [
+        level
+        for level in levels
+        if all(level.factors[axis] <= step * (1 + _SLACK) for axis, step in zip(plane, steps, strict=True))
+    ]
     return max(fitting or levels[:1], key=lambda level: level.factors[plane[0]] * level.factors[plane[1]])
-
-
-def _is_fine_enough(level: LevelLike, plane: tuple[int, int], steps: tuple[float, float]) -> bool:
-    return all(level.factors[axis] <= step * (1 + _SLACK) for axis, step in zip(plane, steps, strict=True))
 
 
 def box_edges(span: Span, factor: float, size: int) -> Edges:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -19,7 +19,7 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import Selection, normalise, touched, touched_coords
+from hyperslab.engine.indexing import Selection, normalise
 from hyperslab.errors import TileNotFound
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Cell, Image, Level
@@ -36,18 +36,15 @@ class Block:
     """What one image adds to a region: the cells between the first and the last edge, and their place in the region.
 
     ``rows[i]`` to ``rows[i + 1]`` are the cells under pixel ``i`` along the rows of the plane; ``columns`` likewise.
+    ``items`` are what is taken along each axis of the image.
     """
 
     level: Level
     plan: ReadPlan
+    items: list[SelectionItem]
     rows: Edges
     columns: Edges
     place: tuple[int, int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return len(self.rows) - 1, len(self.columns) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +56,6 @@ class RegionPlan:
     blocks: tuple[Block, ...]
     nbytes: int
     tag: str
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.region.shape
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a region is read. ``as_labels``: one of the cells under a pixel instead of their mean."""
-
-    as_labels: bool = False
-    nodata: float | None = None
-    cancel: Cancel | None = None
-    cost: ReadCost = field(default_factory=ReadCost)
 
 
 class RegionReader:
@@ -105,7 +87,7 @@ class RegionReader:
         else:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
-            pool = self._reader.pool(image.levels[0].array.mount)
+            pool = self._reader.pool(image.mount)
             found = pool.map(lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
             blocks = [block for block in found if block is not None]
         digest = hashlib.blake2b(image.version.encode(), digest_size=12)
@@ -113,39 +95,59 @@ class RegionReader:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())
         return RegionPlan(frame, region, tuple(blocks), sum(b.plan.nbytes for b in blocks), digest.hexdigest())
 
-    def is_quick(self, frame: Frame, region: Region, most_chunks: int) -> bool:
-        """Whether planning a region of a single image looks at no more chunks than that, and waits for no store."""
-        level, rows, columns = _edges(frame, frame.image, frame.cells(region))
-        selection, array = _selection(frame, level, rows, columns), level.array
-        if touched(selection, array.metadata.grid) > most_chunks:
-            return False
-        if not array.mount.is_remote:
-            return True
-        keys = [array.chunk_key(coords) for coords in touched_coords(selection, array.metadata.stored_grid)]
-        return self._reader.versions.knows_all(array.mount, keys)
-
     def working_memory(self, plan: RegionPlan) -> int:
         """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
-        if not plan.blocks:
+        largest = max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
+        if not largest:
             return 0
-        largest = self._largest_chunk(plan)
-        pool = self._reader.pool(plan.blocks[0].plan.array.mount)
-        return largest * (1 + pool.most_helpers(len(plan.blocks) - 1, largest))
+        return largest * (1 + self._reader.pool(plan.frame.image.mount).most_helpers(len(plan.blocks) - 1, largest))
 
-    def read(self, plan: RegionPlan, how: Reading) -> tuple[NDArray, Mask | None]:
-        """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises."""
-        parts: list[tuple[NDArray, Mask | None]] = []
-        if plan.blocks:
-            pool, nbytes = self._reader.pool(plan.blocks[0].plan.array.mount), self._largest_chunk(plan)
-            parts = pool.map(
-                lambda block: self._read_block(plan.frame, block, how), plan.blocks, how.cancel, nbytes=nbytes
-            )
-        alone = len(parts) == 1 and plan.blocks[0].shape == plan.shape
+    def read(
+        self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
+    ) -> tuple[NDArray, Mask | None]:
+        """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises.
+
+        ``as_labels``: one of the cells under a pixel instead of their mean.
+        """
+        frame, decoder = plan.frame, plan.frame.decoder
+        has_mean = not as_labels and not (decoder is not None and decoder.flags)
+
+        def read_strip(block: Block, rows: Edges) -> tuple[NDArray, Mask | None]:
+            items, whole = [*block.items], block.plan
+            if rows is block.rows:
+                values = self._reader.read(whole, cancel, cost)[0]
+            else:
+                items[frame.plane[0]] = _cells(rows, int(block.rows[-1]))
+                part = _selection(block.level, items)
+                values = np.empty(part.shape + whole.inner_shape, whole.dtype)
+                self._reader.fill_slab(whole, part, values, cost=cost, cancel=cancel)
+            values = _arranged(frame, block.level, items, values)
+            values, hidden = plain_numbers(values if decoder is None else decoder(values), nodata)
+            if has_mean:
+                return mean(values, hidden, rows, block.columns)
+            picked = nearest(values, rows, block.columns)
+            return picked, None if hidden is None else nearest(hidden, rows, block.columns)
+
+        def read_block(block: Block) -> tuple[NDArray, Mask | None]:
+            parts = [read_strip(block, rows) for rows in _strips(frame, block)]
+            if len(parts) == 1:
+                return parts[0]
+            values = np.concatenate([values for values, _ in parts], axis=-2)
+            if all(hidden is None for _, hidden in parts):
+                return values, None
+            masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
+            return values, np.concatenate(masks, axis=-2)
+
+        largest = max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
+        pool = self._reader.pool(frame.image.mount)
+        parts = pool.map(read_block, plan.blocks, cancel, nbytes=largest)
+        alone = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
         values, hidden = parts[0] if alone else _assembled(plan, parts)
-        return _flipped(values, plan.frame), None if hidden is None else _flipped(hidden, plan.frame)
-
-    def _largest_chunk(self, plan: RegionPlan) -> int:
-        return max(self._reader.working_memory(block.plan) for block in plan.blocks)
+        if any(frame.flip):
+            order = (..., *[slice(None, None, -1 if backwards else None) for backwards in frame.flip])
+            values = np.ascontiguousarray(values[order])
+            hidden = None if hidden is None else np.ascontiguousarray(hidden[order])
+        return values, hidden
 
     def _block_of_cell(
         self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int], cancel: Cancel | None
@@ -162,81 +164,45 @@ class RegionReader:
     def _block(
         self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
     ) -> Block:
-        level, rows, columns = _edges(frame, image, region)
-        selection = _selection(frame, level, rows, columns)
-        plan = self._reader.look_up(self._reader.plan(level.array, selection, image.field), cancel)
-        return Block(level, plan, rows, columns, place)
-
-    def _read_block(self, frame: Frame, block: Block, how: Reading) -> tuple[NDArray, Mask | None]:
-        """Strip by strip, unless all fits into memory."""
-        parts = [self._read_strip(frame, block, rows, how) for rows in _strips(frame, block)]
-        if len(parts) == 1:
-            return parts[0]
-        values = np.concatenate([values for values, _ in parts], axis=-2)
-        if all(hidden is None for _, hidden in parts):
-            return values, None
-        masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
-        return values, np.concatenate(masks, axis=-2)
-
-    def _read_strip(self, frame: Frame, block: Block, rows: Edges, how: Reading) -> tuple[NDArray, Mask | None]:
-        plan = block.plan
-        if rows is block.rows:
-            values = self._reader.read(plan, how.cancel, how.cost)[0]
-        else:
-            part = _selection(frame, block.level, rows, block.columns)
-            values = np.empty(part.shape + plan.inner_shape, plan.dtype)
-            self._reader.fill_slab(plan, part, values, cost=how.cost, cancel=how.cancel)
-        values = _arranged(frame, block, values, rows)
-        values, hidden = plain_numbers(values if frame.decoder is None else frame.decoder(values), how.nodata)
-        if not how.as_labels and not (frame.decoder is not None and frame.decoder.flags):  # flags have no mean
-            return mean(values, hidden, rows, block.columns)
-        picked = nearest(values, rows, block.columns)
-        return picked, None if hidden is None else nearest(hidden, rows, block.columns)
+        level = choose_level(image.levels, frame.plane, (region.rows.step, region.columns.step))
+        shape = image.level_shape(level)
+        rows, columns = (
+            box_edges(span, level.factors[axis], shape[axis])
+            for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
+        )
+        items: list[SelectionItem] = []
+        for axis, size in enumerate(shape):
+            if axis in frame.plane:
+                items.append(_cells(rows if axis == frame.plane[0] else columns, size))
+            elif axis == frame.channel_axis:
+                channels = frame.channels
+                run = slice(channels[0], channels[-1] + 1)
+                in_order = channels == tuple(range(run.start, run.stop))
+                items.append(channels[0] if len(channels) == 1 else run if in_order else [*channels])
+            else:
+                items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
+        plan = self._reader.plan(level.array, _selection(level, items), image.field)
+        return Block(level, self._reader.look_up(plan, cancel), items, rows, columns, place)
 
 
 # --- cells of a level ------------------------------------------------------------------------------------------
 
 
-def _edges(frame: Frame, image: Image, region: Region) -> tuple[Level, Edges, Edges]:
-    """The level that a region is made from, and which of its rows and columns lie under each pixel."""
-    level = choose_level(image.levels, frame.plane, (region.rows.step, region.columns.step))
-    shape = image.level_shape(level)
-    rows, columns = (
-        box_edges(span, level.factors[axis], shape[axis])
-        for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
-    )
-    return level, rows, columns
+def _cells(edges: Edges, size: int) -> slice:
+    """What lies between the first and the last edge, of an axis of ``size`` cells: at least one of them."""
+    first = min(int(edges[0]), size - 1)
+    return slice(first, max(int(edges[-1]), first + 1))
 
 
-def _selection(frame: Frame, level: Level, rows: Edges, columns: Edges) -> Selection:
+def _selection(level: Level, items: list[SelectionItem]) -> Selection:
     """What to read of the array; a field's subarray is always read whole."""
     shape = level.array.metadata.shape
-    return normalise(_items(frame, level, rows, columns)[: len(shape)], shape)
+    return normalise(items[: len(shape)], shape)
 
 
-def _items(frame: Frame, level: Level, rows: Edges, columns: Edges) -> list[SelectionItem]:
-    """What to take along each axis of the image."""
-    items: list[SelectionItem] = []
-    for axis, size in enumerate(frame.image.level_shape(level)):
-        if axis in frame.plane:
-            edges = rows if axis == frame.plane[0] else columns
-            first = min(int(edges[0]), size - 1)
-            items.append(slice(first, max(int(edges[-1]), first + 1)))  # at least one cell
-        elif axis == frame.channel_axis:
-            first, last = frame.channels[0], frame.channels[-1]
-            in_order = frame.channels == tuple(range(first, last + 1))
-            items.append(
-                first if len(frame.channels) == 1 else slice(first, last + 1) if in_order else [*frame.channels]
-            )
-        else:
-            items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
-    return items
-
-
-def _arranged(frame: Frame, block: Block, values: NDArray, rows: Edges) -> NDArray:
-    """What `_selection` has read as ``(channels, height, width)``; a view where that can be."""
-    items = _items(frame, block.level, rows, block.columns)
-    rank = len(block.level.array.metadata.shape)
+def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: NDArray) -> NDArray:
+    """What was read of a level as ``(channels, height, width)``; a view where that can be."""
+    rank = len(level.array.metadata.shape)
     remaining = [axis for axis, item in enumerate(items) if not isinstance(item, int)]
     outer = sum(axis < rank for axis in remaining)
     for axis in range(len(items) - 1, rank - 1, -1):  # of a field's subarray
@@ -293,12 +259,6 @@ def _strips(frame: Frame, block: Block) -> Iterator[Edges]:
         yield rows[first : last + 1]
 
 
-def _flipped(values: NDArray, frame: Frame) -> NDArray:
-    """Rows and columns in the order in which they are shown."""
-    order = tuple(slice(None, None, -1 if backwards else None) for backwards in frame.flip)
-    return np.ascontiguousarray(values[(..., *order)]) if any(frame.flip) else values
-
-
 # --- images of a mosaic ----------------------------------------------------------------------------------------
 
 
@@ -330,11 +290,11 @@ def _overlap(span: Span, start: int, size: int) -> tuple[Span, int] | None:
 
 
 def _assembled(plan: RegionPlan, parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
-    shape = (len(plan.frame.channels), *plan.shape)
+    shape = (len(plan.frame.channels), *plan.region.shape)
     dtype = np.result_type(*(values.dtype for values, _ in parts)) if parts else np.dtype(np.float32)
     out, hidden = np.zeros(shape, dtype), np.ones(shape, bool)
     for block, (values, missing) in zip(plan.blocks, parts, strict=True):
-        (top, left), (height, width) = block.place, block.shape
+        (top, left), (height, width) = block.place, values.shape[1:]
         out[:, top : top + height, left : left + width] = values
         hidden[:, top : top + height, left : left + width] = False if missing is None else missing
     return out, hidden

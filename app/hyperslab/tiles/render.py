@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.tiles.colour import GREY, RGB, Table
+from hyperslab.tiles.colour import RGB, Table
 from hyperslab.tiles.resample import Mask, NDArray, work_dtype
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -76,45 +76,28 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
     if values.dtype == np.uint8 and values.size > 256:  # each of 256 values once instead of each pixel
         steps = to_steps(np.arange(256, dtype=np.uint8), scale)[values]
         return steps if hidden is None else np.where(hidden, np.uint8(0), steps)
+    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > _LARGEST:
+        values = values.astype(np.float64)
+        if scale.high - scale.low > np.finfo(np.float64).max:  # halved, a window has a width again
+            values, scale = values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
+    dtype = work_dtype(values.dtype)
+    low, width = dtype.type(scale.low), max(scale.high - scale.low, _NARROWEST)
     with np.errstate(over="ignore", invalid="ignore"):
-        stretched = _stretched(values, scale)
-    whole: Bytes = (stretched if hidden is None else np.where(hidden, 0, stretched)).astype(np.uint8)
+        steps = np.subtract(values, low, dtype=dtype)
+        if scale.gamma == 1:
+            steps *= dtype.type(255 / width)
+        else:
+            steps *= dtype.type(1 / width)
+            np.minimum(np.fmax(steps, 0, out=steps), 1, out=steps)
+            np.power(steps, dtype.type(scale.gamma), out=steps)
+            steps *= dtype.type(255)
+        np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax, so that what is no number is 0
+        steps += dtype.type(0.5)
+    whole: Bytes = (steps if hidden is None else np.where(hidden, 0, steps)).astype(np.uint8)
     if not scale.inverted:
         return whole
     np.subtract(255, whole, out=whole)
     return whole if hidden is None else np.where(hidden, np.uint8(0), whole)
-
-
-def _stretched(values: NDArray, scale: Scale) -> NDArray:
-    values, scale = _within_range(values, scale)
-    dtype = work_dtype(values.dtype)
-    low, width = dtype.type(scale.low), max(scale.high - scale.low, _NARROWEST)
-    steps = np.subtract(values, low, dtype=dtype)
-    if scale.gamma == 1:
-        steps *= dtype.type(255 / width)
-    else:
-        steps *= dtype.type(1 / width)
-        np.minimum(np.fmax(steps, 0, out=steps), 1, out=steps)
-        np.power(steps, dtype.type(scale.gamma), out=steps)
-        steps *= dtype.type(255)
-    np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax, so that what is no number is 0
-    steps += dtype.type(0.5)
-    return np.asarray(steps)
-
-
-def _within_range(values: NDArray, scale: Scale) -> tuple[NDArray, Scale]:
-    """In double precision, and both halved, where the window is wider than the largest number."""
-    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) <= _LARGEST:
-        return values, scale
-    values = values.astype(np.float64)
-    if scale.high - scale.low <= np.finfo(np.float64).max:
-        return values, scale
-    return values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
-
-
-def mapped(values: NDArray, scale: Scale, lut: Table = GREY, hidden: Mask | None = None) -> Indexed:
-    """One channel through a colour map. ``values`` is ``(height, width)``."""
-    return Indexed(to_steps(values, scale, hidden), lut, hidden)
 
 
 def composite(values: NDArray, scales: Sequence[Scale], colours: Sequence[RGB], hidden: Mask | None = None) -> Planes:
@@ -226,8 +209,10 @@ def fade(raster: Raster, opacity: float) -> Raster:
     return Planes(raster.rgb, np.rint(alpha * opacity).astype(np.uint8))
 
 
-def flatten(raster: Raster, background: RGB) -> Raster:
-    """In front of a colour: nothing is seen through any more."""
+def flatten(raster: Raster, background: RGB | None) -> Raster:
+    """In front of a colour: nothing is seen through any more. None leaves it as it is."""
+    if background is None:
+        return raster
     if isinstance(raster, Indexed) and raster.hidden is None:
         opaque = np.full_like(raster.palette, 255)
         opaque[:, :3] = _over(raster.palette[:, :3], raster.palette[:, 3:], np.array(background, np.uint8))

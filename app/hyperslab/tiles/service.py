@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -20,27 +21,27 @@ from hyperslab.arrays.read import Reader
 from hyperslab.arrays.workers import attempt
 from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError, TileNotFound
-from hyperslab.tiles import png
-from hyperslab.tiles.encode import MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
+from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
+from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.orientation import Orientations
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.query import TileQuery
-from hyperslab.tiles.read import Reading, RegionPlan, RegionReader, one_component
+from hyperslab.tiles.read import RegionPlan, RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
-from hyperslab.tiles.statistics import Statistics, WouldBlock
-from hyperslab.tiles.style import Style, draw, legend, make_style
+from hyperslab.tiles.statistics import Statistics
+from hyperslab.tiles.style import draw, legend, make_style
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 MIB: Final = 1 << 20
 
-_RENDERING: Final = f"2-{png.ENCODER}"
+_RENDERING: Final = f"2-{ENCODER}"
 """Part of every tag: to be counted up whenever the same numbers come to look different."""
-_MOST_CHUNKS_AT_ONCE: Final = 64
+_MOST_SOURCES: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
 """What lies under a pixel is read in strips: more than this is never held at once."""
 _REPLAY_SECONDS: Final = 0.5
@@ -106,41 +107,24 @@ class Tiles:
         Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
         chunks take long to look up.
         """
+        z, x, y = place
+
+        def choose(frame: Frame) -> Region:
+            grid, image = frame.grid, frame.image.path
+            if not 0 <= z <= grid.maxzoom:
+                raise TileNotFound(image, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
+            rows, columns = grid.counts(z)
+            row = rows - 1 - y if query.scheme == "tms" else y
+            if not (0 <= x < columns and 0 <= row < rows):
+                raise TileNotFound(image, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
+            return grid.region(z, row, x)
+
+        def full_size(raster: Raster) -> Raster:
+            return flatten(pad(raster, query.tile_size, query.tile_size), query.bg)
+
         if fmt in NUMBER_FORMATS:
-            return self._numbers(path, query, place, fmt, cancel)
-        choose = partial(_tile_region, query=query, place=place)
-        return self.region(path, query, fmt, choose, cancel, after=_padding(query), label="tile")
-
-    def tile_at_once(self, path: str, query: TileQuery, place: Place, fmt: str) -> Rendering | None:
-        """As `tile` if nothing blocks: the image is open and its windows are known; None else."""
-        if fmt in NUMBER_FORMATS or "auto" in (query.flip, query.aspect):
-            return None
-        image = self.images.known(path, query.field)
-        if image is None or image.mosaic is not None:
-            return None
-        frame = make_frame(image, query)
-        try:
-            style = make_style(frame, query, partial(self.statistics.windows, frame, query, may_block=False))
-        except WouldBlock:
-            return None
-        region = _tile_region(frame, query, place)
-        if image.is_empty or not self.reader.is_quick(frame, region, _MOST_CHUNKS_AT_ONCE):
-            return None
-        return self._picture(style, self.reader.plan(frame, region), query, fmt, after=_padding(query), label="tile")
-
-    def region(
-        self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
-        *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
-    ) -> Rendering:  # fmt: skip
-        """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
-        _, style, plan = self.look(
-            path,
-            query,
-            lambda frame: make_style(frame, query, partial(self.statistics.windows, frame, query, cancel)),
-            lambda frame: self.reader.plan(frame, choose(frame), cancel),
-            cancel,
-        )
-        return self._picture(style, plan, query, fmt, after=after, label=label)
+            return self._numbers(path, query, choose, fmt, cancel)
+        return self.region(path, query, fmt, choose, cancel, after=full_size, label="tile")
 
     def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
@@ -153,19 +137,36 @@ class Tiles:
 
         return self.region(path, query, fmt, whole, cancel)
 
+    def region(
+        self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
+        *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
+    ) -> Rendering:  # fmt: skip
+        """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
+        _, style, plan = self.look(
+            path,
+            query,
+            lambda frame: make_style(frame, query, lambda: self.statistics.windows(frame, query, cancel)),
+            lambda frame: self.reader.plan(frame, choose(frame), cancel),
+            cancel,
+        )
+
+        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            values, hidden = self.reader.read(plan, style.as_labels, style.nodata, cancel, cost)
+            return Encoded(encode_picture(after(draw(values, hidden, style)), fmt, quality=query.quality))
+
+        quality = "" if fmt == "png" else query.quality
+        return self._rendering(plan, f"{style.identity}|{fmt}|{quality}|{label}", fmt, render)
+
     def empty(self, query: TileQuery, fmt: str) -> bytes:
         """A transparent tile (in jpg: of the background's colour)."""
-        size = query.tile_size
-        raster: Raster = Indexed(
-            np.zeros((size, size), np.uint8), np.zeros((1, 4), np.uint8), np.ones((size, size), bool)
-        )
-        return encode_picture(_over_background(raster, query), fmt, quality=query.quality)
+        index = np.zeros((query.tile_size, query.tile_size), np.uint8)
+        nothing = Indexed(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
+        return encode_picture(flatten(nothing, query.bg), fmt, quality=query.quality)
 
     def legend(self, path: str, query: TileQuery) -> bytes:
         """A PNG of the colours of a picture; raises what `frame` and `style.legend` raise."""
-        return encode_picture(
-            _over_background(legend(self.frame(path, query), query), query), "png", quality=query.quality
-        )
+        colours = legend(self.frame(path, query), query)
+        return encode_picture(flatten(colours, query.bg), "png", quality=query.quality)
 
     def look(
         self, path: str, query: TileQuery, first: Callable[[Frame], A], second: Callable[[Frame], B],
@@ -177,73 +178,53 @@ class Tiles:
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
         query = self.orientations.settled(path, query)
-        guess = self._guess(path, query)
-        works: list[Callable[[Frame], Any]] = [first, second]
-        if guess is None:
-            image, attempts = self.images.open(path, query.field), []
-        else:
-            opened, *attempts = self._attempts(guess, [lambda _: self.images.open(path, query.field), *works], cancel)
+        image: Image | None = None
+        guess: Frame | None = None
+        last = self.images.last(path, query.field)
+        if last is not None and last.mount.is_remote:
+            with suppress(HyperslabError):  # the image that is there now may have such a plane
+                guess = make_frame(last, query)
+
+        def open_image(_: Frame) -> Image:
+            return self.images.open(path, query.field)
+
+        def at_once(frame: Frame, *works: Callable[[Frame], Any]) -> list[Future[Any]]:
+            return self._arrays.each(frame.image.mount, attempt, [partial(work, frame) for work in works], cancel)
+
+        if guess is not None:
+            opened, *results = at_once(guess, open_image, first, second)
             image = opened.result()
-        if guess is not None and image is guess.image:
-            frame = guess
-        else:
-            frame = make_frame(image, query)
-            attempts = self._attempts(frame, works, cancel)
-        return frame, attempts[0].result(), attempts[1].result()
+            if image is guess.image:
+                return guess, results[0].result(), results[1].result()
+        frame = make_frame(image or self.images.open(path, query.field), query)
+        if not frame.image.mount.is_remote:
+            return frame, first(frame), second(frame)
+        results = at_once(frame, first, second)
+        return frame, results[0].result(), results[1].result()
 
-    def _guess(self, path: str, query: TileQuery) -> Frame | None:
-        """The plane of a remote image as it was last opened; None if there is none."""
-        image = self.images.last(path, query.field)
-        if image is None or not image.levels[0].array.mount.is_remote:
-            return None
-        try:
-            return make_frame(image, query)
-        except HyperslabError:  # the image that is there now may have such a plane
-            return None
-
-    def _attempts(self, frame: Frame, works: list[Callable[[Frame], Any]], cancel: Cancel | None) -> list[Future[Any]]:
-        """What each of ``works`` gives or raises."""
-        mount = frame.image.levels[0].array.mount
-        return self._arrays.each(mount, attempt, [partial(work, frame) for work in works], cancel)
-
-    def _picture(
-        self, style: Style, plan: RegionPlan, query: TileQuery, fmt: str,
-        *, after: Callable[[Raster], Raster], label: str,
-    ) -> Rendering:  # fmt: skip
-        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.reader.read(plan, Reading(style.as_labels, style.nodata, cancel, cost))
-            raster = _over_background(after(draw(values, hidden, style)), query)
-            return Encoded(encode_picture(raster, fmt, quality=query.quality))
-
-        quality = "" if fmt == "png" else query.quality
-        identity = f"{plan.frame.identity}|{style.identity}|{fmt}|{quality}|{label}"
-        return self._rendering(plan, identity, fmt, render, sources=self._sources(plan))
-
-    def _numbers(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None) -> Rendering:
+    def _numbers(
+        self, path: str, query: TileQuery, choose: Callable[[Frame], Region], fmt: str, cancel: Cancel | None
+    ) -> Rendering:
         """The values of a tile: ``(height, width)``, with the channels before them if there are several."""
         frame, plan, _ = self.look(
-            path,
-            query,
-            lambda frame: self.reader.plan(frame, _tile_region(frame, query, place), cancel),
-            lambda _: None,
-            cancel,
+            path, query, lambda frame: self.reader.plan(frame, choose(frame), cancel), lambda _: None, cancel
         )
         as_labels = frame.image.image_label is not None if query.labels is None else query.labels
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.reader.read(plan, Reading(as_labels, None, cancel, cost))
+            values, hidden = self.reader.read(plan, as_labels, None, cancel, cost)
             values = _in_own_dtype(values, hidden, frame.dtype)
             values = values if query.component is None else one_component(values, query.component)
             values = values if len(frame.channels) > 1 else values[0]
             return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
 
-        return self._rendering(plan, f"{frame.identity}|{as_labels}|{query.component}|{fmt}", fmt, render, sources={})
+        return self._rendering(plan, f"{as_labels}|{query.component}|{fmt}", fmt, render)
 
     def _rendering(
-        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded],
-        *, sources: Mapping[str, str | None],
-    ) -> Rendering:  # fmt: skip
-        key = (plan.frame.image.path, f"{plan.region}|{identity}")
+        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded]
+    ) -> Rendering:
+        frame, image = plan.frame, plan.frame.image
+        key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
         tag = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12).hexdigest()
 
         def draw_once(cancel: Cancel | None, cost: ReadCost) -> Encoded:
@@ -255,43 +236,23 @@ class Tiles:
 
             return self._cache.load(key, tag, load).value
 
-        held = min(plan.nbytes * plan.frame.growth, _MOST_MEMORY)
-        memory = held + 16 * plan.shape[0] * plan.shape[1] + self.reader.working_memory(plan)
-        mount = plan.frame.image.levels[0].array.mount
-        cached = partial(self._cache.get, key, tag)
-        until = time.monotonic() + _REPLAY_SECONDS
-        return Rendering(tag, MEDIA_TYPES[fmt], memory, mount, cached, draw_once, sources, until)
-
-    def _sources(self, plan: RegionPlan) -> Mapping[str, str | None]:
-        documents = self.images.documents(plan.frame.image)
-        if not documents or len(plan.blocks) != 1:
-            return {}
-        read = plan.blocks[0].plan
-        if read.versions is None or read.touched > _MOST_CHUNKS_AT_ONCE:
-            return {}
-        return {**documents} | {read.array.chunk_key(coords): version for coords, version in read.versions.items()}
-
-
-def _over_background(raster: Raster, query: TileQuery) -> Raster:
-    return raster if query.bg is None else flatten(raster, query.bg)
-
-
-def _padding(query: TileQuery) -> Callable[[Raster], Raster]:
-    """Makes a tile that is cut at the edges one of full size."""
-    return lambda raster: pad(raster, query.tile_size, query.tile_size)
-
-
-def _tile_region(frame: Frame, query: TileQuery, place: Place) -> Region:
-    """What a tile shows; raises `TileNotFound` outside the picture."""
-    z, x, y = place
-    grid, path = frame.grid, frame.image.path
-    if not 0 <= z <= grid.maxzoom:
-        raise TileNotFound(path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
-    rows, columns = grid.counts(z)
-    row = rows - 1 - y if query.scheme == "tms" else y
-    if not (0 <= x < columns and 0 <= row < rows):
-        raise TileNotFound(path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
-    return grid.region(z, row, x)
+        height, width = plan.region.shape
+        held = min(plan.nbytes * frame.growth, _MOST_MEMORY)
+        sources: dict[str, str | None] = {}
+        read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
+        if read is not None and read.touched <= _MOST_SOURCES and (documents := self.images.documents(image)):
+            versions = read.versions or {}
+            sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
+        return Rendering(
+            tag=tag,
+            media_type=MEDIA_TYPES[fmt],
+            memory=held + 16 * height * width + self.reader.working_memory(plan),
+            mount=image.mount,
+            cached=partial(self._cache.get, key, tag),
+            draw=draw_once,
+            sources=sources,
+            until=time.monotonic() + _REPLAY_SECONDS,
+        )
 
 
 def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:

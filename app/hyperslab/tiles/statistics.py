@@ -6,12 +6,12 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from math import ceil, prod
 from threading import BoundedSemaphore
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage.locks import KeyedLocks
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
@@ -33,6 +32,7 @@ from hyperslab.tiles.resample import NDArray
 from hyperslab.wire import SelectionItem
 
 T = TypeVar("T")
+Window = tuple[float, float]
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
@@ -50,13 +50,9 @@ _LARGE_AT_ONCE: Final = 2
 """So many samples of more than `_SMALL` bytes are taken at once: no plan of an answer counts their memory."""
 _CACHE_BYTES: Final = 32 << 20
 _SECONDS: Final = 1.0
-"""For so long a sample is taken to be current: windows need not follow every single write."""
+"""A sample is checked once in so many seconds: windows need not follow every single write."""
 _REMOTE_SECONDS: Final = 4.0
 """The same for remote stores: every check takes some 60 requests, and panning in an image checks all the time."""
-
-
-class WouldBlock(Exception):
-    """The answer is not known without asking the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +89,14 @@ class Sample:
     damage: str | None = None
 
     @property
-    def auto(self) -> tuple[float, float]:
+    def auto(self) -> Window:
         """The window that all but a thousandth of the values at either end lie in; never empty."""
         return widened(self.percentiles[0], self.percentiles[-1])
 
     @property
-    def minmax(self) -> tuple[float, float]:
+    def minmax(self) -> Window:
         """The window that all values lie in; never empty."""
         return widened(self.low, self.high)
-
-
-class _Entry(NamedTuple):
-    sample: Sample
-    image_version: str
-    checked: float
 
 
 class Statistics:
@@ -115,82 +105,66 @@ class Statistics:
     def __init__(self, images: Images, reader: Reader) -> None:
         self._images = images
         self._reader = reader
-        self._samples: VersionedCache[_Entry] = VersionedCache(_CACHE_BYTES)
-        self._taking = KeyedLocks()
+        self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
         self._turns = BoundedSemaphore(_LARGE_AT_ONCE)
 
-    def windows(
-        self, frame: Frame, query: TileQuery, cancel: Cancel | None = None, *, may_block: bool = True
-    ) -> tuple[tuple[float, float], ...]:
-        """The window of each channel of a frame; raises as `sample` does."""
+    def windows(self, frame: Frame, query: TileQuery, cancel: Cancel | None = None) -> list[Window]:
+        """What is shown of each channel of a frame; raises as `sample` does."""
         wanted = [at(query.rescale, i) for i in range(len(frame.channels))]
-        channels = list(zip(frame.channels, wanted, strict=True))
-        if may_block:
-            self.prepare(frame, query, dict(channels), cancel)
-        return tuple(self.window(frame, c, query, window, cancel, may_block=may_block) for c, window in channels)
+        found = self.windows_of(frame, query, list(zip(frame.channels, wanted, strict=True)), cancel)
+        for window in found:
+            if isinstance(window, ChunkCorrupt):
+                raise window
+        return [window for window in found if not isinstance(window, ChunkCorrupt)]
 
-    def window(
-        self, frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None, cancel: Cancel | None = None,
-        *, may_block: bool = True,
-    ) -> tuple[float, float]:  # fmt: skip
-        """The two ends of what is shown of a channel; raises as `sample` does."""
-        known = _known_window(frame, channel, query, wanted)
-        if known is not None:
-            return known
-        sample = self.sample(subject_of(frame, channel, query), cancel, may_block=may_block)
-        return sample.minmax if wanted == "minmax" else sample.auto
-
-    def prepare(
-        self, frame: Frame, query: TileQuery, wanted: Mapping[int, Rescale | None], cancel: Cancel | None
-    ) -> None:
-        """Take the samples that `window` will need for these channels, concurrently from a remote store.
+    def windows_of(
+        self, frame: Frame, query: TileQuery, wanted: Sequence[tuple[int, Rescale | None]], cancel: Cancel | None
+    ) -> list[Window | ChunkCorrupt]:
+        """What is shown of some channels, by index and by what is wanted, or why it cannot be told: by the query, the
+        metadata or the dtype, else from samples, which are taken concurrently from a remote store.
 
         Raises as `sample` does, but for damaged chunks.
         """
+        known = [_known_window(frame, channel, query, rescale) for channel, rescale in wanted]
+        subjects = [subject_of(frame, channel, query) for channel, _ in wanted]
+        unknown = {s.key: s for s, window in zip(subjects, known, strict=True) if window is None}
 
-        def take(subject: Subject) -> None:
-            with suppress(ChunkCorrupt):  # which `sample` finds again
-                self.sample(subject, cancel)
+        def take(subject: Subject) -> Sample | ChunkCorrupt:
+            try:
+                return self.sample(subject, cancel)
+            except ChunkCorrupt as error:
+                return error
 
-        sampled = [c for c, window in wanted.items() if _known_window(frame, c, query, window) is None]
-        subjects = {subject.key: subject for subject in (subject_of(frame, c, query) for c in sampled)}
-        mount = frame.image.levels[0].array.mount
-        if len(subjects) > 1 and mount.is_remote:
-            self._reader.each(mount, take, [*subjects.values()], cancel)
+        taken = self._reader.each(frame.image.mount, take, [*unknown.values()], cancel) if unknown else []
+        samples = dict(zip(unknown, taken, strict=True))
 
-    def sample(self, subject: Subject, cancel: Cancel | None = None, *, may_block: bool = True) -> Sample:
-        """The sample, from the cache while it is current; raises `WouldBlock` and what reading raises, `Cancelled` too.
+        def window_of(window: Window | None, subject: Subject, rescale: Rescale | None) -> Window | ChunkCorrupt:
+            sample = samples[subject.key] if window is None else window
+            if not isinstance(sample, Sample):
+                return sample
+            return sample.minmax if rescale == "minmax" else sample.auto
+
+        return [window_of(window, s, w) for window, s, (_, w) in zip(known, subjects, wanted, strict=True)]
+
+    def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
+        """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.
 
         Damaged chunks are left out, and `ChunkCorrupt` is raised only if nothing else was found.
         """
-        sample = self._current(subject)
-        if sample is not None:
-            return sample
-        if not may_block:
-            raise WouldBlock
-        with self._taking.hold(str(hash(subject.key))):  # the tiles of a page all want it at once
-            return self._current(subject) or self._take(subject, cancel)
+        seconds = _REMOTE_SECONDS if subject.image.mount.is_remote else _SECONDS
+        version = f"{subject.image.version} {time.monotonic() // seconds}"
 
-    def _current(self, subject: Subject) -> Sample | None:
-        entry = self._samples.any_version(subject.key)
-        if entry is None or entry.image_version != subject.image.version:
-            return None
-        seconds = _REMOTE_SECONDS if subject.image.levels[0].array.mount.is_remote else _SECONDS
-        return entry.sample if time.monotonic() - entry.checked < seconds else None
+        def load() -> tuple[Sample, str, int]:
+            plans, exact = self._plans(subject, cancel)
+            tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
+            sample = self._samples.any_version(subject.key)
+            if sample is None or sample.tag != tag:
+                small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
+                with nullcontext() if small else self._turns:
+                    sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
+            return sample, version, sample.values.nbytes + 1024
 
-    def _take(self, subject: Subject, cancel: Cancel | None) -> Sample:
-        plans, exact = self._plans(subject, cancel)
-        tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-        entry = self._samples.get(subject.key, tag)
-        if entry is None:
-            small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
-            with nullcontext() if small else self._turns:
-                sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
-        else:
-            sample = entry.sample
-        entry = _Entry(sample, subject.image.version, time.monotonic())
-        self._samples.put(subject.key, tag, entry, sample.values.nbytes + 1024)
-        return sample
+        return self._samples.load(subject.key, version, load).value
 
     def _summary(
         self, subject: Subject, plans: list[ReadPlan], cancel: Cancel | None, *, exact: bool, tag: str
@@ -236,9 +210,8 @@ class Statistics:
         if image.mosaic is None:
             return [] if image.is_empty else [image]
         cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // _MOST_IMAGES)]
-        mount = image.levels[0].array.mount
         opened = self._reader.each(
-            mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
+            image.mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
         )
         found = [one for one in opened if one is not None and len(one.axes) == len(image.axes)]
         return found or [image]  # its levels are those of an image that is there
@@ -298,7 +271,7 @@ def subject_of(frame: Frame, channel: int, query: TileQuery) -> Subject:
     return Subject(frame.image, place, query.component, query.nodata, frame.decoder)
 
 
-def _known_window(frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None) -> tuple[float, float] | None:
+def _known_window(frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None) -> Window | None:
     """The window of a channel if the query, the metadata or the dtype says it; None if the data does."""
     if isinstance(wanted, tuple):
         return wanted
@@ -311,7 +284,7 @@ def _known_window(frame: Frame, channel: int, query: TileQuery, wanted: Rescale 
     return None
 
 
-def natural_range(dtype: np.dtype[Any], component: Component | None) -> tuple[float, float]:
+def natural_range(dtype: np.dtype[Any], component: Component | None) -> Window:
     """What the dtype can hold; for floats 0 to 1, for angles a full turn."""
     if dtype.kind in "iumM":
         info = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
@@ -332,7 +305,7 @@ def at(values: Sequence[T], place: int) -> T | None:
     return values[place] if place < len(values) else None
 
 
-def widened(low: float, high: float) -> tuple[float, float]:
+def widened(low: float, high: float) -> Window:
     """A window that is not empty, also if there is only one value."""
     return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
 

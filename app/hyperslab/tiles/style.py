@@ -36,7 +36,6 @@ from hyperslab.tiles.render import (
     dense,
     fade,
     flatten,
-    mapped,
     painted,
     to_steps,
 )
@@ -104,13 +103,12 @@ def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
     if isinstance(colouring, Additive):
         raster = composite(values, colouring.scales, colouring.colours, hidden)
     elif isinstance(colouring, Lookup):
-        raster = mapped(plane, colouring.scale, colouring.lut, missing)
+        raster = Indexed(to_steps(plane, colouring.scale, missing), colouring.lut, missing)
     else:
         found, index = dense(plane)
         colours = label_colours(found, colouring.chosen, only_chosen=colouring.only_chosen)
         raster = painted(index, colours, missing)
-    raster = fade(raster, style.opacity)
-    return raster if style.background is None else flatten(raster, style.background)
+    return flatten(fade(raster, style.opacity), style.background)
 
 
 def make_style(frame: Frame, query: TileQuery, windows: Callable[[], Sequence[tuple[float, float]]]) -> Style:

@@ -66,11 +66,9 @@ async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) 
     fmt = format_of(match)
     place = int(match["z"]), int(match["x"]), int(match["y"])
     try:
-        rendering = routes.tiles.tile_at_once(match["path"], query, place, fmt)
-        if rendering is None:
-            rendering = await routes.run_while_there(
-                request, lambda cancel: routes.tiles.tile(match["path"], query, place, fmt, cancel)
-            )
+        rendering = await routes.run_while_there(
+            request, lambda cancel: routes.tiles.tile(match["path"], query, place, fmt, cancel)
+        )
     except TileNotFound as error:
         return nothing_reply(routes, query, fmt, error)
     return await rendering_reply(routes, request, query, rendering)

@@ -1,4 +1,4 @@
-"""Pictures in a store that is far: what does not depend on each other is asked for at once."""
+"""Pictures in a remote store: requests that do not depend on each other are sent at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.query import parse_query
-from tests.tiles.far import far_tiles
+from tests.tiles.remote import remote_tiles
 from tests.tiles.support import numbers, tile, tiles_on, write_array, write_attributes, write_image
 
 PLAIN = parse_query([])
@@ -19,7 +19,7 @@ PLAIN = parse_query([])
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are looked at again for every tile."""
-    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 0)
+    monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e-9)
 
 
 def ramp(*shape: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def is_of_chunks(keys: Sequence[str]) -> bool:
 def test_a_window_asks_for_the_versions_of_its_chunks_once(tmp_path: Path) -> None:
     write_array(tmp_path / "a", np.zeros((4096, 2048), "<u2"), (512, 512))
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         found = histogram_document(tiles, "data/a", PLAIN)
 
     assert not found["exact"]
@@ -58,7 +58,7 @@ def test_a_window_asks_for_the_versions_of_its_chunks_once(tmp_path: Path) -> No
 def test_documents_window_and_tile_are_checked_at_the_same_time(tmp_path: Path) -> None:
     write_array(tmp_path / "a", ramp(64, 64))
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         before = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
         store.forget()
         store.meet(3, lambda _: True)
@@ -72,13 +72,13 @@ def test_documents_window_and_tile_are_checked_at_the_same_time(tmp_path: Path) 
 def test_what_was_found_out_of_a_picture_that_is_another_one_by_now_does_not_count(tmp_path: Path) -> None:
     write_array(tmp_path / "a", ramp(64, 64))
 
-    with far_tiles(tmp_path) as (tiles, _):
+    with remote_tiles(tmp_path) as (tiles, _):
         before = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
         write_array(tmp_path / "a", ramp(40, 50) * 3)
         after = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
         found = tile(tiles, "data/a", (0, 0, 0)), numbers(tiles, "data/a", (0, 0, 0))
-    with tiles_on(tmp_path) as near:
-        expected = tile(near, "data/a", (0, 0, 0)), numbers(near, "data/a", (0, 0, 0))
+    with tiles_on(tmp_path) as local:
+        expected = tile(local, "data/a", (0, 0, 0)), numbers(local, "data/a", (0, 0, 0))
 
     assert after.tag != before.tag
     assert found[0] == expected[0]
@@ -91,7 +91,7 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
     values = ramp(512, 512) % 100
     write_array(tmp_path / "a", values, (256, 256))
 
-    with far_tiles(tmp_path) as (tiles, _):
+    with remote_tiles(tmp_path) as (tiles, _):
         before = tiles.tile("data/a", PLAIN, (1, 0, 0), "png")
         values[300:, 300:] += 5000
         write_array(tmp_path / "a" / "moved", values, (256, 256))
@@ -101,12 +101,12 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
     assert after.tag != before.tag
 
 
-def test_windows_of_far_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 0)
+def test_windows_of_remote_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
     monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e6)
     write_array(tmp_path / "a", ramp(64, 64))
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         first = histogram_document(tiles, "data/a", PLAIN)
         store.forget()
         second = histogram_document(tiles, "data/a", PLAIN)
@@ -118,7 +118,7 @@ def test_windows_of_far_pictures_last_for_a_while(tmp_path: Path, monkeypatch: p
 def test_levels_are_opened_at_the_same_time(tmp_path: Path) -> None:
     write_image(tmp_path / "a", [ramp(64, 64), ramp(32, 32), ramp(16, 16)], "yx")
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         store.meet(3, lambda keys: keys[0].endswith(".zarray") and keys[0].count("/") == 2)
         picture = tiles.images.open("data/a")
 
@@ -128,7 +128,7 @@ def test_levels_are_opened_at_the_same_time(tmp_path: Path) -> None:
 def test_channels_have_their_windows_at_the_same_time(tmp_path: Path) -> None:
     write_image(tmp_path / "a", [ramp(3, 8, 8)], "cyx", chunks=(1, 8, 8))
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         store.meet(3, is_of_chunks)
         found = info_document(tiles, "data/a", PLAIN, "http://host", "")
 
@@ -138,7 +138,7 @@ def test_channels_have_their_windows_at_the_same_time(tmp_path: Path) -> None:
 def test_a_plate_is_checked_by_one_look_up(tmp_path: Path) -> None:
     write_plate(tmp_path / "a", range(9))
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         before = tiles.images.open("data/a")
         store.forget()
         after = tiles.images.open("data/a")
@@ -151,7 +151,7 @@ def test_a_plate_is_checked_by_one_look_up(tmp_path: Path) -> None:
 def test_a_plate_is_like_its_first_image_as_soon_as_that_is_there(tmp_path: Path) -> None:
     write_plate(tmp_path / "a", [3, 4])
 
-    with far_tiles(tmp_path) as (tiles, _):
+    with remote_tiles(tmp_path) as (tiles, _):
         before = tiles.images.open("data/a").levels[0].array.path
         write_well(tmp_path / "a", 0)
         after = tiles.images.open("data/a").levels[0].array.path
@@ -162,23 +162,8 @@ def test_a_plate_is_like_its_first_image_as_soon_as_that_is_there(tmp_path: Path
 def test_the_images_of_a_plate_that_may_be_there_are_looked_for_at_the_same_time(tmp_path: Path) -> None:
     write_plate(tmp_path / "a", [3])
 
-    with far_tiles(tmp_path) as (tiles, store):
+    with remote_tiles(tmp_path) as (tiles, store):
         store.meet(7, lambda keys: keys[0] in {f"a/A/{i}/.zarray" for i in range(1, 8)})
         picture = tiles.images.open("data/a")
 
     assert picture.levels[0].array.path == "data/a/A/3/0/0"
-
-
-def test_a_tile_that_has_to_ask_a_far_store_is_not_made_at_once(tmp_path: Path) -> None:
-    """Also where nothing is ever looked up twice: the event loop must not wait."""
-    write_array(tmp_path / "a", ramp(512, 512), (256, 256))
-
-    with far_tiles(tmp_path, recheck="never") as (tiles, store):
-        tiles.tile("data/a", parse_query([("rescale", "0,9")]), (1, 0, 0), "png")
-        store.forget()
-        other = tiles.tile_at_once("data/a", parse_query([("rescale", "0,9")]), (1, 1, 1), "png")
-        looked_up = list(store.looked_up)
-        same = tiles.tile_at_once("data/a", parse_query([("rescale", "0,9")]), (1, 0, 0), "png")
-
-    assert (other, looked_up) == (None, [])
-    assert same is not None

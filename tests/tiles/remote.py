@@ -1,4 +1,4 @@
-"""A store that is far: as a folder behind a network, whose requests are counted and can be made to meet."""
+"""A remote store: a folder behind a network, whose requests are counted and can be made to meet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Meeting:
                 raise TimeoutError(f"{self.there} of {self.expected} requests were there at once")
 
 
-class FarStore(CountingStore):
+class RemoteStore(CountingStore):
     """``looked_up`` holds the keys of each look-up of versions."""
 
     def __init__(self, inner: Store) -> None:
@@ -77,9 +77,9 @@ class FarStore(CountingStore):
 
 
 @contextmanager
-def far_tiles(folder: Path, **mount: Any) -> Iterator[tuple[Tiles, FarStore]]:
-    """As `tests.tiles.support.tiles_on`, of a store that is far."""
-    store = FarStore(open_store(StoreConfig(name="data", url=str(folder))))
+def remote_tiles(folder: Path, **mount: Any) -> Iterator[tuple[Tiles, RemoteStore]]:
+    """As `tests.tiles.support.tiles_on`, of a remote store."""
+    store = RemoteStore(open_store(StoreConfig(name="data", url=str(folder))))
     service = build([MountedStore("data", store, **mount)])
     try:
         yield Tiles(service.catalog, service.reader), store
