@@ -1,8 +1,73 @@
-"""Settings of streams for tests."""
+"""Settings of streams for tests, and stores for them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import httpx
+
+from tests.s3 import S3Bucket, S3Server
+from tests.server import running_server
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where streams are written: a folder, or a bucket, of which ``folder`` is a copy."""
+
+    folder: Path
+    bucket: S3Bucket | None
+    s3: S3Server
+
+    @property
+    def store(self) -> Mapping[str, Any]:
+        """The members of a store's settings."""
+        if self.bucket is None:
+            return {"url": str(self.folder), "writable": True, "durability": "rename"}
+        return {"url": self.bucket.url, "writable": True, "options": dict(self.bucket.options)}
+
+    def files(self) -> Path:
+        """A folder with what the store holds now, as other programs see it."""
+        if self.bucket is not None:
+            pages = self.s3.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket.name)
+            for path in [path for path in self.folder.rglob("*") if path.is_file()]:
+                path.unlink()
+            for key in [each["Key"] for page in pages for each in page.get("Contents", [])]:
+                path = self.folder / key
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(self.read(key))
+        return self.folder
+
+    def read(self, key: str) -> bytes:
+        """What the store holds under a key."""
+        if self.bucket is None:
+            return (self.folder / key).read_bytes()
+        body: bytes = self.s3.client.get_object(Bucket=self.bucket.name, Key=key)["Body"].read()
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A server with a store ``lab``, and a client of it."""
+
+    place: Place
+    client: httpx.Client
+
+
+def place_of(kind: str, folder: Path, s3: S3Server) -> Place:
+    """An empty folder or ``bucket``."""
+    return Place(folder, s3.new_bucket() if kind == "bucket" else None, s3)
+
+
+@contextmanager
+def lab_of(kind: str, folder: Path, s3: S3Server) -> Iterator[Lab]:
+    """A server on an empty folder or ``bucket``."""
+    place = place_of(kind, folder, s3)
+    with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        yield Lab(place, client)
 
 
 def dimension(name: str, size: int | None, chunk: int = 4, **others: Any) -> dict[str, Any]:

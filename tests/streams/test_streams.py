@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import zarr
 
 from tests.server import running_server
 from tests.streams.model import Model, Sender
-from tests.streams.support import dimension
+from tests.streams.support import Lab, dimension
 
 T, C, Z = dimension("t", None, 3), dimension("c", 2, 1), dimension("z", 3, 2)
 Y, X = dimension("y", 11, 4), dimension("x", 13, 5)
@@ -41,18 +40,16 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "pyramid": {"method": "mean"},
     },
 }
+IN_BUCKETS = ("2-D", "channels", "sharded")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lab")
+BOTH = pytest.mark.parametrize("lab", ["folder", "bucket"], indirect=True, scope="module")
+"""Tests over both kinds of store."""
 
 
-@pytest.fixture(scope="module")
-def client(folder: Path) -> Iterator[httpx.Client]:
-    store = {"url": str(folder), "writable": True, "durability": "rename"}
-    with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=60) as found:
-        yield found
+@pytest.fixture
+def client(lab: Lab) -> httpx.Client:
+    return lab.client
 
 
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
@@ -76,18 +73,21 @@ def check_reads(sender: Sender, model: Model, *, final: bool = False) -> None:
         np.testing.assert_array_equal(sender.read(path), expected, err_msg=path)
 
 
-def check_folder(folder: Path, sender: Sender, model: Model, *, final: bool) -> None:
-    """The bare folder says the same, without the service."""
+def check_files(lab: Lab, sender: Sender, model: Model, *, final: bool) -> None:
+    """The bare store says the same, without the service."""
+    folder = lab.place.files()
     for path, expected in zip(level_paths(sender), model.levels(final=final), strict=True):
         stored = zarr.open_array(folder / path.removeprefix("lab/"), mode="r")
         np.testing.assert_array_equal(stored[...], expected, err_msg=path)
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("seed", range(2))
-def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(
-    client: httpx.Client, folder: Path, name: str, seed: int
-) -> None:
+@pytest.mark.parametrize(
+    ("lab", "name", "seed"),
+    [*[("folder", name, seed) for name in ARRAYS for seed in range(2)], *[("bucket", name, 1) for name in IN_BUCKETS]],
+    indirect=["lab"],
+)
+def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(lab: Lab, name: str, seed: int) -> None:
+    client = lab.client
     rng, run = np.random.default_rng(seed), f"{name}-{seed}"
     model = Model({"key": "a", **ARRAYS[name]})
     opened(client, f"lab/{run}", model.settings, zarr_format=3 if name == "sharded" else 2)
@@ -111,7 +111,7 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(
             check_reads(sender, model)
         if rng.random() < 0.2:
             assert client.post(f"/v1/stream/lab/{run}/flush").status_code == 200
-            check_folder(folder, sender, model, final=False)
+            check_files(lab, sender, model, final=False)
     check_reads(sender, model)
     state = sender.state()
     assert (state["durable"], state["partial"], state["missing"]) == (count, 0, [])
@@ -119,10 +119,11 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(
         finished = client.delete(f"/v1/stream/lab/{run}?finish=true").raise_for_status().json()
         assert (finished["state"], finished["arrays"]["a"]["error"]) == ("finished", None)
     check_reads(sender, model, final=True)
-    check_folder(folder, sender, model, final=True)
-    assert not list((folder / run).rglob(".hyperslab.stream/*/*"))
+    check_files(lab, sender, model, final=True)
+    assert not list((lab.place.folder / run).rglob(".hyperslab.stream/*[0-9a-f]/*"))
 
 
+@BOTH
 def test_missing_frames_read_as_fill_values_and_are_named(client: httpx.Client) -> None:
     model = Model({"key": "a", **ARRAYS["channels"], "fill_value": 9})
     opened(client, "lab/missing", model.settings)
@@ -222,6 +223,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_stored(client: httpx.Client) ->
     assert (inside.status_code, inside.json()["expected-offset"]) == (409, frame.nbytes + 1)
 
 
+@BOTH
 def test_a_stream_has_one_sender_and_one_set_of_settings(client: httpx.Client) -> None:
     array = {"key": "a", **ARRAYS["frames"]}
     opened(client, "lab/one", array)
@@ -248,7 +250,9 @@ def test_a_stream_has_one_sender_and_one_set_of_settings(client: httpx.Client) -
     assert client.get("/v1/stream/lab/dry").json()["code"] == "stream-not-found"
 
 
-def test_discard_takes_what_the_stream_has_made_and_nothing_else(client: httpx.Client, folder: Path) -> None:
+@BOTH
+def test_discard_takes_what_the_stream_has_made_and_nothing_else(lab: Lab) -> None:
+    client = lab.client
     client.put("/v1/metadata/lab/gone/other", json={"shape": [2], "dtype": "|u1"}).raise_for_status()
     in_the_way = client.put("/v1/stream/lab/gone", json={"arrays": [{"key": "other", **ARRAYS["channels"]}]})
     assert (in_the_way.status_code, in_the_way.json()["code"]) == (409, "node-exists")
@@ -256,9 +260,11 @@ def test_discard_takes_what_the_stream_has_made_and_nothing_else(client: httpx.C
     Sender(client, "lab/gone", "deep/a").patch(bytes(999), None)
     assert client.delete("/v1/stream/lab/gone?discard=true").status_code == 204
     assert client.get("/v1/stream/lab/gone").status_code == 404
-    assert sorted(path.name for path in (folder / "gone").iterdir()) == [".zgroup", "other"]
+    left = [path.relative_to(lab.place.folder) for path in (lab.place.files() / "gone").rglob("*") if path.is_file()]
+    assert sorted(map(str, left)) == ["gone/.zgroup", "gone/other/.zarray"]
 
 
+@BOTH
 def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> None:
     arrays = [{"key": key, **ARRAYS["frames"]} for key in ("shrunk", "gone", "kept")]
     opened(client, "lab/others", *arrays)
@@ -272,22 +278,24 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     assert [senders[key].patch(data, len(data)).status_code for key in senders] == [409, 409, 204]
     assert senders["shrunk"].patch(data, len(data)).json()["code"] == "array-failed"
     np.testing.assert_array_equal(senders["shrunk"].read("lab/others/shrunk"), np.stack(frames[:2]))
-    finished = client.delete("/v1/stream/lab/others?finish=true").json()["arrays"]
+    finished = client.delete("/v1/stream/lab/others?finish=true").raise_for_status().json()["arrays"]
     assert [bool(finished[key]["error"]) for key in senders] == [True, True, False]
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
 
 
-def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(client: httpx.Client, folder: Path) -> None:
+@BOTH
+def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -> None:
+    client = lab.client
     model = Model({"key": "a", **ARRAYS["frames"]})
     opened(client, "lab/expired", model.settings, expires_in=1)
     sender, frames = Sender(client, "lab/expired", "a"), frames_of(model, 5)
     sender.patch(b"".join(frame.tobytes() for frame in frames[:4]), None)
     deadline = time.monotonic() + 30
-    while '"closed"' not in (folder / "expired" / ".hyperslab.stream" / "stream.json").read_text():
+    while b'"closed"' not in lab.place.read("expired/.hyperslab.stream/stream.json"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     model.frames = [*frames[:4]]
-    check_folder(folder, sender, model, final=False)
+    check_files(lab, sender, model, final=False)
     assert client.get("/v1/stream/lab/expired").json()["state"] == "closed"
     assert sender.patch(frames[4].tobytes(), 4 * frames[4].nbytes).status_code == 204
     model.frames = [*frames]

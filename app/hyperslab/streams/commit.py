@@ -6,7 +6,7 @@ between leaves what the next commit writes again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,7 +19,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import by_object, write_objects
+from hyperslab.arrays.write import by_object, chunk_versions, write_objects
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, normalise, project
 from hyperslab.engine.metadata import ArrayMetadata
@@ -89,22 +89,36 @@ class Committer:
                     head = LevelHead(level, array.method or "", partial(_given, above), self._reader, start)
                     after = replace(after, head=head)
                 if target > mark.rows and source is not None:
-                    self._write(after, level, mark.rows, target)
+                    self._write(after, level, mark.rows, target, partial(self._check, array, mark))
                 grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
             for after, mark in reversed(grown):
                 self._publish_again(array, after, mark, final=final)
 
     def is_final(self, level: Level) -> bool:
         """Whether an earlier attempt to finish has come as far as this level."""
-        return Mark.of(self._catalog.open_array(level.path, fresh=True)) is None
+        try:
+            return Mark.of(self._catalog.open_array(level.path, fresh=True)) is None
+        except (NodeNotFound, WrongKind):
+            return False
 
-    def _write(self, after: ArrayNode, level: Level, start: int, stop: int) -> None:
+    def _check(self, array: StreamArray, mark: Mark) -> None:
+        """Raise `WriteConflict` where another replica has published rows of a level since."""
+        if self.open(array, mark.level, mark.id)[1].rows != mark.rows:
+            raise WriteConflict(array.levels[mark.level].path, "its rows were moved to chunks by another process")
+
+    def _write(self, after: ArrayNode, level: Level, start: int, stop: int, check: Callable[[], None]) -> None:
+        """Write rows into chunks. Replicas may be at the same ones, with as many rows or more: so objects are put on
+        top of what was there before the ``check`` that nothing was published, and no rows of others are taken out."""
         head, grid = after.head, after.metadata.grid
         assert head is not None
         self._reader.check_chunk(after)
         selection = normalise(level.stored_box(start, stop), after.metadata.shape)
+        objects = by_object(after, project(selection, grid))
         fences = after.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
-        writer = ChunkWriter(self._reader, after, fences=fences)
+        versions = chunk_versions(self._reader, after, objects) if fences else None
+        if fences:
+            check()
+        writer = ChunkWriter(self._reader, after, versions, fences=fences)
 
         def fill(bounds: Sequence[slice], chunk: NDArray) -> None:
             box = list(bounds)
@@ -114,17 +128,18 @@ class Committer:
 
         def write(coords: Coords, parts: Sequence[ChunkProjection]) -> None:
             changes = []
+            others = versions is not None and versions[coords] is not None
             for part in parts:
                 bounds = grid.bounds(part.coords)
-                begun = bounds[head.axis].start < head.start  # readers see cells of it
+                begun = others or bounds[head.axis].start < head.start  # readers see cells of it
                 first = Start.STORED if begun else Start.ANYTHING if part.fills_chunk else Start.FILL
                 changes.append(ChunkChange(part.coords, partial(fill, bounds), first))
-            if after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
+            if others or after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
                 writer.update(coords, changes)
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, after, by_object(after, project(selection, grid)), write)
+        write_objects(self._reader, after, objects, write)
 
     def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
         level = array.levels[mark.level]
@@ -132,7 +147,7 @@ class Committer:
             if final and self.is_final(level):
                 return
             node, now = self.open(array, mark.level, mark.id)
-            if now.rows == mark.rows and not final:
+            if now.rows >= mark.rows and not final:
                 return
             if self._publish(node, level, mark, final=final):
                 return

@@ -6,7 +6,7 @@ Those of level 0 come from a tail; those of each other level are made of the lev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.extent import stream_mark
+from hyperslab.arrays.extent import LARGEST, stream_mark
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -22,8 +22,9 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, ChangedWhileRead, NodeNotFound, WrongKind
 from hyperslab.streams.layout import Box, Level, StreamArray
+from hyperslab.streams.objects import HEAD, ObjectTail
 from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.record import Records, tail_prefix
+from hyperslab.streams.record import Records, notes_prefix, tail_prefix
 from hyperslab.streams.tail import Tail, Tails
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -76,14 +77,22 @@ class MemoryRows:
 
 @dataclass(frozen=True, slots=True)
 class TailRows:
-    """Rows in the tails of consecutive groups of ``nbytes`` each."""
+    """Rows in the tails of consecutive groups of ``nbytes`` each; in an object store all are one group."""
 
-    tails: dict[int, Tail]
+    tails: Mapping[int, Tail | ObjectTail]
     nbytes: int
+
+    @property
+    def begin(self) -> int:
+        return self.tails[min(self.tails)].begin
 
     @property
     def end(self) -> int:
         return self.tails[max(self.tails)].end
+
+    def missing(self, frame_nbytes: int) -> list[tuple[int, int, str]]:
+        """The frames ``[start, stop)`` that will not come, and why."""
+        return [each for tail in self.tails.values() for each in tail.missing(frame_nbytes)]
 
     def read(self, start: int, count: int) -> NDArray:
         out, done = np.empty(count, np.uint8), 0
@@ -210,17 +219,30 @@ class Heads:
         head = LevelHead(level, array.method or "", above, self._reader, mark.rows * level.row_length)
         return self._grown(node, level, max(rows, mark.rows), head, newest.version, newest.documents)
 
-    def rows(
-        self, mount: MountedStore, prefix: str, array: StreamArray, rows: int
+    def open(  # noqa: PLR0917
+        self, mount: MountedStore, prefix: str, stream: str, number: int, array: StreamArray, version: str | None = None
+    ) -> ObjectTail | None:
+        """The tail of an array in an object store, of the stream whose group has the prefix; see `ObjectTails.open`."""
+        kept, segments = notes_prefix(prefix, stream, number), tail_prefix(prefix, stream, number)
+        return self._tails.objects.open(mount.store, kept, segments, array.fill, version)
+
+    def rows(  # noqa: PLR0917
+        self, mount: MountedStore, prefix: str, stream: str, number: int, array: StreamArray, rows: int
     ) -> tuple[TailRows, dict[str, str | None]]:
-        """What the tails below a prefix hold of an array from ``rows`` on, and their versions by key; with that of the
-        one to come."""
-        level = array.levels[0]
+        """What the tails of an array hold from ``rows`` on, of the stream whose group has the prefix, and their
+        versions by key; with that of the one to come."""
+        tails, versions = dict[int, Tail | ObjectTail](), dict[str, str | None]()
+        if mount.is_remote:
+            key = notes_prefix(prefix, stream, number) + HEAD
+            versions[key] = version = self._catalog.versions.versions(mount, key, [key])[0]
+            found = None if version is None else self.open(mount, prefix, stream, number, array, version)
+            return TailRows({} if found is None else {0: found}, LARGEST), versions
+        level, folder = array.levels[0], tail_prefix(prefix, stream, number)
         nbytes = level.object_rows * level.row_nbytes
-        group, tails, versions = rows // level.object_rows, dict[int, Tail](), dict[str, str | None]()
+        group = rows // level.object_rows
         while True:
-            key = f"{prefix}{group}"
-            versions[key] = self._catalog.versions.versions(mount, prefix, [key])[0]
+            key = f"{folder}{group}"
+            versions[key] = self._catalog.versions.versions(mount, folder, [key])[0]
             tail = None
             if versions[key] is not None:
                 tail = self._tails.open(mount.store, key, group * nbytes, array.fill)
@@ -240,8 +262,10 @@ class Heads:
 
     def _first(self, node: ArrayNode, mark: Mark, array: StreamArray, prefix: str) -> ArrayNode:
         level = array.levels[0]
-        source, versions = self.rows(node.mount, tail_prefix(prefix, mark.id, mark.array), array, mark.rows)
-        if not source.tails:  # perhaps its rows have moved to chunks since the array was opened
+        source, versions = self.rows(node.mount, prefix, mark.id, mark.array, array, mark.rows)
+        if (
+            not source.tails or source.begin > mark.rows * level.row_nbytes
+        ):  # perhaps its rows have moved to chunks since the array was opened
             now = self._catalog.open_node(node.path, fresh=True)
             if isinstance(now, ArrayNode) and now.version != node.version:
                 return self(now)

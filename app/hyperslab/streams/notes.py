@@ -1,20 +1,20 @@
 """Notes: JSON metadata of frames, in logs of the same kind as tails, one for each group of frames of an array.
 
-A note is stored before the bytes of its frame, so that no frame is acknowledged without. What a sender has said of a
-frame that was not stored then is not shown, and the next note of this frame takes its place.
+In a folder only: in an object store, they are in the head of the tail. A note is stored before the bytes of its frame,
+so that no frame is acknowledged without. What a sender has said of a frame that was not stored then is not shown; the
+next note of this frame takes its place, or an empty one where it comes without.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from hyperslab.engine.jsontext import dump_json
 from hyperslab.storage.base import Store
-from hyperslab.streams.tail import Tail, Tails
+from hyperslab.streams.tail import Record, Tail, Tails
 
 Buffer = bytes | memoryview
 
@@ -36,26 +36,26 @@ class Notes:
         assert log is not None
         log.append(_INDEX.pack(frame) + bytes(note))
 
-    def get(self, store: Store, prefix: str, frame: int) -> bytes | None:
-        """The note of a frame."""
-        return self._group(store, prefix, frame // _FRAMES).get(frame)
+    def forget(self, store: Store, prefix: str, frame: int) -> None:
+        """Take back what was noted of a frame that was not stored then, and that comes without metadata now."""
+        log = self._open(store, prefix, frame // _FRAMES)
+        if log is not None and frame in self._read(log, log.records[-1:]):
+            self.append(store, prefix, frame, b"")
 
-    def lines(self, store: Store, prefix: str, key: str, start: int, stop: int) -> Iterator[bytes]:
-        """The notes of the frames ``[start, stop)`` as JSON lines ``{"key", "frame", "metadata"}``, those of a group at
-        a time."""
+    def between(self, store: Store, prefix: str, start: int, stop: int) -> Iterator[list[tuple[int, bytes]]]:
+        """The notes of the frames ``[start, stop)``, with their numbers, those of a group at a time."""
         names = [entry.key.rpartition("/")[2] for entry in store.list_dir(prefix).entries]
-        text = dump_json(key)
         for group in sorted(int(name) for name in names if name.isdecimal()):
-            if start // _FRAMES <= group < -(-stop // _FRAMES):
-                found = sorted(self._group(store, prefix, group).items())
-                wanted = [(frame, note) for frame, note in found if start <= frame < stop]
-                yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (text, *each) for each in wanted])
+            log = self._open(store, prefix, group) if start // _FRAMES <= group < -(-stop // _FRAMES) else None
+            if log is not None:
+                yield [
+                    each for each in sorted(self._read(log, log.records).items()) if start <= each[0] < stop and each[1]
+                ]
 
-    def _group(self, store: Store, prefix: str, group: int) -> dict[int, bytes]:
-        notes, log = dict[int, bytes](), self._open(store, prefix, group)
-        for record in [] if log is None else [*log.records]:
+    def _read(self, log: Tail, records: Sequence[Record]) -> dict[int, bytes]:
+        notes = dict[int, bytes]()
+        for record in [*records]:
             data = np.empty(record.stop - record.start, np.uint8)
-            assert log is not None
             log.read_into(record.start, data)
             frame = _INDEX.unpack(data[: _INDEX.size].tobytes())[0]
             notes[frame] = data[_INDEX.size :].tobytes()

@@ -18,7 +18,15 @@ from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json, parse_json
-from hyperslab.errors import BadMetadata, HyperslabError, WriteConflict
+from hyperslab.errors import (
+    BadMetadata,
+    BadParameter,
+    HyperslabError,
+    InDoubt,
+    StaleEpoch,
+    StreamNotFound,
+    WriteConflict,
+)
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.streams.layout import Layout, StreamArray
@@ -64,6 +72,11 @@ class Record:
     def array(self, key: str) -> ArrayRecord:
         return self.arrays.get(key, ArrayRecord())
 
+    def check_epoch(self, epoch: int | None) -> None:
+        """Raise `StaleEpoch` for a sender that has an older one; None stands for any."""
+        if epoch is not None and epoch < self.epoch:
+            raise StaleEpoch(epoch, self.epoch)
+
     def with_array(self, key: str, **changes: Any) -> Record:
         return replace(self, arrays={**self.arrays, key: replace(self.array(key), **changes)})
 
@@ -84,6 +97,33 @@ class StreamPlan:
 
     def number(self, key: str) -> int:
         return list(self.layout.arrays).index(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as its record has it. ``prefix`` is that of its group."""
+
+    mount: MountedStore
+    prefix: str
+    path: str
+    record: Record
+    plan: StreamPlan
+
+    def array(self, key: str | None) -> tuple[int, StreamArray]:
+        """The number of an array, and the array; None names the only one. Raises `BadParameter`."""
+        arrays = self.plan.layout.arrays
+        if not key and len(arrays) == 1:
+            return 0, self.plan.arrays[0]
+        if key is None or key not in arrays:
+            known = ", ".join([repr(name) for name, _ in zip(arrays, range(8), strict=False)])
+            raise BadParameter("key", key, f"the key of an array of the stream, such as {known}")
+        return self.plan.number(key), arrays[key]
+
+    def tails(self, number: int) -> str:
+        return tail_prefix(self.prefix, self.record.id, number)
+
+    def notes(self, number: int) -> str:
+        return notes_prefix(self.prefix, self.record.id, number)
 
 
 class Records:
@@ -115,20 +155,19 @@ class Records:
         key = f"{prefix}{FOLDER}/stream.json"
         return replace(record, version=mount.store.put(key, dump_json(document), if_version=condition))
 
-    def change(
-        self, mount: MountedStore, prefix: str, stream: str, change: Callable[[Record], Record]
-    ) -> Record | None:
-        """Change the record of a ``stream``, by its id; None where another is in its place, or none."""
+    def change(self, stream: Stream, change: Callable[[Record], Record]) -> Record:
+        """Change the record of a stream; raises `StreamNotFound` where another is in its place, or none."""
+        mount, prefix = stream.mount, stream.prefix
         for _ in attempts():
             record = self.get(mount, prefix)
-            if record is None or record.id != stream:
-                return None
+            if record is None or record.id != stream.record.id:
+                raise StreamNotFound(stream.path)
             changed = change(record)
             if changed == record:
                 return record
             try:
                 return self.put(mount, prefix, changed)
-            except VersionConflict:
+            except (VersionConflict, InDoubt):
                 continue
         raise WriteConflict(f"{prefix}{FOLDER}/stream.json", f"other writers changed it {MOST_TRIES} times")
 

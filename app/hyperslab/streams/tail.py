@@ -1,4 +1,4 @@
-"""Tail of an array: what came and is not in chunks yet, as logs of records.
+"""Tail of an array in a folder: what came and is not in chunks yet, as logs of records.
 
 There is a log for each group of rows, which are those of one row of stored objects. A record is a header and the bytes
 that came; the header is written when they are, and so a record is there as a whole or not at all. After a power cut
@@ -12,12 +12,14 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
 
+from hyperslab.cache import VersionedCache
 from hyperslab.storage.base import Log, Store
+from hyperslab.streams.objects import ObjectTails
 
 DATA: Final = 0
 MISSING: Final = 1
@@ -43,7 +45,7 @@ class Tail:
 
     def __init__(self, log: Log, begin: int, fill: np.ndarray) -> None:
         self.log = log
-        self.end = begin
+        self.begin = self.end = begin
         self.records: list[Record] = []
         self._fill = np.frombuffer(fill.tobytes(), np.uint8)
         self._size = 0
@@ -145,9 +147,10 @@ class Tail:
 
 
 class Tails:
-    """The open tails of a process, the most recently used ones."""
+    """The open tails of a process, the most recently used ones. ``segments``: the cache for what `objects` reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, segments: VersionedCache[Any]) -> None:
+        self.objects = ObjectTails(segments)
         self._open: OrderedDict[tuple[str, str], Tail] = OrderedDict()
         self._lock = Lock()
 

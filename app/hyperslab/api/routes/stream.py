@@ -38,9 +38,11 @@ from hyperslab.errors import (
     UnsupportedMediaType,
     shown,
 )
+from hyperslab.streams.handles import PIECE_BYTES
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import LARGEST_NOTE
-from hyperslab.streams.service import PIECE_BYTES, Buffer, IfExists, Progress, check_offset
+from hyperslab.streams.progress import Buffer, Progress
+from hyperslab.streams.service import IfExists
 from hyperslab.streams.settings import parse_settings
 from hyperslab.wire import (
     CONTENT_DIGEST,
@@ -270,7 +272,7 @@ class _Upload:
         self.at = progress.end if self._offset is None else self._offset
         if self.at < progress.end and self.at + length <= progress.end:
             return  # sent before, and to be compared
-        check_offset(progress, self.at, length)
+        progress.check_offset(self.at, length)
         if progress.complete:
             raise CompletedUpload(progress.array.path)
 

@@ -1,0 +1,109 @@
+"""Handles: what a process keeps of the streams that it serves, memory that is reserved and what is under way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import Final
+
+from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.errors import HyperslabError, Overloaded
+from hyperslab.streams.heads import kept_bytes
+from hyperslab.streams.record import StreamPlan
+
+PIECE_BYTES: Final = 8 << 20
+"""Of a longer body so many bytes are stored at once."""
+_IN_HAND: Final = 6
+"""Of two chunks that are written at once: what is read, the chunk, and what it is encoded to."""
+_LARGE: Final = 256 << 20
+_LONGEST_LOOK: Final = 1.0
+"""Seconds between two looks for streams that have expired."""
+
+
+@dataclass(slots=True)
+class Handle:
+    """What this process keeps of a stream: bytes that are reserved, when a request came ``last``, the arrays that are
+    committed in the background, the requests that send to each array, and what each had stored last."""
+
+    reserved: int
+    expires_in: int
+    last: float = field(default_factory=time.monotonic)
+    committing: set[int] = field(default_factory=set)
+    sending: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether no request has come for too long."""
+        busy = any(self.sending.values()) or self.committing
+        return not busy and time.monotonic() - self.last > self.expires_in
+
+
+class Handles:
+    """The handles of a process, by the path of their streams. ``lock`` is held while what is in one is changed.
+
+    While there are any, a thread looks for those that have expired, has them closed by ``expire``, which is given the
+    path, and lets go of them.
+    """
+
+    def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], None]) -> None:
+        self.lock = Lock()
+        self._in_flight = in_flight
+        self._expire = expire
+        self._handles: dict[str, Handle] = {}
+        self._watch: Thread | None = None
+        self._closed = Event()
+
+    def close(self) -> None:
+        """Look for no more that have expired."""
+        self._closed.set()
+
+    def get(self, path: str) -> Handle | None:
+        return self._handles.get(path)
+
+    def of(self, path: str, plan: StreamPlan) -> Handle:
+        """The handle of a stream; where there is none, the memory of the stream is taken, which raises `Overloaded`."""
+        with self.lock:
+            if path in self._handles:
+                return self._handles[path]
+            bound = memory_bound(plan)
+            if bound > self._in_flight.limit or not self._in_flight.try_reserve(bound):
+                raise Overloaded(f"a stream of {bound} bytes of memory does not fit", retry_after=10)
+            handle = self._handles[path] = Handle(bound, plan.settings.expires_in)
+            if self._watch is None and not self._closed.is_set():
+                self._watch = Thread(target=self._close_expired, name="streams", daemon=True)
+                self._watch.start()
+            return handle
+
+    def forget(self, path: str) -> None:
+        """Let go of a handle, and of the memory of its stream."""
+        with self.lock:
+            handle = self._handles.pop(path, None)
+        if handle is not None:
+            self._in_flight.release(handle.reserved)
+
+    def _close_expired(self) -> None:
+        while not self._closed.wait(_LONGEST_LOOK):
+            with self.lock:
+                handles = dict(self._handles)
+                if not handles:
+                    self._watch = None
+                    return
+            for path in [path for path, handle in handles.items() if handle.has_expired]:
+                with suppress(HyperslabError):
+                    self._expire(path)
+                self.forget(path)
+
+
+def memory_bound(plan: StreamPlan) -> int:
+    """The most bytes that a stream holds at once: pieces of bodies, rows and chunks that a commit has in hand, and the
+    shards, each as encoded chunks and as a whole, one after the other where they are large."""
+    levels = [level for array in plan.arrays for level in array.levels]
+    chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
+    shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
+    kept = 2 * max(kept_bytes(array) for array in plan.arrays)
+    return 4 * PIECE_BYTES + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard
