@@ -9,6 +9,7 @@
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONDONTWRITEBYTECODE # hundreds of servers are started: each would compile all modules anew
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
 system_certificates=/etc/ssl/certs/ca-certificates.crt # Node does not look there by itself
 [[ -f $system_certificates ]] && export NODE_EXTRA_CA_CERTS=${NODE_EXTRA_CA_CERTS:-$system_certificates}
