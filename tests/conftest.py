@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.demos", "tests.server"]
+pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
 settings.register_profile("patient", deadline=None)  # a test is not wrong because the machine is busy
 settings.load_profile("patient")

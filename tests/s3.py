@@ -1,4 +1,4 @@
-"""Fixtures that give tests real buckets on a real server: import `s3_server` and `s3_bucket` into a ``conftest.py``.
+"""Fixtures that give tests real buckets on a real server, one for each process of tests.
 
 def test_something(s3_bucket):
     store = open_store(s3_bucket.config(writable=True))
@@ -68,7 +68,7 @@ class S3Server:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """One server for the whole run."""
+    """One server for all tests of this process."""
     command = [sys.executable, str(_SCRIPT)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.benchmarks import nginx, pages, processes, report
-from tests.benchmarks.by_hand import ByHand, OverSocket
-from tests.benchmarks.cases import Case, all_cases, cases_of
-from tests.benchmarks.data import ALL, CLIMATE, SLIDE, STACK, ArraySpec, make, make_all, make_sparse
+from tests.benchmarks import nginx, pages, report
+from tests.benchmarks.cases import Case, cases_of
+from tests.benchmarks.data import ALL, SLIDE, STACK, ArraySpec, make, make_all, make_sparse
 from tests.benchmarks.object_server import Bucket
 from tests.benchmarks.programs import Program, read_in_turns, running
 from tests.benchmarks.registry import SUITES
@@ -24,8 +21,6 @@ from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Run, loa
 from tests.benchmarks.suites import reading, writes
 
 TINY = replace(STACK, name="tiny", shape=(8, 50, 40), chunks=(4, 32, 32))
-LARGE = replace(STACK, name="large", shape=(40, 512, 400), chunks=(8, 128, 100), codec=None)
-"""Several of the pieces in which a whole array is sent."""
 FLAT = replace(SLIDE, name="flat", shape=(70, 60), chunks=(32, 32))
 EFFORT = Effort(rounds=1, seconds=0.1)
 
@@ -118,21 +113,6 @@ def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
 
     assert found == []
     assert "nobody" in wrong[0]
-
-
-def test_what_is_read_by_hand_is_what_zarr_python_reads(tmp_path: Path) -> None:
-    codecs = {"none": None, "blosc": STACK.codec, "zstd": CLIMATE.codec}
-    specs = [replace(spec, name=f"{spec.name}-{c}", codec=codecs[c]) for spec in (TINY, FLAT) for c in codecs] + [LARGE]
-    make_all(tmp_path, specs)
-    with processes.python("-m", "tests.benchmarks.by_hand", str(tmp_path)) as sender:
-        assert sender.stdout is not None
-        port = str(json.loads(sender.stdout.readline())["port"])
-        for case in all_cases(specs):
-            expected = zarr.open_array(str(tmp_path / case.spec.name), mode="r")[case.selection]
-
-            np.testing.assert_array_equal(ByHand(str(tmp_path), case.spec.name).read(case.selection), expected)
-            with closing(OverSocket(port, case.spec.name)) as array:
-                np.testing.assert_array_equal(array.read(case.selection), expected)
 
 
 def test_the_smoke_benchmark_runs_on_any_arrays(tmp_path: Path) -> None:

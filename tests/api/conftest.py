@@ -11,9 +11,6 @@ import pytest
 import zarr
 
 from tests.api.support import Running, running, write_array
-from tests.s3 import s3_bucket, s3_server
-
-__all__ = ["s3_bucket", "s3_server"]
 
 CUBE = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 FLOATS = np.linspace(-1, 1, 63, dtype=">f4").reshape(7, 9)

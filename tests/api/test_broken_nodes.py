@@ -20,10 +20,8 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
-from tests.s3 import S3Server, s3_server
+from tests.s3 import S3Server
 from tests.server import served
-
-__all__ = ["s3_server"]
 
 A = "/v1/metadata/data/a"
 NOBODY = 65534

@@ -41,7 +41,6 @@ _TIMES: Final = "time, {} = 1 (left is faster)"
 PICTURES: Final = {
     "engine": Picture("Reading files in process", _TIMES, (reading.OURS,), reading.TENSORSTORE),
     "http": Picture("Reading over loopback", _TIMES, (reading.REMOTE, reading.REMOTE_CACHED), reading.IN_PROCESS),
-    "bounds": Picture("What can be reached by hand", _TIMES, (reading.OURS, reading.REMOTE), reading.TENSORSTORE),
     "peers": Picture("Array servers", _TIMES, (reading.OURS, reading.CACHED), reading.OURS),
     "rps": Picture("Requests a second", "requests a second", (reading.OURS,), value="rate"),
     "writes": Picture("Writing", "seconds", ("RemoteArray", "Hyperslab in process")),

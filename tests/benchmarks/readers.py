@@ -176,19 +176,6 @@ def bucket_async(root: str, name: str) -> ArrayReader:
     return Opened(lambda _: asyncio.run(get_all()))
 
 
-def by_hand(root: str, name: str) -> ArrayReader:
-    from tests.benchmarks.by_hand import ByHand
-
-    return Opened(ByHand(root, name).read)
-
-
-def by_hand_socket(root: str, name: str) -> ArrayReader:
-    """``root`` is the port of `tests.benchmarks.by_hand`."""
-    from tests.benchmarks.by_hand import OverSocket
-
-    return Opened(OverSocket(root, name).read)
-
-
 PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "hyperslab": hyperslab,
     "hyperslab-fresh": hyperslab_fresh,
@@ -202,8 +189,6 @@ PROGRAMS: dict[str, Callable[[str, str], ArrayReader]] = {
     "bucket-tensorstore": bucket_tensorstore,
     "bucket-threads": bucket_threads,
     "bucket-async": bucket_async,
-    "by-hand": by_hand,
-    "by-hand-socket": by_hand_socket,
 }
 
 

@@ -24,9 +24,7 @@ from hyperslab.errors import BrokenData, ChunkCorrupt, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items
 from tests.faults import FaultProxy
-from tests.s3 import S3Server, s3_server
-
-__all__ = ["s3_server"]
+from tests.s3 import S3Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Consolidated metadata)")
 

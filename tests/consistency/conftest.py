@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3 import S3Server, s3_server
+from tests.s3 import S3Server
 from tests.server import Server, running_server
-
-__all__ = ["s3_server"]
 
 WORKERS = 8
 

@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 
 from hyperslab.wire import parse_selection
-from tests.s3 import s3_server
 from tests.server import Server, running_server
 
-__all__ = ["s3_server"]
 RAW = {"content-type": "application/octet-stream"}
 DTYPE = np.dtype("<i4")
 

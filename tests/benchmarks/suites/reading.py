@@ -1,8 +1,7 @@
-"""Reading by all programs: files in process, over HTTP next to nginx, by hand, and from other array servers."""
+"""Reading by all programs: files in process, over HTTP next to nginx, and from other array servers."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,9 +14,9 @@ from urllib.request import urlopen
 from tests.benchmarks.cases import all_cases
 from tests.benchmarks.data import CLIMATE, FIELD, SLIDE, STACK, ArraySpec, make_all, warm
 from tests.benchmarks.nginx import Missing, nginx
-from tests.benchmarks.processes import end, python, start
+from tests.benchmarks.processes import end, start
 from tests.benchmarks.programs import Program, quiet_server, read_in_turns, running
-from tests.benchmarks.report import comparison, duration, geometric_mean, ratio, times
+from tests.benchmarks.report import comparison, geometric_mean, ratio, times
 from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, Table, Target
 
 OURS: Final = "Hyperslab"
@@ -29,8 +28,6 @@ TENSORSTORE: Final = "TensorStore"
 IN_PROCESS: Final = "TensorStore in process"
 LIBRARIES: Final = (TENSORSTORE, "zarr-python 3", "zarr-python 2", "zarrs")
 OVER_NGINX: Final = ("TensorStore, nginx", "zarr-python 3, nginx", "zarr-python 3 + obstore, nginx")
-HAND: Final = "by hand"
-SOCKET: Final = "by hand, over a socket"
 PEERS: Final = ("Tiled", "h5grove")
 INSTALL: Final = "tests/benchmarks/run.sh brings them"
 
@@ -41,7 +38,6 @@ SMALL_SPECS: Final = (
 _PEER_SPECS: Final = (STACK, CLIMATE, SLIDE, FIELD)
 _LARGEST_OF_PEERS: Final = 64 << 20
 _MEBIBYTE: Final = 1 << 20
-_RATIOS: Final = ((OURS, HAND), (HAND, TENSORSTORE), (REMOTE, SOCKET), (SOCKET, TENSORSTORE), (OVER_NGINX[0], SOCKET))
 
 Programs = Callable[[Bench, ExitStack], Iterator[Program]]
 """What is compared; servers that are started for it end with the stack."""
@@ -63,16 +59,6 @@ def measure(
                 found, wrong = read_in_turns(case, workers, bench.effort)
                 bench.note(*wrong)
                 yield from found
-
-
-def _over_nginx(bench: Bench, stack: ExitStack, readers: Sequence[str]) -> Iterator[Program]:
-    try:
-        files = stack.enter_context(nginx(bench.arrays))
-    except Missing as missing:
-        bench.note(str(missing))
-        return
-    for title, reader in zip(OVER_NGINX, readers, strict=False):
-        yield Program(title, reader, files.url, serving=files.processes())
 
 
 # --- engine ----------------------------------------------------------------------------------------------------------
@@ -127,7 +113,13 @@ def http_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
     yield Program(IN_PROCESS, "tensorstore", str(bench.arrays))
     yield Program("TensorStore, our /zarr", "tensorstore", zarr_url, serving=ours)
     yield Program("zarr-python 3, our /zarr", "zarr-python", zarr_url, serving=ours)
-    yield from _over_nginx(bench, stack, ("tensorstore", "zarr-python", "zarr-obstore"))
+    try:
+        files = stack.enter_context(nginx(bench.arrays))
+    except Missing as missing:
+        bench.note(str(missing))
+        return
+    for title, reader in zip(OVER_NGINX, ("tensorstore", "zarr-python", "zarr-obstore"), strict=True):
+        yield Program(title, reader, files.url, serving=files.processes())
 
 
 def http_tables(outcome: Outcome) -> list[Table]:
@@ -157,37 +149,6 @@ def http_targets(outcome: Outcome) -> Iterator[Target]:
 
 
 HTTP: Final = Suite("http", "Reading over HTTP", partial(measure, http_programs), http_tables, http_targets)
-
-# --- by hand ---------------------------------------------------------------------------------------------------------
-
-
-def bounds_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
-    root = str(bench.arrays)
-    server = stack.enter_context(quiet_server({"data": bench.arrays}, cache_bytes=0, answer_cache_bytes=0))
-    sender = stack.enter_context(python("-m", "tests.benchmarks.by_hand", root))
-    assert sender.stdout is not None
-    port = json.loads(sender.stdout.readline())["port"]
-    yield Program(OURS, "hyperslab", root)
-    yield Program(HAND, "by-hand", root)
-    yield Program(TENSORSTORE, "tensorstore", root)
-    yield Program(REMOTE, "remote-array", server.url, serving=[server.process.pid])
-    yield Program(SOCKET, "by-hand-socket", str(port), serving=[sender.pid])
-    yield from _over_nginx(bench, stack, ["tensorstore"])
-
-
-def bounds_tables(outcome: Outcome) -> list[Table]:
-    cases, names = outcome.cases(), outcome.programs()
-    pairs = [pair for pair in _RATIOS if set(pair) <= set(names)]
-    found = {pair: outcome.ratios(*pair) for pair in pairs}
-    rows = [
-        [case, *(duration(outcome.value(case, name)) for name in names), *(times(found[p].get(case)) for p in pairs)]
-        for case in cases
-    ]
-    rows.append(["geometric mean", *([""] * len(names)), *(times(geometric_mean(found[p].values())) for p in pairs)])
-    return [Table("By hand", ["case", *names, *(f"{a} ÷ {b}" for a, b in pairs)], rows)]
-
-
-BOUNDS: Final = Suite("bounds", "What can be reached by hand", partial(measure, bounds_programs), bounds_tables)
 
 # --- other array servers ---------------------------------------------------------------------------------------------
 
