@@ -5,11 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Final
-
-_CLIENT_COMMANDS: Final = {"get", "info", "open", "put", "tree"}
-_CLIENT_MODULES: Final = {"tqdm", "typer"}
-"""The extra ``cli`` is enough for these commands, where a service is asked."""
 
 
 def main() -> int:
@@ -27,7 +22,8 @@ def main() -> int:
         if module == "ml_dtypes":  # which values need, and no command
             print(f"hyperslab: {error}", file=sys.stderr)
             return 1
-        extra = "cli" if _CLIENT_COMMANDS & set(sys.argv[1:2]) and module in _CLIENT_MODULES else "server"
+        is_client = sys.argv[1:2] and sys.argv[1] in ("get", "info", "open", "put", "stream", "tree")
+        extra = "cli" if is_client and module in ("tqdm", "typer") else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
 

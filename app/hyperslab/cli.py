@@ -10,7 +10,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hyperslab.storage.base import Store
 
 Form = Literal["npy", "raw", "csv", "json"]
-_SURVEY_SECONDS: Final = 5.0
-_TEXT_BROWSERS: Final = {"elinks", "links", "lynx", "w3m", "www-browser"}
 
 app = typer.Typer(
     name="hyperslab",
@@ -56,9 +54,7 @@ Token = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
-_UNHEARD = logging.NullHandler()
-"""For retries: what fails in the end is the one sentence that is said."""
-_NAMED = re.compile(r"(?P<name>[^/:=]+)=(?P<url>.+)")
+logging.getLogger("hyperslab.client").addHandler(logging.NullHandler())  # what fails in the end is said once
 
 
 class Refused(TyperException):
@@ -73,7 +69,6 @@ class NoFolder(TyperException):
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; return the exit code: 0 done, 1 failed, 2 not understood."""
-    logging.getLogger("hyperslab.client").addHandler(_UNHEARD)
     try:
         return int(app(args=list(arguments), prog_name="hyperslab", standalone_mode=False) or 0)
     except TyperException as error:
@@ -149,14 +144,18 @@ def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lam
 def check(config: Config = None) -> int:
     """Load the settings, open each store, and print what is in effect, secrets masked."""
     settings = _load(config, {})
+    from hyperslab.arrays.catalog import Catalog
+    from hyperslab.arrays.tree import survey
     from hyperslab.asgi import mount_stores
 
-    for mount in mount_stores(settings):
+    catalog = Catalog(mount_stores(settings))
+    for mount in catalog.mounts.values():
         _check(mount.store)
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
-    unread = _unread(settings)
-    return _fail("; ".join(unread), 1) if unread else 0
+    found = {name: survey(catalog, mount, seconds=5.0).lines() for name, mount in catalog.mounts.items()}
+    lines = [f"store {name!r}: {line}" for name in found for line in found[name] if line.startswith("skipped")]
+    return _fail("; ".join(lines), 1) if lines else 0
 
 
 @app.command()
@@ -300,7 +299,7 @@ def _browse(url: str) -> None:
         browser = webbrowser.get()
     except webbrowser.Error:
         return
-    if Path(getattr(browser, "name", "")).name not in _TEXT_BROWSERS:
+    if Path(getattr(browser, "name", "")).name not in ("elinks", "links", "lynx", "w3m", "www-browser"):
         browser.open(url)
 
 
@@ -325,21 +324,6 @@ def _check(store: Store) -> None:
         sought = f"looked for a folder of Zarr arrays at {folder}"
         raise NoFolder(f"store {store.name!r}: {sought}, and nothing is there{hint}")
     store.check()
-
-
-def _unread(settings: Settings) -> list[str]:
-    """A sentence for each store that holds nodes that cannot be read."""
-    from hyperslab.arrays.catalog import Catalog
-    from hyperslab.arrays.tree import survey
-    from hyperslab.asgi import mount_stores
-
-    catalog = Catalog(mount_stores(settings))
-    lines = [
-        (name, line)
-        for name, mount in catalog.mounts.items()
-        for line in survey(catalog, mount, seconds=_SURVEY_SECONDS).lines()
-    ]
-    return [f"store {name!r}: {line}" for name, line in lines if line.startswith("skipped")]
 
 
 def _answer(settings: Settings, path: str) -> int:
@@ -381,7 +365,7 @@ def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str,
 
     stores: dict[str, dict[str, Any]] = {}
     for text in texts:
-        named = _NAMED.fullmatch(text)
+        named = re.fullmatch(r"(?P<name>[^/:=]+)=(?P<url>.+)", text)
         name, url = (named["name"], named["url"]) if named else (default_name(text), text)
         if name in stores:
             raise Refused(f"two stores are named {name!r}: give one another name, as in NAME={url}")

@@ -16,31 +16,28 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, dataclass_transform
 
-_SHOWN: Final = 120
-_SHOWN_PART: Final = 60
-_SHOWN_DEPTH: Final = 3
-_SHOWN_ITEMS: Final = 8
-_SHOWN_BITS: Final = 200
-
 
 def shown(value: Any) -> str:
-    """A value as it may stand in a sentence: as JSON spells it, short, whatever was sent; text in single quotes."""
+    """A value as it may stand in a sentence: as JSON spells it, whatever was sent; text in single quotes.
+
+    At most 120 characters, 60 of each text in it, 8 items of each list and mapping, and 3 of those in each other.
+    """
     text = _shown(value, 0)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def _shown(value: Any, depth: int) -> str:
     match value:
         case str():
-            text = value if len(value) <= _SHOWN_PART else f"{value[:_SHOWN_PART]}…"
+            text = value if len(value) <= 60 else f"{value[:60]}…"
             return json.dumps(text, ensure_ascii=False) if depth else repr(text)
         case None | bool() | float():
             return json.dumps(value)
-        case int() if value.bit_length() > _SHOWN_BITS:
+        case int() if value.bit_length() > 200:
             return f"an integer of {value.bit_length()} bits"
         case Mapping() | list() | tuple():
             opening, closing = "{}" if isinstance(value, Mapping) else "[]"
-            inner = islice(value, 0 if depth == _SHOWN_DEPTH else _SHOWN_ITEMS)
+            inner = islice(value, 0 if depth == 3 else 8)
             parts = [_shown(item, depth + 1) for item in inner]
             if isinstance(value, Mapping):
                 parts = [
@@ -72,9 +69,6 @@ class _Sentences(Formatter):
                 return super().convert_field(value, conversion)
 
 
-_SENTENCES: Final = _Sentences()
-
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -95,7 +89,7 @@ class HyperslabError(Exception):
         dataclass(eq=False)(cls)
 
     def __str__(self) -> str:
-        return _SENTENCES.vformat(self.sentence, (), vars(self)) or self.title
+        return _Sentences().vformat(self.sentence, (), vars(self)) or self.title
 
     def facts(self) -> dict[str, Any]:
         """The fields by name: JSON-ready values."""

@@ -13,19 +13,9 @@ from hyperslab.api.problems import REASON, REFUSAL, Refusal, header_lines
 from hyperslab.api.threads import HANG_UP
 from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
-_VERSION: Final = "1.1"
-_FRAMES: Final = frozenset((b"content-length", b"transfer-encoding"))
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
 """How long a client that was refused may send nothing, and go on sending, before its connection is closed."""
-_HEAD_SECONDS: Final = 60.0
-"""How long a client may take for the head of a request, at most."""
-_PIECE: Final = 8 << 10
-"""How much is parsed at a time where requests may begin: so many bytes of the smallest ones are some hundred requests,
-each of which takes a hundred times its length."""
-_LAST_LINE: Final = b"connection: close\r\n\r\n"
-_UNPRINTABLE: Final = re.compile(r"[^ -~]")
-_LONGEST_REASON: Final = 200
 _LONGEST_HEAD: Final = 64 << 10
 """In bytes; also of what may stand between two pieces of a body, and behind the last one. The parser sets no limit."""
 
@@ -73,14 +63,17 @@ class Protocol(HttpToolsProtocol):
         self._parse(data)
 
     def _parse(self, data: bytes) -> None:
-        """What was received, as far as nothing has to wait for an earlier answer."""
+        """What was received, as far as nothing has to wait for an earlier answer.
+
+        Where requests may begin, 8 KiB at a time: they hold a hundred of the smallest ones, which take long.
+        """
         self._unset_keepalive_if_required()
         rest = memoryview(data)
         while rest and not self._ignores_input:
             if self._has_to_wait:
                 self._wait_with(bytes(rest))
                 return
-            rest = rest[self._parse_piece(rest[: max(_PIECE, self._body_left)]) :]
+            rest = rest[self._parse_piece(rest[: max(8 << 10, self._body_left)]) :]
         if self._is_answering or self._ignores_input:
             return
         if self._is_between:
@@ -141,7 +134,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._scope[HANG_UP] = self._hang_up
         super().on_headers_complete()
-        if not _FRAMES.isdisjoint([name for name, _ in self.headers]):
+        if any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers):
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
             transport = _GentleTransport(self.transport, self._close_gently)
             self._scope[REASON] = transport.say_why
@@ -200,9 +193,8 @@ class Protocol(HttpToolsProtocol):
             super().send_400_response(str(error))
             return
         found = self._refusal(error, self.url or b"", self.scope["headers"] if self.scope else ())
-        head = b"".join(
-            (STATUS_LINE[found.status], header_lines(self.server_state.default_headers), found.head, _LAST_LINE)
-        )
+        head = STATUS_LINE[found.status] + header_lines(self.server_state.default_headers) + found.head
+        head += b"connection: close\r\n\r\n"
         self.transport.writelines((head, found.body))
         self._close_when_quiet()
 
@@ -248,7 +240,7 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def _head_seconds(self) -> float:
-        return min(_HEAD_SECONDS, self._patience)
+        return min(60.0, self._patience)
 
     def _close_when_quiet(self) -> None:
         """Say that no more will come, and listen without hearing until the client has closed too.
@@ -299,8 +291,8 @@ class _GentleTransport:
 
     def say_why(self, reason: str) -> None:
         """Put this into the status line, which is written next: printable ASCII, and not much (RFC 9112 §4)."""
-        text, half = _UNPRINTABLE.sub("?", reason), _LONGEST_REASON // 2
-        self._reason = (text if len(text) <= 2 * half else f"{text[: half - 3]}...{text[-half:]}").encode()
+        text = re.sub(r"[^ -~]", "?", reason)
+        self._reason = (text if len(text) <= 200 else f"{text[:97]}...{text[-100:]}").encode()
 
     def write(self, data: bytes) -> None:
         if self._reason:
@@ -323,6 +315,6 @@ def fault_of(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]
             return CodingUnknown(value.decode("latin-1"), "chunked")
     if size > _LONGEST_HEAD:
         return HeadTooLarge(_LONGEST_HEAD)
-    if version == _VERSION and hosts != 1:
+    if version == "1.1" and hosts != 1:
         return NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
     return None

@@ -27,15 +27,8 @@ log = logging.getLogger("hyperslab.server")
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
 BACKLOG: Final = 2048
 MEMORY: Final = "/dev/shm"
-_WORKER_SECONDS: Final = 30
-"""For how long a worker may not answer the process above it before that takes it for hung and kills it. A busy machine
-can keep one from running for longer than uvicorn's five seconds, and all of its requests would be lost."""
 _LAST_SECONDS: Final = 2
 """For how long what was called off may take to end, after the requests have had their time."""
-_OPEN_FILES: Final = 65_536
-_COLLECT_EVERY: Final = (20_000, 20, 50)
-"""How often the collector of cycles looks at what is new, and at what is older. A request makes hundreds of objects and
-leaves no cycles, so nearly all that the collector does by default is to look in vain."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -81,7 +74,7 @@ def _allow_open_files() -> None:
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):  # some systems allow fewer than they say, and then it stays as it was
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -172,7 +165,7 @@ def application(settings: Settings) -> Any:
     app = _EndsInTime(create_app(settings), settings.shutdown_seconds)
     gc.collect()
     gc.freeze()  # what is there now stays
-    gc.set_threshold(*_COLLECT_EVERY)
+    gc.set_threshold(20_000, 20, 50)  # a request makes hundreds of objects and no cycles: to look often is in vain
     return app
 
 
@@ -186,7 +179,7 @@ def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.C
         proxy_headers=bool(settings.trusted_proxies),  # a layer that every request pays for
         forwarded_allow_ips=settings.trusted_proxies,
         root_path=settings.root_path,
-        timeout_worker_healthcheck=_WORKER_SECONDS,
+        timeout_worker_healthcheck=30,  # seconds; a busy machine can keep a good worker from running for longer than 5
         timeout_graceful_shutdown=_whole_seconds(settings.shutdown_seconds),
         interface="asgi3",
         server_header=False,

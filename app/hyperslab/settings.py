@@ -48,7 +48,6 @@ PREFIX: Final = "HYPERSLAB_"
 DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
 """Names the TOML file where the command line does not."""
-_NO_SETTINGS: Final = {CONFIG, PREFIX + "TOKEN"}  # the latter is the client's
 
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
@@ -67,10 +66,6 @@ _OPEN_OPTIONS: Final = {
     "virtual_hosted_style_request",
 }
 """Store options that hold no secret: all others are masked wherever settings are shown."""
-
-
-_ROOT_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
-"""Of characters that stand for themselves everywhere in a URL (RFC 3986 §2.3)."""
 
 
 def _each(pattern: str, message: str) -> AfterValidator:
@@ -389,7 +384,8 @@ class Settings(BaseSettings):
     @classmethod
     def _root_path_is_the_beginning_of_paths(cls, path: str) -> str:
         path = path.rstrip("/")
-        if not _ROOT_PATH.fullmatch(path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
+        unreserved = r"(/[A-Za-z0-9._~-]+)*"  # these stand for themselves everywhere in a URL (RFC 3986 §2.3)
+        if not re.fullmatch(unreserved, path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
 
@@ -462,12 +458,9 @@ def _read_environment() -> dict[str, Any]:
     try:
         return source()
     except SettingsError as error:
-        named = _FIELD.search(str(error))
+        named = re.search(r'field "(\w+)"', str(error))
         what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
         raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
-
-
-_FIELD: Final = re.compile(r'field "(\w+)"')
 
 
 def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -487,8 +480,8 @@ def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str |
 
 def _refuse_unknown_variables(environ: Iterable[str]) -> None:
     for variable in sorted(environ):
-        if not variable.upper().startswith(PREFIX) or variable.upper() in _NO_SETTINGS:
-            continue
+        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
+            continue  # the latter is the client's
         keys = variable[len(PREFIX) :].lower().split(DELIMITER)
         _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
         if keys[0] == "stores" and len(keys) > 2:

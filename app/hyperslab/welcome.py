@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 from urllib.parse import quote
 
 from hyperslab import __version__
@@ -14,16 +13,11 @@ from hyperslab.asgi import mount_stores
 from hyperslab.settings import Settings
 from hyperslab.storage.config import public_url
 
-_SECONDS: Final = 1.0
-"""For how long folders are looked through before requests are answered."""
-_SHOWN: Final = 8  # items along the last axis
-_AUTHORIZATION: Final = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"'
-
 
 def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     """Lines for people; ``base`` is the service's URL."""
     surveys = _surveys(settings)
-    curl = f"  curl{_AUTHORIZATION if settings.read_tokens else ''}"
+    authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if settings.read_tokens else ""
     lines = [
         f"Hyperslab {__version__} serves",
         *_stores(settings, surveys),
@@ -32,18 +26,19 @@ def welcome(settings: Settings, base: str, *, demo: bool) -> str:
         f"Read on  {base}/docs",
         f"Try{' (with a token in HYPERSLAB_TOKEN)' if settings.read_tokens else ''}",
     ]
-    lines += [f"{curl} {line}" for line in (_demo_lines(base) if demo else _store_lines(settings, surveys, base))]
+    examples = _demo_lines(base) if demo else _store_lines(settings, surveys, base)
+    lines += [f"  curl{authorization} {line}" for line in examples]
     lines += [f"Links are for a proxy that serves this below {settings.root_path}"] if settings.root_path else []
     return "\n".join([*lines, "", "Stop with Ctrl-C."])
 
 
 def _surveys(settings: Settings) -> dict[str, Survey]:
-    """What is in the stores that are folders; others would have to be asked over a network."""
+    """What a second suffices to see in the stores that are folders; others would have to be asked over a network."""
     mounts = mount_stores(settings)
     catalog = Catalog(mounts)
     here = [mount for mount in mounts if not mount.is_remote]
     try:
-        return {mount.name: survey(catalog, mount, seconds=_SECONDS / len(here)) for mount in here}
+        return {mount.name: survey(catalog, mount, seconds=1.0 / len(here)) for mount in here}
     finally:
         for mount in mounts:
             mount.store.close()
@@ -75,6 +70,6 @@ def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> l
 
 
 def _few(node: ArrayNode) -> str:
-    """The first few items along the last axis."""
+    """The first eight items along the last axis."""
     *outer, _ = node.metadata.shape or (0,)
-    return f"select={''.join('0,' for _ in outer)}:{_SHOWN}&" if node.metadata.shape else ""
+    return f"select={''.join('0,' for _ in outer)}:8&" if node.metadata.shape else ""

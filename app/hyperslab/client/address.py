@@ -9,10 +9,6 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsp
 from hyperslab import wire
 from hyperslab.errors import BadParameter, BadPath
 
-_ROUTES = re.compile(
-    r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|stream|tile)|zarr[23]?|view)(?=/|$)", re.ASCII
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -34,7 +30,8 @@ class Address:
             hidden = urlunsplit(parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]))
             raise BadParameter(name="url", value=hidden, expected="no credentials in it: they go into headers")
         origin = f"{parts.scheme}://{parts.netloc}"
-        found = _ROUTES.search(parts.path)
+        routes = r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|stream|tile)|zarr[23]?|view)(?=/|$)"
+        found = re.search(routes, parts.path)
         if found is not None:
             path = _node_path(found["route"] or found[1], parts.path[found.end() :])
             return cls(origin + parts.path[: found.start()], path)

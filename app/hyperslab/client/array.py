@@ -31,9 +31,6 @@ from hyperslab.client.values import as_object, as_stored, as_values, object_code
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
 from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
 
-_MISFITS = (BadBody, IndexOutOfRange, TooManyIndices)
-"""Errors that a valid request gets if the array has changed since its node document was read."""
-
 
 class RemoteArray(RemoteNode):
     """An array of a Hyperslab server, with numpy's indexing; each indexing sends requests.
@@ -384,7 +381,7 @@ class RemoteArray(RemoteNode):
         except ArrayChanged:
             self.refresh()  # so that a second try sees the array as it is now
             raise
-        except _MISFITS as error:
+        except (BadBody, IndexOutOfRange, TooManyIndices) as error:  # the array may be another by now
             known, found = self.info, self.refresh().info
             for member in ("shape", "dtype"):
                 if known[member] != found[member]:

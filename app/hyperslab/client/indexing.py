@@ -30,7 +30,6 @@ _Item = tuple[int | None, Axis]
 """An axis and the selection along it. Without an axis: `_NEW_AXIS`, `_NO_AXES`, or an array for a 0-d boolean."""
 _NEW_AXIS = range(1)
 _NO_AXES = range(0)  # an ellipsis that stands for nothing still separates index arrays, as any slice does
-_LIST_TEXT = 4096  # characters of the bracketed lists of one request: with the rest, a URL stays below 6 KiB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,7 +364,7 @@ class Box:
         nbytes = prod(self.shape) * item_nbytes
         lists = [taken for taken in self.axes if isinstance(taken, np.ndarray) and taken.size]
         digits = max((len(str(int(taken.max()))) for taken in lists), default=0)
-        longest = max(1, _LIST_TEXT // max(1, len(lists)) // (digits + 1))  # so that all lists fit one URL
+        longest = max(1, 4096 // max(1, len(lists)) // (digits + 1))  # with 4 KiB of lists, a URL stays below 6 KiB
         if axis == len(self.axes) or (nbytes <= limit and max(map(len, lists), default=0) <= longest):
             yield self
             return

@@ -28,7 +28,6 @@ from hyperslab.errors import ArrayChanged, TooLarge
 SMALLEST_BOX = 8 << 20
 LARGEST_BOX = 32 << 20
 """Bytes of one request of a big read."""
-_SCRATCH = 1 << 20  # bytes that pass through a temporary where the destination is not contiguous
 
 
 @dataclass(frozen=True)
@@ -257,13 +256,14 @@ class _Reader:
 
 def _read_into(body: Body, region: AnyArray) -> None:
     """Read C-order values from the socket straight to their place where that is contiguous, else by pieces."""
+    piece = 1 << 20  # bytes that pass through a temporary
     if region.flags.c_contiguous:
         body.fill(bytes_of(region))
-    elif region.nbytes <= _SCRATCH:
+    elif region.nbytes <= piece:
         scratch = np.empty(region.shape, region.dtype)
         body.fill(bytes_of(scratch))
         region[...] = scratch
     else:
-        rows = _SCRATCH * len(region) // region.nbytes
+        rows = piece * len(region) // region.nbytes
         for i in range(0, len(region), max(1, rows)):
             _read_into(body, region[i : i + rows] if rows else region[i, ...])

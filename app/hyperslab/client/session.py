@@ -36,9 +36,6 @@ log = logging.getLogger("hyperslab.client")
 
 T = TypeVar("T")
 
-_BUSY: Final = frozenset({429, 502, 503, 504})  # a later attempt may succeed
-_PERMANENT = (BrokenData, StoreDenied)  # behind a 502, but the same at every attempt
-
 CHANGE_ATTEMPTS: Final = 100
 """That many times others may come first in `until_undisturbed`; each time, one of them has written."""
 
@@ -193,7 +190,8 @@ class Session:
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
         """Seconds to wait after a temporary refusal; raises the problem if it is permanent or would take too long."""
         problem = read_problem(response)
-        if last or response.status not in _BUSY or isinstance(problem, _PERMANENT):
+        may_pass = response.status in (429, 502, 503, 504) and not isinstance(problem, BrokenData | StoreDenied)
+        if last or not may_pass:
             raise problem
         asked = parse_retry_after(response.headers.get("Retry-After"))
         if asked is not None and asked > self.retry.longest_wait:

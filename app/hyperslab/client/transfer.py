@@ -43,10 +43,6 @@ from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings, St
 
 _PIPE: Final = Path("-")  # stdin or stdout, as with other tools
 _FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
-_OPEN_FILES: Final = re.compile(r"/dev|/proc/[^/]+(/task/[^/]+)?/fd")
-"""Folders of links to open files, such as ``/dev/stdout``."""
-_PAGE_PARAMETERS: Final = frozenset(("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c"))
-"""Names of parameters of the viewer page: an axis that is called like one of them stands in ``sel=name:position``."""
 
 
 def download(
@@ -200,8 +196,9 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
         return ":" if not channels else channels[0] if len(channels) == 1 else f"[{','.join(channels)}]"
     if name in info["plane"]:
         return ":"
+    parameters = ("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c")
+    own = [] if name in parameters else state.get(name, [])  # an axis with such a name stands in sel=name:position
     escaped = [text.rpartition(":")[2] for text in state.get("sel", ()) if text.rpartition(":")[0] == name]
-    own = [] if name in _PAGE_PARAMETERS else state.get(name, [])
     return [str(info["selection"].get(name, 0)), *own, *escaped][-1]
 
 
@@ -212,7 +209,8 @@ def _is_pipe(output: Path) -> bool:
     """Whether the output is a stream that cannot be replaced: a pipe, a device, or an open file."""
     if output == _PIPE or (output.exists() and not output.is_file() and not output.is_dir()):
         return True
-    return output.is_symlink() and bool(_OPEN_FILES.fullmatch(os.path.realpath(output.parent)))
+    open_files = r"/dev|/proc/[^/]+(/task/[^/]+)?/fd"  # folders of links, such as /dev/stdout
+    return output.is_symlink() and bool(re.fullmatch(open_files, os.path.realpath(output.parent)))
 
 
 def _write_to_pipe(session: Session, request: Request, output: Path, progress: Progress) -> None:

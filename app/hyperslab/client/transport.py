@@ -32,8 +32,6 @@ BROKEN_CONNECTION: tuple[type[Exception], ...] = (
 )
 """What a transport may raise for a connection that a second attempt could mend."""
 
-_PIECE: Final = 1 << 20  # urllib3 reads through a temporary of this size; larger ones leave the CPU's cache
-
 
 class Response(Protocol):
     """HTTP response whose body the caller reads and closes."""
@@ -238,7 +236,7 @@ class _HTTPResponse:
 
     def readinto(self, buffer: memoryview) -> int:
         # Unlike urllib3's readinto, read1 hands out what came before a connection broke, and it is as fast.
-        piece = self._inner.read1(min(len(buffer), _PIECE))
+        piece = self._inner.read1(min(len(buffer), 1 << 20))  # a temporary that stays in the CPU's cache
         buffer[: len(piece)] = piece
         return len(piece)
 

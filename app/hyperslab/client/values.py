@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from datetime import date, timedelta
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,6 @@ from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
 
 DType = np.dtype[Any]
-
-_WHOLE: Final = (int, np.integer, np.bool_)
-_NUMBERS: Final = (int, float, complex, np.number, np.bool_)
-_TIMES: Final = (date, timedelta, np.datetime64, str, type(None))
 
 
 # --- casting ---------------------------------------------------------------------------------------------------------
@@ -101,18 +97,19 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
     """Objects as what all of them are, and as they are where they have nothing in common."""
     items = values.reshape(-1).tolist()
     types = {type(item) for item in items}
+    whole = (int, np.integer, np.bool_)
 
     def are(*known: type) -> bool:  # to Python, a timedelta64 is an integer
         return all(issubclass(each, known) and not issubclass(each, np.timedelta64) for each in types)
 
     if not items:
         return np.empty(values.shape, dtype)
-    if _is_integer(dtype) and are(*_WHOLE):
+    if _is_integer(dtype) and are(*whole):
         _check_range(values, dtype)
         return values.astype(dtype)
-    if (dtype.kind in "fc" or is_extension(dtype)) and are(*_NUMBERS):
-        return values.astype("f8" if are(*_WHOLE, float, np.floating) else "c16")
-    if dtype.kind in "mM" and are(*_TIMES):
+    if (dtype.kind in "fc" or is_extension(dtype)) and are(*whole, float, complex, np.number):
+        return values.astype("f8" if are(*whole, float, np.floating) else "c16")
+    if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
         return values.astype(dtype)
     found = np.asarray(values.tolist())
     return found if found.shape == values.shape else values

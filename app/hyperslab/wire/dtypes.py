@@ -9,11 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-_EXTENSION = re.compile(r"bfloat16|float8_\w+|float4_\w+|int[24]|uint[24]")
-_OLD_ALIAS = re.compile(r"[<>|=]?a[0-9]*")
-_TIME = re.compile(r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]")
-
-
 PADDING: Final = "\0padding"
 """How the names begin that padding has while values are handled: numpy copies fields and nothing else, and what it
 leaves out would be whatever the memory held before. Nobody else sees these names."""
@@ -30,16 +25,17 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
     numpy divides by the multiple and the divisor of a unit of time whatever they are: ``M8[0s]`` and ``M8[s/0]`` would
     end the process. So there is no divisor here, and no multiple of zero.
     """
-    if "[" in text and not _TIME.fullmatch(text):
+    time = r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]"
+    if "[" in text and not re.fullmatch(time, text):
         raise ValueError(f"{text[:80]!r}: expected a unit of time, such as [ns] or [10s]")
-    if _OLD_ALIAS.fullmatch(text):
+    if re.fullmatch(r"[<>|=]?a[0-9]*", text):
         raise ValueError(f"{text!r}: numpy is giving up this name of 'S', and Zarr never had it")
     return np.dtype(text)
 
 
 def is_extension_name(text: str) -> bool:
     """Whether it is Zarr's name of a dtype that numpy has only with ml_dtypes."""
-    return bool(_EXTENSION.fullmatch(text))
+    return bool(re.fullmatch(r"bfloat16|float[48]_\w+|u?int[24]", text))
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
@@ -49,7 +45,7 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
     what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
     """
     if isinstance(value, str):
-        return _extension_dtype(value) if _EXTENSION.fullmatch(value) else numpy_dtype(value)
+        return _extension_dtype(value) if is_extension_name(value) else numpy_dtype(value)
     names, formats, offsets, end = [], [], [], 0
     for name, base, *shape in value:
         inner = dtype_from_json(base)
@@ -68,7 +64,7 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
         return _fields_to_json(dtype)
     if dtype.kind == "V" and dtype.type is not np.void:
         return dtype.name
-    return dtype.str if not _EXTENSION.fullmatch(dtype.name) else dtype.name
+    return dtype.name if is_extension_name(dtype.name) else dtype.str
 
 
 def format_dtype(dtype: np.dtype[Any]) -> str:
@@ -119,20 +115,13 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
 def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
     found: list[list[Any]] = []
     end = 0
-    fields = dict(dtype.fields or {})
     for name in field_names(dtype):
-        field, offset = fields[name][:2]
-        found += [*_gap(offset - end), _field_to_json(name, field)]
+        field, offset = dict(dtype.fields or {})[name][:2]
+        base, shape = field.subdtype or (field, None)
+        found += [*_gap(offset - end), [name, dtype_to_json(base), *([] if shape is None else [list(shape)])]]
         end = offset + field.itemsize
     return [*found, *_gap(dtype.itemsize - end)]
 
 
 def _gap(nbytes: int) -> list[list[Any]]:
     return [["", f"|V{nbytes}"]] if nbytes > 0 else []
-
-
-def _field_to_json(name: str, dtype: np.dtype[Any]) -> list[Any]:
-    if dtype.subdtype is None:
-        return [name, dtype_to_json(dtype)]
-    base, shape = dtype.subdtype
-    return [name, dtype_to_json(base), list(shape)]

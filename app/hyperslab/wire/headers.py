@@ -62,13 +62,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 LONGEST_KEY: Final = 1024
 """Bytes of UTF-8 that a key may have: the limit of S3 and of GCS."""
-_DRIVER: Final = re.compile(r"\|zarr[23]?:(.*)", re.DOTALL)
 
 
 def without_driver(url: str) -> str:
     """The URL of a node or a store that may be spelt as in TensorStore: ``…|zarr2:path`` is ``…/path``, and so are
     ``|zarr3:`` and ``|zarr:``, as both formats are recognised."""
-    found = _DRIVER.search(url)
+    found = re.search(r"\|zarr[23]?:(.*)", url, re.DOTALL)
     if found is None:
         return url
     return "/".join(part for part in (url[: found.start()].rstrip("/"), found[1].strip("/")) if part)

@@ -23,7 +23,7 @@ All numbers are little endian. Items come in C order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final
 
@@ -34,7 +34,6 @@ from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json
 MAX_DEPTH: Final = 100
 """How deep lists and maps may nest in each other."""
 
-_PLAIN = re.compile(r"[<>|][biufcmMSUV][1-9][0-9]{0,8}(\[[0-9]*[A-Za-z]+\])?|bfloat16|float[48]_\w+|int[24]", re.ASCII)
 _HEAD = 4
 _PER_ITEM = 5
 
@@ -82,19 +81,30 @@ def _check_depth(depth: int) -> None:
 
 
 def _pack_item(item: Any, depth: int) -> tuple[bytes, bytes]:
-    if isinstance(item, list | tuple | dict):
-        packer, is_map = Packer(depth + 1), isinstance(item, dict)
-        packer.add(chain.from_iterable(item.items()) if isinstance(item, dict) else item)
-        return b"m" if is_map else b"l", packer.finish()
-    for types, kind, pack in _PACKERS:
-        if isinstance(item, types):
-            return kind, pack(item)
-    raise TypeError(f"objects of type {type(item).__name__} have no binary form")
-
-
-def _integer_bytes(number: int) -> bytes:
-    value = int(number)
-    return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "little", signed=True)
+    match item:
+        case list() | tuple() | dict():
+            packer = Packer(depth + 1)
+            packer.add(chain.from_iterable(item.items()) if isinstance(item, dict) else item)
+            found = b"m" if isinstance(item, dict) else b"l", packer.finish()
+        case None:
+            found = b"0", b""
+        case str():
+            found = b"s", item.encode("utf-8", "surrogatepass")
+        case bytes() | bytearray():
+            found = b"b", bytes(item)
+        case bool() | np.bool_():  # before integers, of which a boolean is one to Python
+            found = b"?", bytes([bool(item)])
+        case int() | np.integer():
+            value = int(item)
+            size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+            found = b"i", value.to_bytes(size, "little", signed=True)
+        case float() | np.floating():
+            found = b"f", np.float64(item).astype("<f8").tobytes()
+        case np.ndarray():
+            found = b"a", _array_bytes(item)
+        case _:
+            raise TypeError(f"objects of type {type(item).__name__} have no binary form")
+    return found
 
 
 def _array_bytes(values: np.ndarray) -> bytes:
@@ -103,18 +113,6 @@ def _array_bytes(values: np.ndarray) -> bytes:
         raise TypeError("an array among objects has one axis and a plain dtype")
     text = dtype.encode("ascii")
     return bytes([len(text)]) + text + values.tobytes()
-
-
-_PACKERS: Final[tuple[tuple[Any, bytes, Callable[[Any], bytes]], ...]] = (
-    (str, b"s", lambda text: text.encode("utf-8", "surrogatepass")),
-    (type(None), b"0", lambda _: b""),
-    (bytes | bytearray, b"b", bytes),
-    (bool | np.bool_, b"?", lambda value: bytes([bool(value)])),
-    (int | np.integer, b"i", _integer_bytes),
-    (float | np.floating, b"f", lambda value: np.float64(value).astype("<f8").tobytes()),
-    (np.ndarray, b"a", _array_bytes),
-)
-"""Types, their kind and how they are written; in this order, because a boolean is an integer to Python."""
 
 
 def _unpack(data: memoryview, depth: int) -> list[Any]:
@@ -168,6 +166,7 @@ def _unpack_map(parts: list[Any]) -> dict[Any, Any]:
 def _unpack_array(data: memoryview) -> np.ndarray:
     size = data[0] if len(data) else 0
     text = str(data[1 : 1 + size], "ascii")
-    if not _PLAIN.fullmatch(text):
+    plain = r"[<>|][biufcmMSUV][1-9][0-9]{0,8}(\[[0-9]*[A-Za-z]+\])?|bfloat16|float[48]_\w+|int[24]"
+    if not re.fullmatch(plain, text, re.ASCII):
         raise ValueError(f"{text!r} is no dtype that an array among objects may have")
     return np.frombuffer(data[1 + size :], dtype_from_json(text)).copy()

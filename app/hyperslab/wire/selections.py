@@ -11,9 +11,6 @@ from hyperslab.errors import BadSelection
 SelectionItem = int | slice | EllipsisType | list[int]
 """One item of a selection: an index, ``a:b:c``, ``...`` or a list of indices along one axis."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}", re.ASCII)
-"""Slices are clipped to the array, however far they reach; Python itself reads some thousand digits and no more."""
-
 
 def parse_selection(text: str) -> tuple[SelectionItem, ...]:
     """Read numpy text such as ``0:10, ::-2, ..., [1,5,9], -1``; an empty text selects everything. As in Python, a comma
@@ -97,7 +94,7 @@ def _parse_slice(text: str, part: str, position: int) -> slice:
 
 def _parse_integer(text: str, part: str, position: int) -> int:
     stripped = part.strip()
-    if not _INTEGER.fullmatch(stripped):
+    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", stripped):  # of many more digits, Python itself makes no integer
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
             reason = "expected at most 1000 digits"
