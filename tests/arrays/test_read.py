@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.arrays.plan import ReadPlan, resolve_field
 from hyperslab.arrays.service import Service, build
@@ -343,7 +344,7 @@ def test_slabs_are_as_large_as_the_memory_that_is_free_allows(
     zarr_array(tmp_path, values, (256, 256), compressors=compressor)
     with service_on(tmp_path, slab_bytes=128 << 10) as service:
         reader, plan = service.reader, plan_items(service.reader, open_array(service), ())
-        chosen = reader.choose_slab(plan, room << 10)
+        chosen = reader.choose_slab(plan, BytesInFlight(room << 10))
         slabs = [bytes(each) for each in reader.stream(plan, 0, plan.nbytes, slab_bytes=chosen)]
 
     assert chosen == slab << 10

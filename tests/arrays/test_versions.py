@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hyperslab.arrays.nodes import MountedStore, Recheck
-from hyperslab.arrays.plan import Part
+from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.indexing import normalise
@@ -117,15 +117,15 @@ def test_the_versions_of_several_arrays_of_a_bucket_are_looked_up_together(s3_bu
     """So many that they are listed, of one array and of two."""
     store = open_store(s3_bucket.config(name="data", writable=True))
     service = build([MountedStore("data", store, writable=True)])
-    parts: list[Part] = []
+    plans: list[ReadPlan] = []
     put: dict[str, dict[tuple[int, ...], str | None]] = {}
     for name in "ab":
         definition = {"shape": [70], "chunks": [1], "dtype": "|u1", "compressor": None}
         service.creator.create_array(f"data/{name}", definition)
         put[f"{name}/"] = {(i,): store.put(f"{name}/{i}", bytes([i])) if i % 9 else None for i in range(70)}
-        parts.append(Part(service.catalog.open_array(f"data/{name}"), normalise((), (70,)), None))
+        plans.append(service.reader.plan(service.catalog.open_array(f"data/{name}"), normalise((), (70,))))
 
-    for chosen in (parts, parts[:1], parts[1:]):
-        plans = service.reader.plan_together(chosen)
-        assert [plan.versions for plan in plans] == [put[part.array.prefix] for part in chosen]
+    for chosen in (plans, plans[:1], plans[1:]):
+        found = service.reader.look_up_together(chosen)
+        assert [plan.versions for plan in found] == [put[plan.array.prefix] for plan in chosen]
     service.close()

@@ -208,7 +208,7 @@ class ArrayBody:
         self._timings = timings
         self._spent = ReadCost()
         self._cached = None if plan.found is None else self._reader.count_cached(plan)
-        self._slab = self._reader.choose_slab(plan, service.in_flight.room)
+        self._slab = self._reader.choose_slab(plan, service.in_flight)
 
     @property
     def size(self) -> int | None:
@@ -287,7 +287,7 @@ class ArrayBody:
             values = query.decode(values)
             return query.prefix + bytes_of(values) if query.encode is None else query.encode(values), plan
         prefix = query.prefix
-        data = reader.buffer(len(prefix) + plan.nbytes)
+        data = reader.buffers.take(len(prefix) + plan.nbytes)
         data[: len(prefix)] = np.frombuffer(prefix, np.uint8)
         out = data[len(prefix) :].view(plan.dtype).reshape(plan.shape)
         _, plan = reader.read(plan, cancel, self._spent, out)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
-from hyperslab.arrays.limits import check_countable
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import check_countable
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_new_item
 from hyperslab.errors import BadBody, UnsupportedMediaType, shown

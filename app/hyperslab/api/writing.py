@@ -21,7 +21,7 @@ from hyperslab.api.values_out import MEDIA_TYPES
 from hyperslab.arrays.create import NodeCheck
 from hyperslab.arrays.documents import KeyCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
-from hyperslab.arrays.plan import selection_tag
+from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.write import ChunkCheck, Precondition
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
@@ -87,7 +87,7 @@ def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
     def check(array: ArrayNode, entry: Entry | None) -> None:
         selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
         version = None if entry is None else entry.version
-        decoded = box_etags(array, selection, None, selection_tag(array, selection, None, [version]))
+        decoded = box_etags(array, selection, None, make_plan(array, selection).tag_of([version]))
         _check_entry(conditions, entry, decoded)
 
     return check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -18,16 +18,13 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import follow_again, publish_metadata, put_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import by_object, check_dtype, check_written, chunk_versions, write_objects
+from hyperslab.arrays.write import check_dtype, look_up_now, plan_write, write_objects
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.indexing import ChunkProjection, Selection, normalise, project
+from hyperslab.engine.indexing import ChunkProjection, Selection, normalise
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
-from hyperslab.storage.base import WritersSafe
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
-
-_ANNOUNCED_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ class Appender:
         """Note in the metadata how far data may reach. None if it says so already; else the version that the node has
         now, for which the condition of the append holds as it did before."""
         array = grown.array
-        check_written(grown.after, grown.region)
+        plan_write(grown.after, grown.region)
         reserved = extent(array.metadata)
         if not grown.length or (
             reserved is not None and all(n <= r for n, r in zip(grown.metadata.shape, reserved, strict=True))
@@ -145,17 +142,16 @@ class Appender:
         it.
         """
         array, metadata = grown.after, grown.metadata
-        objects = by_object(array, project(grown.region, metadata.grid))
-        versions = chunk_versions(self._reader, array, objects)
-        fences = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+        plan = look_up_now(self._reader, plan_write(array, grown.region))
+        fences = array.mount.has_replicas
         # what was read when the turn is lost may be the next holder's
-        writer = ChunkWriter(self._reader, array, versions, fences=fences, check=turn.check)
+        writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=turn.check)
         published = grown.array.metadata.shape
 
         def is_seen(coords: Coords, grid: ChunkGrid) -> bool:
             return all(s.start < size for s, size in zip(grid.bounds(coords), published, strict=True))
 
-        def write(coords: Coords, parts: Sequence[ChunkProjection]) -> None:
+        def write(coords: Coords, parts: Iterable[ChunkProjection]) -> None:
             changes = [
                 ChunkChange(
                     part.coords,
@@ -169,7 +165,7 @@ class Appender:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, array, objects, write)
+        write_objects(self._reader, array, {each.coords: each.parts for each in plan.objects()}, write)
 
 
 class _LongerArray:
@@ -193,7 +189,7 @@ class _LongerArray:
         self.after = replace(array, metadata=self.metadata)
         items = [slice(self.offset, None) if a == axis else slice(None) for a in range(len(shape))]
         self.region: Selection = normalise(items, self.metadata.shape)
-        end = min(LARGEST, size + _ANNOUNCED_AHEAD * self.length)
+        end = min(LARGEST, size + 8 * self.length)
         self.ahead = (*shape[:axis], end, *shape[axis + 1 :])
 
 

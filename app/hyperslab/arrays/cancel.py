@@ -7,21 +7,10 @@ from threading import Event
 from hyperslab.errors import Cancelled
 
 
-class Cancel:
+class Cancel(Event):
     """A flag that another thread sets; checked between chunks."""
 
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
     def check(self) -> None:
-        """Raise `Cancelled` once `set` was called."""
-        if self._event.is_set():
+        """Raise `Cancelled` once it is set."""
+        if self.is_set():
             raise Cancelled

@@ -37,8 +37,6 @@ from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
 
-_NOT_DATA = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
-
 Node = ArrayNode | GroupNode
 
 
@@ -93,6 +91,13 @@ class Catalog:
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
         return node if fresh else self._whole(node)
+
+    def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
+        """As `open_node`; None where there is none."""
+        try:
+            return self.open_node(path, fresh=fresh)
+        except NodeNotFound:
+            return None
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
         """The array at ``path``; also raises `WrongKind` where there is a group."""
@@ -315,7 +320,8 @@ def _v3_node(  # noqa: PLR0917
 def data_id(metadata: ArrayMetadata) -> str:
     """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
     notes of appends."""
-    members = {name: value for name, value in metadata.document.items() if name not in _NOT_DATA}
+    other = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
+    members = {name: value for name, value in metadata.document.items() if name not in other}
     return _digest(repr(sorted(members.items(), key=lambda m: m[0])).encode())
 
 

@@ -27,18 +27,21 @@ from hyperslab.storage.base import Store, Stored, VersionConflict
 
 T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
-ChunkCache = VersionedCache[NDArray]
 
 UNKNOWN: Final = "?"
 """Stands for a version that was not looked up: never equal to a real one."""
 
-_LARGE_CHUNK = 1 << 20
-_WORTH_START = 0.7
-"""Up to this share of a chunk, decoding its beginning is faster than decoding it whole."""
-_PARTS_WORTH_LOCAL = 256 << 10
-"""Decoded bytes of a chunk from which reading parts of a file beats reading all of it, one call more or less."""
-_PARTS_WORTH_REMOTE = 4 << 20
-"""The same where a request takes milliseconds."""
+
+class ChunkCache(VersionedCache[NDArray]):
+    """Decoded chunks, at most ``limit`` bytes of them; and which were asked for lately (``recent``)."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.recent: VersionedCache[bool] = VersionedCache(100_000)
+
+    def clear(self) -> None:
+        super().clear()
+        self.recent.clear()
 
 
 class ReadCost:
@@ -56,22 +59,15 @@ class ReadCost:
         self.timings: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 
-    def add(self, *, touched: int = 0, cached: int = 0) -> None:
+    def add(self, *, touched: int = 0, cached: int = 0, bytes_read: int = 0, **seconds: float) -> None:
+        """Add counts, and seconds to phases; those of chunks that are read concurrently add up to more than the clock
+        shows."""
         with self._lock:
             self.touched += touched
             self.cached += cached
-
-    def chunk(self, bytes_read: int, *, fetch: float, decode: float) -> None:
-        """Add one chunk: bytes from the store, and seconds."""
-        with self._lock:
             self.bytes_read += bytes_read
-            self.timings["fetch"] += fetch
-            self.timings["decode"] += decode
-
-    def spend(self, phase: str, seconds: float) -> None:
-        """Add to a phase; phases of chunks that are read concurrently add up to more than the clock shows."""
-        with self._lock:
-            self.timings[phase] += seconds
+            for phase, spent in seconds.items():
+                self.timings[phase] += spent
 
 
 class Each(Protocol):
@@ -109,8 +105,8 @@ class ChunkReader:
     """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads.
 
     A chunk has five ways into the output: a cached copy, the fill value, decoded into place, decoded elsewhere and
-    copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied. ``recent``: which chunks were asked
-    for lately. ``each`` calls something with every one of ``count`` items, perhaps several at once.
+    copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied. ``each`` calls something with every
+    one of ``count`` items, perhaps several at once.
     """
 
     def __init__(  # noqa: PLR0917
@@ -118,7 +114,6 @@ class ChunkReader:
         array: ArrayNode,
         field: Field | None,
         cache: ChunkCache,
-        recent: VersionedCache[bool],
         versions: VersionBook,
         caching: Caching,
         each: Each | None = None,
@@ -129,11 +124,12 @@ class ChunkReader:
         self._partial = metadata.codec.partial
         self._field = field
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
-        self._cache, self._recent, self._versions = cache, recent, versions
+        self._cache, self._versions = cache, versions
         self._each = each or in_turn
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = store = array.mount.store
-        worth = _PARTS_WORTH_REMOTE if array.mount.is_remote else _PARTS_WORTH_LOCAL
+        # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
+        worth = 4 << 20 if array.mount.is_remote else 256 << 10
         self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
@@ -176,7 +172,8 @@ class ChunkReader:
             return None
         if partial is None:
             items = part.reach(metadata.chunks, metadata.order)
-            return [(0, items)] if items * metadata.itemsize <= _WORTH_START * metadata.chunk_nbytes else None
+            # decoding the beginning of a chunk is faster than all of it up to about this share
+            return [(0, items)] if items * metadata.itemsize <= 0.7 * metadata.chunk_nbytes else None
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
 
@@ -184,11 +181,11 @@ class ChunkReader:
         """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
         if self._caching is Caching.NEVER:
             return False
-        if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= _LARGE_CHUNK):
+        if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= 1 << 20):
             return True
-        if self._recent.get(name, version):
+        if self._cache.recent.get(name, version):
             return True
-        self._recent.put(name, version, True, 1)
+        self._cache.recent.put(name, version, True, 1)
         return False
 
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
@@ -200,7 +197,7 @@ class ChunkReader:
                 raise Vanished
             chunk: NDArray = self._metadata.coding(part.coords).codec.decode(stored.data, key)
             chunk.setflags(write=False)
-            cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
+            cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
@@ -230,7 +227,7 @@ class ChunkReader:
                 return None
             fetched, nbytes, version = perf_counter(), len(stored.data), stored.version
             self.place_decoded(self._metadata.coding(part.coords).codec, part, key, stored.data, runs, out)
-        cost.chunk(nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
+        cost.add(bytes_read=nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> _Parts | None:

@@ -29,7 +29,6 @@ from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeN
 from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
-_MOST_NAMED = 100
 _CHUNK_LIKE = re.compile(r"c|(c[./])?\d+([./]\d+)*", re.ASCII)
 _V2_NAMES = (".zgroup", ".zattrs", ".zmetadata")
 
@@ -164,7 +163,7 @@ def remove(
 
     def keep(key: str) -> bool:
         kept.count += 1
-        if len(kept.keys) < _MOST_NAMED:
+        if len(kept.keys) < 100:
             kept.keys.append(key.encode("utf-8", "backslashreplace").decode())
         return True
 

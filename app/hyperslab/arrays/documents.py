@@ -35,7 +35,7 @@ from hyperslab.errors import (
     WriteConflict,
     shown,
 )
-from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 KeyCheck = Callable[[Entry | None], None]
@@ -46,7 +46,7 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
     """Store a document of our own making on condition, and return its version. Where replicas share the store it has a
     version that no document had before: no late request undoes what others have stored since. Raises
     `VersionConflict`."""
-    shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+    shared = mount.has_replicas
     limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
     room = len(text) + 1024 <= limit  # else nobody would read it back
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
@@ -56,7 +56,7 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
 
 def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) -> None:
     """Remove a document if it is there. ``check`` is called before each attempt, and what it raises ends the work."""
-    if mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+    if not mount.has_replicas:
         check()
         mount.store.delete(key)
         return

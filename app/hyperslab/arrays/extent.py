@@ -19,7 +19,6 @@ from hyperslab.engine.metadata import ArrayMetadata
 OWN_MEMBER = "hyperslab"
 LARGEST = (1 << 62) - 1
 """The largest size of an axis."""
-_MOST_REMEMBERED = 64
 _MAY_BE_IGNORED = "must_understand"
 
 Shape = tuple[int, ...]
@@ -66,7 +65,7 @@ def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
 
 def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
     """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
-    entries = [*remembered(metadata), entry][-_MOST_REMEMBERED:]
+    entries = [*remembered(metadata), entry][-64:]
     return _with_own(metadata, {**_own(metadata.document), "appends": entries})
 
 

@@ -50,7 +50,7 @@ class FaceReader(KeyReader):
         if name in NAMES and (name == V3) != (self._format == 3):
             raise KeyNotFound(path)
         try:
-            node = self._open(parent) if name in NAMES else self._array_of(path)
+            node = self._catalog.find_node(parent) if name in NAMES else self._array_of(path)
         except BrokenData as error:
             if str(vars(error).get("key")).endswith(V3) == (self._format == 3):
                 return super().find(path, wanted)
@@ -75,7 +75,7 @@ class FaceReader(KeyReader):
         folders = [*above(path)]
         known = [folder for folder in folders if isinstance(self._catalog.remembered(folder), ArrayNode)]
         for folder in (*known, *folders):
-            node = self._open(folder)
+            node = self._catalog.find_node(folder)
             if isinstance(node, ArrayNode):
                 return node
             if node is None and not known and mount.store.capabilities.listable:
@@ -121,7 +121,7 @@ class FaceReader(KeyReader):
 
     def _documents(self, node: Node) -> dict[str, Any]:
         if self._format == 3:
-            return {V3: self._v3_document(node, self._open)}
+            return {V3: self._v3_document(node, self._catalog.find_node)}
         if node.zarr_format == 2:
             return super()._documents(node)
         own: dict[str, Any] = {GROUP: {"zarr_format": 2}}

@@ -137,7 +137,7 @@ class KeyReader:
     def _is_v3(self, path: str) -> bool:
         """Whether a ``zarr.json`` counts there, sound or not."""
         try:
-            node = self._open(path)
+            node = self._catalog.find_node(path)
         except BrokenData:
             return True
         return node is not None and node.zarr_format == 3
@@ -173,7 +173,7 @@ class KeyReader:
         """As `index` where the path could also be that of a chunk, which it is below an array."""
         for folder in above(path):
             try:
-                node = self._open(folder)
+                node = self._catalog.find_node(folder)
             except (BrokenData, BadPath):
                 node = None
             if not isinstance(node, GroupNode):
@@ -209,14 +209,14 @@ class KeyReader:
     def _is_chunk(self, mount: MountedStore, key: str) -> bool:
         """Whether a key with a dot in front of a name belongs to an array that is called so."""
         for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            node = self._open(mount.path(prefix))
+            node = self._catalog.find_node(mount.path(prefix))
             if isinstance(node, ArrayNode):
                 return node.metadata.stored_grid.parse_key(key[len(prefix) :]) is not None
         return False
 
     def _make(self, parent: str, name: str) -> bytes | None:
         try:
-            node = self._open(parent)
+            node = self._catalog.find_node(parent)
         except BrokenData:
             if self._stored(parent, ARRAY, None) is None:
                 raise
@@ -227,12 +227,6 @@ class KeyReader:
             return self._consolidated(node)
         document = self._documents(node).get(name)
         return None if document is None else dump_json(document)
-
-    def _open(self, path: str) -> Node | None:
-        try:
-            return self._catalog.open_node(path)
-        except NodeNotFound:
-            return None
 
     def _documents(self, node: Node) -> dict[str, Any]:
         """The documents of Zarr v2 that a node has, by name; those that nobody has stored, too."""
@@ -273,7 +267,7 @@ class KeyReader:
                 if step.path.startswith(broken):
                     continue
                 try:
-                    node = self._open(join(group.path, step.path)) if step.path else group
+                    node = self._catalog.find_node(join(group.path, step.path)) if step.path else group
                 except (BrokenData, BadPath):
                     node = None
                 if node is None:

@@ -35,7 +35,7 @@ from hyperslab.errors import (
     StoreFull,
     WriteConflict,
 )
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.wire import retry
 
@@ -74,7 +74,7 @@ class Turn:
 
 def alone(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
     """Keep appenders, and writers of several chunks on one condition, from each other where locks do not reach."""
-    shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+    shared = mount.has_replicas
     return Lease(mount, prefix).held() if shared else nullcontext(Turn())
 
 

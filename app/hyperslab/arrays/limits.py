@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from math import prod
 from threading import Lock
@@ -12,9 +11,6 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import IndexAxis, ListAxis, Selection, SliceAxis, split_rows
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem, format_selection
-
-_MOST_BOXES = 1000
-_MOST_BYTES = 2**63 - 1
 
 
 class BytesInFlight:
@@ -47,33 +43,14 @@ class BytesInFlight:
         return max(0, self.limit - self._held)
 
 
-def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
-    """Raise `TooLarge` for a selection whose bytes 63 bits do not count, and for an empty one that would be so without
-    its empty axes: numpy has no such arrays."""
-    nbytes = prod(size or 1 for size in shape) * itemsize
-    if nbytes > _MOST_BYTES:
-        raise TooLarge("a selection", nbytes, _MOST_BYTES)
-
-
-def check_readable(array: ArrayNode, selection: Selection, inner: tuple[int, ...], itemsize: int) -> None:
-    """`check_countable` of a selection of an array, with a split; ``inner`` are a field's subarray dimensions."""
-    try:
-        check_countable(selection.shape + inner, itemsize)
-    except TooLarge as error:
-        boxes = boxes_that_fit(array, selection, prod(inner) * itemsize, error.limit)
-        raise replace(error, boxes=boxes) from None
-
-
-def check_chunk_count(
-    what: str, array: ArrayNode, selection: Selection, field: Field | None, *, count: int, most: int
-) -> None:
-    """Raise `TooLarge`, with a split, where a selection that touches ``count`` chunks touches more than ``most``."""
-    if count <= most:
-        return
+def too_many_chunks(  # noqa: PLR0917
+    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, most: int
+) -> TooLarge:
+    """The error, with a split, for a selection that touches ``count`` chunks where ``most`` are allowed."""
     item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
     share = max(selection.size * item * most // count, 1)
     boxes = boxes_that_fit(array, selection, item, share, field)
-    raise TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
+    return TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
 
 
 def boxes_that_fit(
@@ -84,15 +61,9 @@ def boxes_that_fit(
     ``item_bytes`` is the size of one element of the answer, subarray dimensions included. At most 1000 of them are
     listed. What is taken of the subarray of ``field`` is taken in all of them.
     """
-    inner = "" if field is None or field.part is None else selection_text(field.part)
+    inner = () if field is None or field.part is None else field.part.axes
     parts = split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit)
-    texts = [selection_text(part) for part, _, _ in islice(parts, _MOST_BOXES)]
-    return [",".join(filter(None, (text, inner))) for text in texts]
-
-
-def selection_text(selection: Selection) -> str:
-    """The text that selects the same of an array as ``selection``, axis by axis, and keeps the same axes."""
-    return format_selection([_axis_item(axis) for axis in selection.axes])
+    return [format_selection([*map(_axis_item, (*part.axes, *inner))]) for part, _, _ in islice(parts, 1000)]
 
 
 def _axis_item(axis: IndexAxis | SliceAxis | ListAxis) -> SelectionItem:

@@ -11,7 +11,7 @@ import numpy as np
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
-from hyperslab.storage.base import Store
+from hyperslab.storage.base import Store, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
@@ -52,6 +52,11 @@ class MountedStore:
     def is_remote(self) -> bool:
         """Whether each request to the store takes milliseconds."""
         return not self.store.capabilities.cheap_stat
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
+        return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     def path(self, prefix: str) -> str:
         """The logical path of what is at a prefix."""

@@ -6,17 +6,14 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import prod
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.limits import check_readable
+from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -35,7 +32,7 @@ from hyperslab.engine.indexing import (
     touched,
     touched_coords,
 )
-from hyperslab.errors import FieldRequired, FieldUnknown
+from hyperslab.errors import FieldRequired, FieldUnknown, TooLarge
 from hyperslab.wire import SelectionItem
 
 Projection = ChunkProjection | PointProjection
@@ -43,7 +40,6 @@ Projection = ChunkProjection | PointProjection
 MOST_KEPT = 65_536
 """Above so many chunks their versions go into the tag, and eight bytes of each are kept: memory must hardly grow with
 the slice."""
-_BATCH = 8_192
 
 
 class ChunkVersions(NamedTuple):
@@ -99,6 +95,12 @@ class Plan(ABC):
         """A digest of the metadata's version and of what is selected."""
 
     @property
+    def layout_version(self) -> str:
+        """The version of what decides how values lie in chunks. The one document of Zarr v3 also has attributes in it,
+        which are no part of values."""
+        return self.array.data_id if self.array.metadata.zarr_format == 3 else self.array.metadata_version
+
+    @property
     def versions(self) -> Mapping[Coords, str | None] | None:
         """Versions by chunk coordinates (None: absent), once they are known; None where there are too many chunks."""
         assert self.found is not None
@@ -109,15 +111,16 @@ class Plan(ABC):
         """A digest of the metadata's version, the selection and the versions of all chunks touched, once known."""
         assert self.found is not None
         by_coords = self.found.by_coords
-        return self.found.tag if by_coords is None else _tag(self.identity(), by_coords.values())
+        return self.found.tag if by_coords is None else self.tag_of(by_coords.values())
 
-    def with_versions(self, by_coords: Mapping[Coords, str | None]) -> Self:
-        """The plan with the versions of its chunks (None: absent), in the order of `coords`."""
-        return replace(self, found=ChunkVersions(by_coords))
+    def tag_of(self, versions: Iterable[str | None]) -> str:
+        """The tag for versions that are known, in the order of `coords`."""
+        digest = self.identity()
+        feed(digest, versions)
+        return digest.hexdigest()
 
 
 P = TypeVar("P", bound=Plan)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +130,10 @@ class ReadPlan(Plan):
     selection: Selection
     converted: bool = False
 
-    def projections(self) -> Iterator[Projection]:
+    def projections(self) -> Iterator[ChunkProjection]:
         return project(self.selection, self.array.metadata.grid)
 
-    def objects(self) -> Iterator[StoredParts[Projection]]:
+    def objects(self) -> Iterator[StoredParts[ChunkProjection]]:
         return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
 
     def coords(self) -> Iterator[Coords]:
@@ -141,7 +144,12 @@ class ReadPlan(Plan):
         return touched(self.selection, self.array.metadata.stored_grid)
 
     def identity(self) -> hashlib.blake2b:
-        return _identity(self.array, self.selection, self.field, self.dtype if self.converted else None)
+        field = self.field
+        name = "" if field is None else field.name
+        if field is not None and field.part is not None:
+            name += f"[{','.join(map(_axis_text, field.part.axes))}]"
+        axes, dtype = ",".join(map(_axis_text, self.selection.axes)), self.dtype.str if self.converted else ""
+        return hashlib.blake2b(f"{self.layout_version}|{axes}|{name}|{dtype}\n".encode(), digest_size=12)
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
@@ -173,15 +181,11 @@ class PointsPlan(Plan):
         return sum(1 for _ in self.coords())
 
     def identity(self) -> hashlib.blake2b:
-        return _points_identity(self.array, self.points, self.field)
-
-
-class Part(NamedTuple):
-    """One of several selections whose chunks are looked up at once."""
-
-    array: ArrayNode
-    selection: Selection
-    field: Field | None
+        name = "" if self.field is None else self.field.name
+        digest = hashlib.blake2b(f"{self.layout_version}|{name}\n".encode(), digest_size=12)
+        for axis in self.points:
+            digest.update(np.ascontiguousarray(axis).tobytes())
+        return digest
 
 
 def make_plan(
@@ -191,7 +195,11 @@ def make_plan(
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
-    check_readable(array, selection, inner, out_dtype.itemsize)
+    try:
+        check_countable(shape, out_dtype.itemsize)
+    except TooLarge as error:
+        boxes = boxes_that_fit(array, selection, prod(inner) * out_dtype.itemsize, error.limit)
+        raise replace(error, boxes=boxes) from None
     return ReadPlan(
         array=array,
         selection=selection,
@@ -202,6 +210,14 @@ def make_plan(
         touched=touched(selection, array.metadata.grid),
         converted=dtype is not None,
     )
+
+
+def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
+    """Raise `TooLarge` for a selection whose bytes 63 bits do not count, and for an empty one that would be so without
+    its empty axes: numpy has no such arrays."""
+    nbytes = prod(size or 1 for size in shape) * itemsize
+    if nbytes >= 1 << 63:
+        raise TooLarge("a selection", nbytes, (1 << 63) - 1)
 
 
 def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Field | None = None) -> PointsPlan:
@@ -221,56 +237,6 @@ def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Fie
         nbytes=prod(shape) * dtype.itemsize,
         touched=len(parts),
     )
-
-
-def look_up(book: VersionBook, plan: P, cancel: Cancel | None = None) -> P:
-    """The plan with the versions that its chunks have now. Raises `Cancelled` and `StoreError`."""
-    array, digest, keep = plan.array, plan.identity(), plan.touched <= MOST_KEPT
-    by_coords: dict[Coords, str | None] = {}
-    hashes: list[NDArray[np.int64]] = []
-    for batch in _batches(plan.coords(), cancel):
-        found = book.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
-        if keep:
-            by_coords.update(zip(batch, found, strict=True))
-        else:
-            _feed(digest, found)
-            hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
-    if keep:
-        return plan.with_versions(by_coords)
-    return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
-
-
-def look_up_together(book: VersionBook, plans: Sequence[P], cancel: Cancel | None = None) -> list[P]:
-    """`look_up` for several plans of one store that each touch few chunks: one question for all of them."""
-    if not plans:
-        return []
-    mount, prefixes = plans[0].array.mount, {plan.array.prefix for plan in plans}
-    prefix = prefixes.pop() if len(prefixes) == 1 else ""
-    keys = [*{plan.array.chunk_key(coords): None for plan in plans for coords in plan.coords()}]
-    found: dict[str, str | None] = {}
-    for batch in _batches(keys, cancel):
-        found.update(zip(batch, book.versions(mount, prefix, batch), strict=True))
-    return [plan.with_versions({c: found[plan.array.chunk_key(c)] for c in plan.coords()}) for plan in plans]
-
-
-def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, _BATCH)):
-        if cancel is not None:
-            cancel.check()
-        yield batch
-
-
-def selection_tag(array: ArrayNode, selection: Selection, field: Field | None, versions: Iterable[str | None]) -> str:
-    """The tag of a `ReadPlan` for chunk versions that are known: in the order of `project`."""
-    return _tag(_identity(array, selection, field, None), versions)
-
-
-def points_tag(
-    array: ArrayNode, coordinates: Sequence[Any], field: Field | None, versions: Iterable[str | None]
-) -> str:
-    """The tag of a `PointsPlan` for chunk versions that are known: in the order of `project_points`."""
-    return _tag(_points_identity(array, broadcast_points(coordinates, array.metadata.shape), field), versions)
 
 
 def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
@@ -302,35 +268,9 @@ def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]
     return normalise(items, array.metadata.shape + (() if field is None else field.shape))
 
 
-def _tag(identity: hashlib.blake2b, versions: Iterable[str | None]) -> str:
-    _feed(identity, versions)
-    return identity.hexdigest()
-
-
-def _feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:
+def feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:
+    """Add versions to what a tag is made of."""
     digest.update("".join([f"{version or '-'}\n" for version in versions]).encode())
-
-
-def _identity(
-    array: ArrayNode, selection: Selection, field: Field | None, dtype: np.dtype[Any] | None
-) -> hashlib.blake2b:
-    axes = ",".join(_axis_text(axis) for axis in selection.axes)
-    name = "" if field is None else field.name
-    if field is not None and field.part is not None:
-        name += f"[{','.join(_axis_text(axis) for axis in field.part.axes)}]"
-    # the one document of Zarr v3 also has attributes in it, which are no part of values
-    version = array.data_id if array.metadata.zarr_format == 3 else array.metadata_version
-    text = f"{version}|{axes}|{name}|{'' if dtype is None else dtype.str}\n"
-    return hashlib.blake2b(text.encode(), digest_size=12)
-
-
-def _points_identity(array: ArrayNode, points: Sequence[Any], field: Field | None) -> hashlib.blake2b:
-    name = "" if field is None else field.name
-    version = array.data_id if array.metadata.zarr_format == 3 else array.metadata_version
-    digest = hashlib.blake2b(f"{version}|{name}\n".encode(), digest_size=12)
-    for axis in points:
-        digest.update(np.ascontiguousarray(axis).tobytes())
-    return digest
 
 
 def _axis_text(axis: IndexAxis | SliceAxis | ListAxis) -> str:

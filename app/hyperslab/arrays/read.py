@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar
@@ -15,25 +15,23 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
-from hyperslab.arrays.limits import check_chunk_count
+from hyperslab.arrays.limits import BytesInFlight, too_many_chunks
 from hyperslab.arrays.nodes import ArrayNode, Head, MountedStore
 from hyperslab.arrays.plan import (
     MOST_KEPT,
+    ChunkVersions,
     P,
-    Part,
     Plan,
     PointsPlan,
     Projection,
     ReadPlan,
-    look_up,
-    look_up_together,
+    feed,
     make_plan,
     make_points_plan,
 )
 from hyperslab.arrays.shards import Located, ShardReader, chunk_name
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
-from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -52,31 +50,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-_SLABS_PER_STREAM = 3
-"""One is being filled while one is being sent, and the transport may still hold on to the end of a third."""
-_SLABS_BESIDE = 2
-"""What fetching and decoding hold on to beside them, in slabs of the usual size: measured with 64 clients at once."""
 _LARGEST_SLAB = 4
 """Times the usual size."""
 _MOST_CHUNKS = 1 << 24
-_OBJECT_BYTES = 72
-"""A reference, and a short text behind it."""
 _MOST_CHECKED = 64
 """So many cached chunks are revalidated one by one, while others are fetched; more are better listed first."""
-_READ_AROUND = 4
-"""Where a part of a chunk is read, about so many times its bytes pass through memory: blocks and gaps come along."""
-_LARGEST_SHARE = 4
-"""No answer puts more than a quarter of the cache's size into it."""
-_SMALL_ANSWER = 16 << 20
-_MOST_RECENT = 100_000
-_ROOMY = 4
-"""A buffer so many times as large as it need be is left to others."""
-_LARGE_BUFFER = 1 << 20
-"""Bytes from which the system takes longer to make room than to find a buffer that is free."""
-_WORTH_THREADS = 2 << 20
-_WORTH_THREAD = 256 << 10
-"""Less work, in all or for a chunk, is not worth handing to other threads (where no network is waited for): in bytes
-that LZ4 makes in the same time."""
 
 
 class Reader:
@@ -93,7 +71,6 @@ class Reader:
         self.slab_bytes = slab_bytes
         self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._recent: VersionedCache[bool] = VersionedCache(_MOST_RECENT)
         self._pools: dict[str, WorkerPool] = {}
         self._lock = Lock()
 
@@ -107,12 +84,9 @@ class Reader:
         """
         self.check_chunk(array)
         plan = make_plan(array, selection, field=field, dtype=dtype)
-        check_chunk_count("one read", array, selection, field, count=plan.touched, most=_MOST_CHUNKS)
+        if plan.touched > _MOST_CHUNKS:
+            raise too_many_chunks("one read", array, selection, field, plan.touched, _MOST_CHUNKS)
         return plan
-
-    def plan_together(self, parts: Sequence[Part], cancel: Cancel | None = None) -> list[ReadPlan]:
-        """Several plans of one store that each touch few chunks, with the versions of these from one look-up."""
-        return look_up_together(self.versions, [self.plan(*part) for part in parts], cancel)
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
         """`plan` for scattered points. ``coordinates``: one int array per axis, broadcast together.
@@ -123,20 +97,44 @@ class Reader:
         self.check_chunk(array)
         return make_points_plan(array, coordinates, field=field)
 
-    def look_up(self, plan: P, cancel: Cancel | None = None) -> P:
-        """The plan with the versions that its chunks have now. Raises `Cancelled` and `StoreError`."""
-        return look_up(self.versions, plan, cancel)
+    def look_up(self, plan: P, cancel: Cancel | None = None, *, keep: bool = False) -> P:
+        """The plan with the versions that its chunks have now; to ``keep`` them means each, however many they are.
+        Raises `Cancelled` and `StoreError`."""
+        array, digest, keep = plan.array, plan.identity(), keep or plan.touched <= MOST_KEPT
+        by_coords: dict[Coords, str | None] = {}
+        hashes: list[NDArray] = []
+        for batch in _batches(plan.coords(), cancel):
+            found = self.versions.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
+            if keep:
+                by_coords.update(zip(batch, found, strict=True))
+            else:
+                feed(digest, found)
+                hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
+        if keep:
+            return replace(plan, found=ChunkVersions(by_coords))
+        return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
+
+    def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None) -> list[P]:
+        """`look_up` for several plans of one store that each touch few chunks: one question for all of them."""
+        prefixes = {plan.array.prefix for plan in plans}
+        prefix = prefixes.pop() if len(prefixes) == 1 else ""
+        keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
+        found: dict[str, str | None] = {}
+        for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
+            found.update(zip(batch, self.versions.versions(plans[0].array.mount, prefix, batch), strict=True))
+        versions = [{coords: found[key] for coords, key in each.items()} for each in keys]
+        return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
 
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
         """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory; for ``writing`` also
         where one shard is.
 
         Reads and writes ask before anything is allocated: a document may state chunks of any size. Objects are counted
-        with what Python needs for a short one.
+        with what Python needs for a short text and the reference to it: 72 bytes.
         """
         metadata = array.metadata
         nbytes = max(
-            metadata.chunk_nbytes * (_OBJECT_BYTES // metadata.itemsize if metadata.dtype.is_object else 1),
+            metadata.chunk_nbytes * (72 // metadata.itemsize if metadata.dtype.is_object else 1),
             metadata.codec.memory // 2,
             metadata.shard_nbytes if writing or any(level.after for level in metadata.levels) else 0,
         )
@@ -178,16 +176,16 @@ class Reader:
         with self.versions.learning(array.mount, map(array.chunk_key, found)) as learn:
             self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
             learn(zip(map(array.chunk_key, found), found.values(), strict=True))
-        return out, plan.with_versions(found)
+        return out, replace(plan, found=ChunkVersions(found))
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        return ShardReader(array, None, self.cache, self._recent, self.versions, Caching.NEVER).locate(coords, wanted)
+        return ShardReader(array, None, self.cache, self.versions, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
         array = plan.array
-        keys = [array.chunk_key(coords) for coords in plan.coords()]
+        keys = (array.chunk_key(each.coords) for each in plan.objects())
         if any(self.cache.any_version(cache_key(array, key)) is None for key in keys):
             return None
         plan = self.look_up(plan)
@@ -202,16 +200,17 @@ class Reader:
             plan = self.look_up(plan, cancel)
         return SlabStream(self, plan, (start, stop), slab_bytes or self.choose_slab(plan), cancel)
 
-    def choose_slab(self, plan: ReadPlan, room: int = 0) -> int:
-        """The largest slab of a stream, in bytes, where answers may take ``room`` bytes more.
+    def choose_slab(self, plan: ReadPlan, in_flight: BytesInFlight | None = None) -> int:
+        """The largest slab of a stream, in bytes, beside the answers that are ``in_flight``.
 
         A chunk row that is cut reads its chunks once for each cut. Slabs of up to four times the usual size, which cut
         it less often, are worth their memory where there is much of it; and in any case where they need not cut it and
         a chunk cannot be entered midway.
         """
-        row, largest = _row_nbytes(plan), _LARGEST_SLAB * self.slab_bytes
+        row = _row_nbytes(plan) if plan.nbytes > self.slab_bytes else 0
         if row <= self.slab_bytes:
             return self.slab_bytes
+        largest, room = _LARGEST_SLAB * self.slab_bytes, 0 if in_flight is None else in_flight.room
         if not _enters_midway(plan):
             return row if row <= largest else self.slab_bytes
         larger = min(row, largest)
@@ -219,8 +218,10 @@ class Reader:
 
     def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
         """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
-        slabs = min(plan.nbytes, _SLABS_PER_STREAM * slab_bytes)
-        beside = _SLABS_BESIDE * self.slab_bytes if plan.nbytes > slab_bytes else 0
+        # one is being filled while one is being sent, and the transport may still hold on to the end of a third
+        slabs = min(plan.nbytes, 3 * slab_bytes)
+        # measured with 64 clients at once: fetching and decoding hold on to two of the usual size
+        beside = 2 * self.slab_bytes if plan.nbytes > slab_bytes else 0
         return slabs + beside + self.working_memory(plan)
 
     def chunk_memory(self, array: ArrayNode) -> int:
@@ -231,22 +232,18 @@ class Reader:
     def working_memory(self, plan: Plan) -> int:
         """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too.
 
-        Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it.
+        Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it: with
+        blocks and gaps that come along about four times what is wanted.
         """
         metadata = plan.array.metadata
         memory = metadata.codec.memory
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return 0
-        return min(memory, 2 * _READ_AROUND * plan.nbytes // plan.touched) if _enters_midway(plan) else memory
-
-    def buffer(self, nbytes: int) -> Bytes:
-        """Memory for a whole answer, with anything in it."""
-        return self.buffers.take(nbytes) if nbytes >= _LARGE_BUFFER else np.empty(nbytes, np.uint8)
+        return min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""
         self.cache.clear()
-        self._recent.clear()
         self.buffers.forget()
 
     def close(self) -> None:
@@ -333,8 +330,9 @@ class Reader:
             items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, chunks: int = 1, held: int = 0
         ) -> None:
             """Calls ``work`` with items of ``chunks`` that decode to ``nbytes`` each and hold ``held`` on their way."""
-            effort = nbytes * metadata.codec.effort
-            if count > 1 and (held or (effort >= _WORTH_THREAD and count * chunks * effort >= _WORTH_THREADS)):
+            effort = nbytes * metadata.codec.effort  # in bytes that LZ4 makes in the same time
+            # where no network is waited for, less work in all or for a chunk is not worth handing to other threads
+            if count > 1 and (held or (effort >= 256 << 10 and count * chunks * effort >= 2 << 20)):
                 self.pool(mount).each(items, count, work, cancel, nbytes=held)
                 return
             for item in items:
@@ -344,7 +342,7 @@ class Reader:
 
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
-        reader = make(array, plan.field, self.cache, self._recent, self.versions, caching, each)
+        reader = make(array, plan.field, self.cache, self.versions, caching, each)
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords
@@ -400,15 +398,24 @@ class Reader:
             part.copy_out(chunk if plan.field is None else values_of(plan.field, chunk), out)
 
     def _caching(self, plan: Plan) -> Caching:
-        if isinstance(plan, ReadPlan):
+        largest, row = _LARGEST_SLAB * self.slab_bytes, 0
+        if isinstance(plan, ReadPlan) and plan.nbytes > largest and not _enters_midway(plan):
             row = _row_nbytes(plan)
-            cut = row > _LARGEST_SLAB * self.slab_bytes and not _enters_midway(plan)
-            if cut and row <= self.cache.limit // 2:  # each chunk has to stay until all slabs of its row are done
-                return Caching.AT_ONCE
+        if largest < row <= self.cache.limit // 2:
+            return Caching.AT_ONCE  # each chunk of a row that is cut has to stay until all slabs of its row are done
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        if plan.touched > MOST_KEPT or decoded > self.cache.limit // _LARGEST_SHARE:
+        if plan.touched > MOST_KEPT or decoded > self.cache.limit // 4:
             return Caching.NEVER
-        return Caching.AT_ONCE if decoded <= _SMALL_ANSWER else Caching.WHEN_ASKED_AGAIN
+        return Caching.AT_ONCE if decoded <= 16 << 20 else Caching.WHEN_ASKED_AGAIN
+
+
+def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
+    """Keys to be looked up at once, or what they are made from."""
+    rest = iter(items)
+    while batch := list(islice(rest, 8192)):
+        if cancel is not None:
+            cancel.check()
+        yield batch
 
 
 def _enters_midway(plan: Plan) -> bool:
@@ -441,10 +448,15 @@ class Buffers:
         self._lock = Lock()
 
     def take(self, nbytes: int) -> Bytes:
-        """A buffer of ``nbytes`` with anything in it."""
-        memory = self._pop(nbytes)
-        if memory is None:
-            memory = np.empty(nbytes, np.uint8)
+        """A buffer of ``nbytes`` with anything in it. The system makes room for a small one in less time than it takes
+        to find one that is free."""
+        if nbytes < 1 << 20:
+            return np.empty(nbytes, np.uint8)
+        with self._lock:
+            fits = (at for at, memory in enumerate(self._free) if nbytes <= memory.nbytes <= 4 * nbytes)
+            at = next(fits, None)
+            memory = np.empty(nbytes, np.uint8) if at is None else self._free.pop(at)
+            self._nbytes -= 0 if at is None else memory.nbytes
         lent = np.frombuffer(memoryview(memory.data), np.uint8)  # which all views of it refer to, and so keep alive
         weakref.finalize(lent, self._give_back, memory).atexit = False
         return lent[:nbytes]
@@ -454,14 +466,6 @@ class Buffers:
         with self._lock:
             self._free.clear()
             self._nbytes = 0
-
-    def _pop(self, nbytes: int) -> Bytes | None:
-        with self._lock:
-            for at, memory in enumerate(self._free):
-                if nbytes <= memory.nbytes <= _ROOMY * nbytes:
-                    self._nbytes -= memory.nbytes
-                    return self._free.pop(at)
-        return None
 
     def _give_back(self, memory: Bytes) -> None:
         """Called wherever the last reference goes, perhaps by the garbage collector while the lock is held: then the
@@ -517,7 +521,7 @@ class SlabStream:
         buffer = self._reader.buffers.take(last - first)
         out = buffer.view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
         self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
-        self.cost.spend("assemble", perf_counter() - began)
+        self.cost.add(assemble=perf_counter() - began)
         if self.cost.moved:
             array = self._plan.array
             self._reader.versions.forget(array.mount, array.prefix)

@@ -29,13 +29,9 @@ from hyperslab.errors import (
     TooLarge,
     WriteConflict,
 )
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
 _MOST_FILLED = 1 << 16
-_MOST_LOOKED_UP = 10_000
-"""Above so many candidates a listing of what is there costs less than looking up each."""
-_BATCH = 4096
-"""Edge chunks that are known at a time while an array grows: there may be more than fit into memory."""
 
 
 class Resizer:
@@ -201,7 +197,7 @@ class Clearer:
         self._array = array
         self._check = check
         self._grid = array.metadata.stored_grid
-        self._shared = array.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+        self._shared = array.mount.has_replicas
         self._writer = ChunkWriter(reader, array, fences=self._shared, check=check)
         self._memory = object_memory(reader, array)
         self._pool = reader.pool(array.mount)
@@ -273,7 +269,7 @@ class Clearer:
             with suppress(ChunkCorrupt, StoredTooLarge):
                 self._writer.update(coords, self._ends(coords, change, Start.LEFT, removes=False))
 
-        while batch := [coords for coords, _ in islice(edges, _BATCH)]:
+        while batch := [coords for coords, _ in islice(edges, 4096)]:  # there may be more than fit into memory
             try:
                 self._reader.check_chunk(self._array)
             except TooLarge:
@@ -310,7 +306,7 @@ class Clearer:
         versions."""
         array, grid = self._array, self._grid
         boxes = list(_cut_boxes(before, grid))
-        if sum(prod(map(len, box)) for box in boxes) <= _MOST_LOOKED_UP:
+        if sum(prod(map(len, box)) for box in boxes) <= 10_000:  # else a listing of what is there costs less
             yield from ((coords, version) for coords, version in self._looked_up(boxes) if version is not None)
             return
         old, whole = replace(grid, shape=before), _whole_chunks(before, grid)

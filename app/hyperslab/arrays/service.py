@@ -19,9 +19,6 @@ from hyperslab.arrays.write import Writer
 from hyperslab.arrays.write_keys import KeyWriter
 
 MIB = 1 << 20
-_SHARE_KEPT = 8
-"""An eighth of what answers under way may hold stays for the next ones: fresh memory has to be zeroed by the system,
-which takes as long as copying it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,8 @@ def build(
     versions = VersionBook()
     cache = ChunkCache(cache_bytes)
     catalog = Catalog(mounts, versions)
-    kept_bytes = bytes_in_flight // _SHARE_KEPT
+    # stays for the next answers: fresh memory has to be zeroed by the system, which takes as long as copying it
+    kept_bytes = bytes_in_flight // 8
     reader = Reader(cache, versions, slab_bytes=slab_bytes, kept_bytes=kept_bytes, max_chunk_bytes=max_chunk_bytes)
     resizer = Resizer(catalog, reader)
     writer = Writer(catalog, reader)

@@ -193,7 +193,7 @@ class ShardReader(ChunkReader):
             self._place_stored(item[0], shard.key, item[1], stored.version, out)
 
         self._each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
-        cost.chunk(len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
+        cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
 
     def _read_ranges(
@@ -217,7 +217,7 @@ class ShardReader(ChunkReader):
             else:
                 pieces.append(_Piece(want, extent, [extent]))
         pieces = self._enter(shard.key, sorted(pieces, key=lambda piece: piece.extent), found.version)
-        cost.spend("fetch", perf_counter() - start)
+        cost.add(fetch=perf_counter() - start)
 
         def place(item: tuple[_Piece, Sequence[Buffer]]) -> None:
             self._place_piece(item[0], shard.key, item[1], found.version, out)
@@ -228,7 +228,7 @@ class ShardReader(ChunkReader):
             fetched, rest = perf_counter(), iter(data)
             loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
             self._each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
-            cost.chunk(sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
+            cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
         return found.version, is_sure or bool(pieces)
 
     def _enter(self, key: str, pieces: list[_Piece], version: str) -> list[_Piece]:

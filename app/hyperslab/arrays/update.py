@@ -92,14 +92,6 @@ class ChunkWriter:
         self._check = check
         self._sparse = metadata.fill_reads_alike and not array.mount.stores_fill
 
-    def write(self, coords: Coords, changes: Sequence[ChunkChange]) -> None:
-        """Change chunks of the object at ``coords``; reads nothing where they replace all of it. Raises as `update`."""
-        starts = {change.start for change in changes}
-        if starts == {Start.ANYTHING} and len(changes) == self._metadata.chunks_per_object:
-            self.replace(coords, changes)
-        else:
-            self.update(coords, changes)
-
     def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
         """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
         key = self.array.chunk_key(coords)
@@ -108,11 +100,14 @@ class ChunkWriter:
             self.written[coords] = self._put(key, data, self._condition(coords))
 
     def update(self, coords: Coords, changes: Sequence[ChunkChange]) -> None:
-        """Read an object, change it and write it, again from the start if another writer comes first.
+        """Read an object, change it and write it, again from the start if another writer comes first; read nothing
+        where the changes replace all of it.
 
         Raises `WriteConflict` after many tries, `ChunkCorrupt` if a chunk that is to be changed, or the index of a
         shard, does not decode.
         """
+        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
+            return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
         for _ in attempts():
             try:

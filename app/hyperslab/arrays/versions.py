@@ -13,7 +13,6 @@ from hyperslab.arrays.nodes import V3, MountedStore
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.storage.base import Stored
 
-_MOST_REMEMBERED = 500_000
 _Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
 Learn: TypeAlias = Callable[[Iterable[tuple[str, str | None]]], None]
 """Takes pairs of a key and its version (None: absent)."""
@@ -34,7 +33,10 @@ class VersionBook:
         known = self.remembered(mount, keys)
         missing = [key for key in keys if key not in known]
         if missing:
-            known.update(self._look_up(mount, prefix, missing))
+            with self.learning(mount, missing) as learn:
+                found = dict(zip(missing, mount.store.versions(prefix, missing), strict=True))
+                learn(found.items())
+            known.update(found)
         return [known[key] for key in keys]
 
     def read(self, mount: MountedStore, keys: Sequence[str]) -> list[Stored | None]:
@@ -107,15 +109,9 @@ class VersionBook:
             for name in [name for name in self._seen if is_meant(name)]:
                 del self._seen[name]
 
-    def _look_up(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> dict[str, str | None]:
-        with self.learning(mount, keys) as learn:
-            found = dict(zip(keys, mount.store.versions(prefix, keys), strict=True))
-            learn(found.items())
-        return found
-
     def _remember(self, found: Mapping[_Name, str | None], now: float) -> None:
         for name, version in found.items():
             self._seen[name] = (version, now)
             self._seen.move_to_end(name)
-        while len(self._seen) > _MOST_REMEMBERED:
+        while len(self._seen) > 500_000:
             self._seen.popitem(last=False)

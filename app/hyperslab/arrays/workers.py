@@ -7,22 +7,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hyperslab.arrays.cancel import Cancel
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LARGEST_BATCH = 8
-"""Items that a thread takes at a time: a lock taken for each of them would cost more than a small chunk."""
 _IN_HAND = 256 << 20
-"""Bytes that helpers of all reads of a remote store may hold, of which one read takes a `_SHARE`th; or `_LEAST` items,
-where these are larger."""
-_SHARE = 4
-_LEAST = 3
-_RESERVED = 8
-"""One in so many threads of a remote store stays free: looking up a version must not wait for a large read."""
+"""Bytes that helpers of all reads of a remote store may hold."""
 
 
 class WorkerPool:
@@ -33,7 +26,8 @@ class WorkerPool:
 
     def __init__(self, width: int, name: str, *, remote: bool = True) -> None:
         self.width = width
-        self._most_helpers = width - (max(1, width // _RESERVED) if remote else 1)
+        # an eighth stays free for a remote store: looking up a version must not wait for a large read
+        self._most_helpers = width - (max(1, width // 8) if remote else 1)
         self._in_hand = 0
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(max(1, width - 1), thread_name_prefix=f"chunks-{name}")
@@ -52,17 +46,39 @@ class WorkerPool:
 
         The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
         """
-        run = _Run(items, work, cancel, count, self.width)
+        # a helper that was called off stays in the pool's queue until a thread takes it: items and work must not
+        rest, call, left = iter(items), work, count
+        errors: list[BaseException] = []
+        turn = Lock()
+
+        def next_batch() -> list[T]:
+            """Several items, as a lock taken for each would cost more than a small chunk; fewer towards the end, so
+            that all threads end together."""
+            nonlocal left
+            with turn:
+                batch = list(islice(rest, max(1, min(8, left // (4 * self.width)))))
+                left -= len(batch)
+                return batch
+
+        def drain() -> None:
+            try:
+                while batch := next_batch():
+                    for item in batch:
+                        if errors or (cancel is not None and cancel.is_set()):
+                            return
+                        call(item)
+            except BaseException as error:  # handed to the calling thread, which raises it
+                errors.append(error)
+
         with self._helpers_for(count - 1, nbytes) as most:
-            helpers = [self._threads.submit(run.drain) for _ in range(most)]
-            run.drain()
+            helpers = [self._threads.submit(drain) for _ in range(most)]
+            drain()
             for helper in helpers:
                 if not helper.cancel():  # it has started, perhaps ended
                     helper.result()
-        # a helper that was called off stays in the pool's queue until a thread takes it: the output must not
-        run.items, run.work = iter(()), str
-        if run.errors:
-            raise run.errors[0]
+        rest, call = iter(()), str
+        if errors:
+            raise errors[0]
         if cancel is not None:
             cancel.check()
 
@@ -81,9 +97,10 @@ class WorkerPool:
         return [results[i] for i in range(len(items))]
 
     def most_helpers(self, count: int, nbytes: int) -> int:
-        """How many threads may help one caller with ``count`` items of ``nbytes`` each."""
+        """How many threads may help one caller with ``count`` items of ``nbytes`` each: with a quarter of what all may
+        hold, or three items where these are larger."""
         most = max(0, min(self._most_helpers, count))
-        return min(most, max(_IN_HAND // _SHARE, _LEAST * nbytes) // nbytes) if nbytes else most
+        return min(most, max(_IN_HAND // 4, 3 * nbytes) // nbytes) if nbytes else most
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -111,36 +128,3 @@ def attempt(work: Callable[[], T]) -> Future[T]:
     except Exception as error:
         future.set_exception(error)
     return future
-
-
-class _Run:
-    """Items that several threads take turns to work on."""
-
-    def __init__(
-        self, items: Iterable[Any], work: Callable[[Any], object], cancel: Cancel | None, count: int, width: int
-    ) -> None:
-        self.items = iter(items)
-        self.work = work
-        self.errors: list[BaseException] = []
-        self._left = count
-        self._share = 4 * width
-        self._cancel = cancel
-        self._lock = Lock()
-
-    def drain(self) -> None:
-        """Work until the items end, something fails or the client leaves."""
-        try:
-            while batch := self._next_batch():
-                for item in batch:
-                    if self.errors or (self._cancel is not None and self._cancel.is_set()):
-                        return
-                    self.work(item)
-        except BaseException as error:  # handed to the calling thread, which raises it
-            self.errors.append(error)
-
-    def _next_batch(self) -> list[Any]:
-        """The next items; fewer towards the end, so that all threads end together."""
-        with self._lock:
-            batch = list(islice(self.items, max(1, min(_LARGEST_BATCH, self._left // self._share))))
-            self._left -= len(batch)
-            return batch

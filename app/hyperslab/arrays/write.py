@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +13,19 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Turn, alone, node_lock
-from hyperslab.arrays.limits import check_chunk_count
+from hyperslab.arrays.limits import too_many_chunks
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import Projection, points_tag, resolve_field, select, selection_tag
+from hyperslab.arrays.plan import (
+    MOST_KEPT,
+    P,
+    Plan,
+    Projection,
+    ReadPlan,
+    make_plan,
+    make_points_plan,
+    resolve_field,
+    select,
+)
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, object_memory
@@ -25,33 +34,26 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
     ChunkProjection,
     Selection,
-    project,
-    project_points,
     put_values,
     split_selection,
-    touched,
     values_of,
 )
 from hyperslab.errors import (
     Cancelled,
     HyperslabError,
-    NodeNotFound,
     PartlyConflicting,
     PartlyWritten,
     StoreError,
     WriteConflict,
-    WrongKind,
 )
-from hyperslab.storage.base import Entry, VersionConflict, WritersSafe
+from hyperslab.storage.base import Entry, VersionConflict
 from hyperslab.wire import SelectionItem
 
-P = TypeVar("P", bound=Projection)
+Part = TypeVar("Part", bound=Projection)
 
 _MOST_KEYS_NAMED = 1000
 _LARGE = 256 << 20
 """Stored objects that take more bytes than this are written one after the other."""
-_MOST_CHUNKS = 1 << 16
-"""Chunks of one write, whose versions are known until its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +78,6 @@ class WriteResult:
     array: ArrayNode
     chunks: int
     tag: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The cells of an array, or of a field, that a write changes. ``shape``: of the values, subarray dimensions
-    included; ``objects``: what of them lies in each stored object; ``tag``: makes the tag of the cells from the
-    versions of these, in their order."""
-
-    field: Field | None
-    shape: tuple[int, ...]
-    objects: Mapping[Coords, Sequence[Projection]]
-    tag: Callable[[Iterable[str | None]], str]
 
 
 class Writer:
@@ -123,16 +113,13 @@ class Writer:
         what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
         """
 
-        def choose(array: ArrayNode) -> _Target:
+        def choose(array: ArrayNode) -> Plan:
             chosen = resolve_field(array, field)
             selection, chosen = split_selection(select(array, chosen, items), array.metadata.rank, chosen)
             if seen is not None and not selection.same_cells(seen):  # values for one frame would go into later ones
                 now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
                 raise WriteConflict(array.path, f"{now}: the array was resized")
-            check_written(array, selection, chosen)
-            tag = partial(selection_tag, array, selection, chosen)
-            shape = selection.shape + (chosen.shape if chosen else ())
-            return _Target(chosen, shape, by_object(array, project(selection, array.metadata.grid)), tag)
+            return plan_write(array, selection, chosen)
 
         return self._write(path, choose, values, made_for=made_for, check=check, cancel=cancel)
 
@@ -148,12 +135,8 @@ class Writer:
     ) -> WriteResult:
         """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
 
-        def choose(array: ArrayNode) -> _Target:
-            chosen = resolve_field(array, field)
-            count = len(coordinates[0]) if coordinates else 1  # the item of an array without axes
-            shape = (count, *(chosen.shape if chosen else ()))
-            tag = partial(points_tag, array, coordinates, chosen)
-            return _Target(chosen, shape, by_object(array, project_points(coordinates, array.metadata.grid)), tag)
+        def choose(array: ArrayNode) -> Plan:
+            return make_points_plan(array, coordinates, field=resolve_field(array, field))
 
         return self._write(path, choose, values, made_for=made_for, check=check)
 
@@ -200,48 +183,47 @@ class Writer:
     def _write(
         self,
         path: str,
-        choose: Callable[[ArrayNode], _Target],
+        choose: Callable[[ArrayNode], Plan],
         values: NDArray,
         *,
         made_for: DataType | None,
         check: Precondition | None,
         cancel: Cancel | None = None,
     ) -> WriteResult:
+        def plan_now() -> Plan:
+            array = self._catalog.open_array(path, fresh=True)
+            self._reader.check_chunk(array, writing=True)
+            check_dtype(array, made_for)
+            return choose(array)
+
         mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
-            array, target = self._open(path, choose, made_for)
+            plan = plan_now()
             # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
-            divided = check is not None and len(target.objects) > 1
+            divided = check is not None and plan.stored > 1
             with alone(mount, prefix) if divided else nullcontext(Turn()) as turn:
-                if divided:
-                    array, target = self._open(path, choose, made_for)
+                plan = plan_now() if divided else plan
+                array, field = plan.array, plan.field
                 try:
-                    shaped = np.broadcast_to(values, target.shape)
+                    shaped = np.broadcast_to(values, plan.shape)
                 except ValueError as error:
-                    now = f"the selection has shape {list(target.shape)} now, the values have {list(values.shape)}"
+                    now = f"the selection has shape {list(plan.shape)} now, the values have {list(values.shape)}"
                     raise WriteConflict(array.path, now) from error
                 expected = None
                 if check is not None:
-                    expected = chunk_versions(self._reader, array, target.objects)
-                    check(Current(target.tag(expected.values()), any(v is not None for v in expected.values())))
+                    plan = look_up_now(self._reader, plan)
+                    expected = plan.versions or {}
+                    check(Current(plan.tag, any(v is not None for v in expected.values())))
                 # an object may be as it was when the condition was checked, and the next one not
                 writer = ChunkWriter(self._reader, array, expected, check=turn.check)
                 writers.append(writer)
+                objects = {each.coords: each.parts for each in plan.objects()}
 
-                def write(coords: Coords, parts: Sequence[Projection]) -> None:
-                    writer.write(coords, [_change(part, shaped, target.field) for part in parts])
+                def write(coords: Coords, parts: Iterable[Projection]) -> None:
+                    writer.update(coords, [_change(part, shaped, field) for part in parts])
 
-                write_objects(self._reader, array, target.objects, write, cancel)
-        tag = target.tag(writer.written[coords] for coords in target.objects)
-        return WriteResult(array, sum(map(len, target.objects.values())), tag)
-
-    def _open(
-        self, path: str, choose: Callable[[ArrayNode], _Target], made_for: DataType | None
-    ) -> tuple[ArrayNode, _Target]:
-        array = self._catalog.open_array(path, fresh=True)
-        self._reader.check_chunk(array, writing=True)
-        check_dtype(array, made_for)
-        return array, choose(array)
+                write_objects(self._reader, array, objects, write, cancel)
+        return WriteResult(array, plan.touched, plan.tag_of(writer.written[coords] for coords in objects))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, on condition of the version that ``check`` has seen."""
@@ -270,7 +252,7 @@ class Writer:
 
     def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
         for array, written in [(writer.array, writer.written) for writer in writers if writer.written]:
-            if array.mount.store.capabilities.writers_safe is not WritersSafe.REPLICAS:
+            if not array.mount.has_replicas:
                 return
             now = self._same_array(path, array)
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
@@ -289,33 +271,23 @@ class Writer:
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None if it is gone, or another one is in its place."""
-        try:
-            now = self._catalog.open_array(path, fresh=True)
-        except (NodeNotFound, WrongKind):
-            return None
-        return now if now.data_id == array.data_id else None
+        now = self._catalog.find_node(path, fresh=True)
+        return now if isinstance(now, ArrayNode) and now.data_id == array.data_id else None
 
 
-def by_object(array: ArrayNode, projections: Iterable[P]) -> dict[Coords, list[P]]:
-    """The projections onto the chunks of each stored object, in the order in which these are met."""
-    objects: dict[Coords, list[P]] = {}
-    for projection in projections:
-        objects.setdefault(array.metadata.stored_coords(projection.coords), []).append(projection)
-    return objects
+def plan_write(array: ArrayNode, selection: Selection, field: Field | None = None) -> ReadPlan:
+    """What writing a selection comes to. Raises `TooLarge`, with a split, for more chunks than one write may touch: it
+    takes a single number to fill an array with more chunks than memory could keep account of."""
+    plan = make_plan(array, selection, field=field)
+    if plan.touched > MOST_KEPT:
+        raise too_many_chunks("one write", array, selection, field, plan.touched, MOST_KEPT)
+    return plan
 
 
-def chunk_versions(reader: Reader, array: ArrayNode, coords: Iterable[Coords]) -> dict[Coords, str | None]:
-    """The version of each stored object (None: absent), looked up now."""
-    reader.versions.forget(array.mount, array.prefix)
-    keys = [array.chunk_key(c) for c in coords]
-    return dict(zip(coords, reader.versions.versions(array.mount, array.prefix, keys) if keys else [], strict=True))
-
-
-def check_written(array: ArrayNode, selection: Selection, field: Field | None = None) -> None:
-    """Raise `TooLarge`, with a split, for more chunks than one write may touch: it takes a single number to fill an
-    array with more chunks than memory could keep account of."""
-    count = touched(selection, array.metadata.grid)
-    check_chunk_count("one write", array, selection, field, count=count, most=_MOST_CHUNKS)
+def look_up_now(reader: Reader, plan: P) -> P:
+    """The plan with the version of each chunk that is to be written, looked up now."""
+    reader.versions.forget(plan.array.mount, plan.array.prefix)
+    return reader.look_up(plan, keep=True)
 
 
 def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
@@ -329,8 +301,8 @@ def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
 def write_objects(
     reader: Reader,
     array: ArrayNode,
-    objects: Mapping[Coords, Sequence[P]],
-    write: Callable[[Coords, Sequence[P]], None],
+    objects: Mapping[Coords, Iterable[Part]],
+    write: Callable[[Coords, Iterable[Part]], None],
     cancel: Cancel | None = None,
 ) -> None:
     """Call ``write`` for every stored object; an error on the way says which were written before it."""

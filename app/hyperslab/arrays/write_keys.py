@@ -31,7 +31,7 @@ from hyperslab.errors import (
     WriteConflict,
     WrongKind,
 )
-from hyperslab.storage.base import ABSENT, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, VersionConflict
 from hyperslab.storage.keys import as_prefix, prefixes
 
 
@@ -78,7 +78,7 @@ class KeyWriter:
             before = mount.store.stat(key)
             if check is not None:
                 check(before)
-            shared = mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
+            shared = mount.has_replicas
             exact = before.version if before is not None and (shared or check is not None) else None
             of_array = name == ".zarray" or (name == V3 and self._array_at(mount, prefix) is not None)
             other = V3 if name == ".zarray" else mount.metadata_key  # whose chunks they may be, too
@@ -205,10 +205,7 @@ class KeyWriter:
             return None
 
     def _readable_array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
-        try:
-            node = self._catalog.open_node(mount.path(prefix), fresh=True)
-        except NodeNotFound:
-            return None
+        node = self._catalog.find_node(mount.path(prefix), fresh=True)
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:

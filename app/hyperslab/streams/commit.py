@@ -6,7 +6,7 @@ between leaves what the next commit writes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,15 +16,15 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
 from hyperslab.arrays.lease import MOST_TRIES, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import by_object, chunk_versions, write_objects
+from hyperslab.arrays.write import look_up_now, write_objects
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, normalise, project
+from hyperslab.engine.indexing import ChunkProjection, normalise
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import ArrayFailed, NodeNotFound, WriteConflict, WrongKind
-from hyperslab.storage.base import WritersSafe
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
 
@@ -113,9 +113,8 @@ class Committer:
         assert head is not None
         self._reader.check_chunk(after)
         selection = normalise(level.stored_box(start, stop), after.metadata.shape)
-        objects = by_object(after, project(selection, grid))
-        fences = after.mount.store.capabilities.writers_safe is WritersSafe.REPLICAS
-        versions = chunk_versions(self._reader, after, objects) if fences else None
+        plan, fences = make_plan(after, selection), after.mount.has_replicas
+        versions = look_up_now(self._reader, plan).versions if fences else None
         if fences:
             check()
         writer = ChunkWriter(self._reader, after, versions, fences=fences)
@@ -126,7 +125,7 @@ class Committer:
             inside = tuple([slice(s.start - b.start, s.stop - b.start) for s, b in zip(box, bounds, strict=True)])
             chunk[inside] = head.read(tuple(box))
 
-        def write(coords: Coords, parts: Sequence[ChunkProjection]) -> None:
+        def write(coords: Coords, parts: Iterable[ChunkProjection]) -> None:
             changes = []
             others = versions is not None and versions[coords] is not None
             for part in parts:
@@ -139,7 +138,7 @@ class Committer:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, after, objects, write)
+        write_objects(self._reader, after, {each.coords: each.parts for each in plan.objects()}, write)
 
     def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
         level = array.levels[mark.level]

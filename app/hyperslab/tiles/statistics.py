@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.plan import Part, ReadPlan
+from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
@@ -185,7 +185,7 @@ class Statistics:
     ) -> tuple[list[ReadPlan], bool]:
         """What to read of a level, and whether that is all of the coarsest one."""
         images = self._images_of(subject.image, cancel)
-        parts: list[Part] = []
+        plans: list[ReadPlan] = []
         cells = 0
         for image in images:
             array = image.levels[max(0, len(image.levels) - 1 - finer)].array
@@ -199,9 +199,9 @@ class Statistics:
                 most_chunks=most_chunks,
                 single=single,
             )
-            parts += [Part(array, normalise(box, shape), image.field) for box in boxes]
+            plans += [self._reader.plan(array, normalise(box, shape), image.field) for box in boxes]
             cells = prod(size for axis, size in enumerate(shape) if axis not in fixed)
-        plans = self._reader.plan_together(parts, cancel)
+        plans = self._reader.look_up_together(plans, cancel)
         whole = sum(plan.selection.size for plan in plans) == cells
         return plans, whole and subject.image.mosaic is None
 
