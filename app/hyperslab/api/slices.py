@@ -244,8 +244,8 @@ class ArrayBody:
         prefix, item = query.prefix, max(query.out_dtype.itemsize, 1)
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
-        slabs = self._reader.stream(self._plan, first * stored, last * stored, cancel, slab_bytes=self._slab)
-        self._spent = slabs.cost
+        interval = (first * stored, last * stored)
+        slabs = self._reader.stream(self._plan, *interval, cancel, self._spent, slab_bytes=self._slab)
         slab, at = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
@@ -318,9 +318,7 @@ class ArrayBody:
         dtype = reduced_dtype(plan.dtype if query.decoder is None else query.decoder.dtype)
         assert query.bins is not None and dtype is not None  # noqa: PT018 - both belong to what was asked for
         reduced, inner = MinMax(prod(outer), length, query.bins, dtype), prod(plan.inner_shape)
-        slabs = self._reader.stream(plan, 0, plan.nbytes, cancel)
-        self._spent = slabs.cost
-        for slab in slabs:
+        for slab in self._reader.stream(plan, 0, plan.nbytes, cancel, self._spent):
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))

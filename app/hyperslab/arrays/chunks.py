@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from threading import Lock
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.versions import VersionBook
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codecs import ChunkCodec
@@ -70,12 +72,6 @@ class ReadCost:
                 self.timings[phase] += spent
 
 
-class Each(Protocol):
-    """Calls something with every one of ``count`` items, each of which is decoded to ``nbytes``."""
-
-    def __call__(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, /) -> None: ...
-
-
 class Caching(Enum):
     """When a decoded chunk gets a place in the cache.
 
@@ -105,8 +101,7 @@ class ChunkReader:
     """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads.
 
     A chunk has five ways into the output: a cached copy, the fill value, decoded into place, decoded elsewhere and
-    copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied. ``each`` calls something with every
-    one of ``count`` items, perhaps several at once.
+    copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied.
     """
 
     def __init__(  # noqa: PLR0917
@@ -116,7 +111,8 @@ class ChunkReader:
         cache: ChunkCache,
         versions: VersionBook,
         caching: Caching,
-        each: Each | None = None,
+        pool: WorkerPool,
+        cancel: Cancel | None = None,
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata
@@ -125,7 +121,7 @@ class ChunkReader:
         self._field = field
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
         self._cache, self._versions = cache, versions
-        self._each = each or in_turn
+        self._pool, self._cancel = pool, cancel
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = store = array.mount.store
         # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
@@ -157,6 +153,27 @@ class ChunkReader:
         if self._is_kept(name, version, partly=runs is not None):
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(part, key, runs, out, cost)
+
+    def each(  # noqa: PLR0917
+        self,
+        items: Iterable[T],
+        count: int,
+        work: Callable[[T], object],
+        nbytes: int,
+        chunks: int = 1,
+        held: int = 0,
+    ) -> None:
+        """Call ``work`` with ``count`` items of so many ``chunks``, each of which decodes to ``nbytes`` and holds
+        ``held`` meanwhile: on the store's threads where a network is waited for or much is decoded, else one by one."""
+        effort = nbytes * self._codec.effort  # in bytes that LZ4 makes in the same time
+        # where no network is waited for, less work in all or for a chunk is not worth handing to other threads
+        if count > 1 and (held or (effort >= 256 << 10 and count * chunks * effort >= 2 << 20)):
+            self._pool.each(items, count, work, self._cancel, nbytes=held)
+            return
+        for item in items:
+            if self._cancel is not None:
+                self._cancel.check()
+            work(item)
 
     def decoded(self, part: Projection) -> int:
         """About how many bytes are decoded of a chunk that is not cached."""
@@ -295,12 +312,6 @@ class ChunkReader:
             raise ChunkNotFound(self._array.path, key)
         with np.errstate(over="ignore"):
             part.put_out(self._fill, out)
-
-
-def in_turn(items: Iterable[T], _count: int, work: Callable[[T], object], _nbytes: int) -> None:
-    """The simplest `Each`."""
-    for item in items:
-        work(item)
 
 
 def get_chunk(store: Store, key: str, most: int) -> Stored | None:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar
@@ -180,7 +180,8 @@ class Reader:
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        return ShardReader(array, None, self.cache, self.versions, Caching.NEVER).locate(coords, wanted)
+        pool = self.pool(array.mount)
+        return ShardReader(array, None, self.cache, self.versions, Caching.NEVER, pool).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
@@ -192,13 +193,50 @@ class Reader:
         return plan if self.count_cached(plan) == plan.touched else None
 
     def stream(
-        self, plan: ReadPlan, start: int, stop: int, cancel: Cancel | None = None, *, slab_bytes: int | None = None
-    ) -> SlabStream:
-        """Bytes ``[start, stop)`` of the C-order answer, a slab of at most ``slab_bytes`` (default: what `choose_slab`
-        says where there is no room to spare) at a time; see `SlabStream`."""
-        if plan.found is None:
-            plan = self.look_up(plan, cancel)
-        return SlabStream(self, plan, (start, stop), slab_bytes or self.choose_slab(plan), cancel)
+        self,
+        plan: ReadPlan,
+        start: int,
+        stop: int,
+        cancel: Cancel | None = None,
+        cost: ReadCost | None = None,
+        *,
+        slab_bytes: int | None = None,
+    ) -> Iterator[memoryview]:
+        """Bytes ``[start, stop)`` of the C-order answer as slabs: consecutive pieces of at most ``slab_bytes``, each
+        read into a buffer that is used again once nobody holds it any more. Default: what `choose_slab` says where
+        there is no room to spare.
+
+        Blocks while it reads; to be used from one thread at a time. The versions of one plan and no others make up an
+        answer: else it raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
+        """
+        planned = self.look_up(plan, cancel) if plan.found is None else plan
+        spent = cost or ReadCost()
+        parts: Iterator[tuple[Selection, int, int]] = iter(())
+        if start < stop:
+            parts = split_rows(
+                plan.selection,
+                plan.inner_shape,
+                itemsize=plan.dtype.itemsize,
+                grid=plan.array.metadata.grid,
+                limit_bytes=slab_bytes or self.choose_slab(plan),
+                start=start,
+                stop=stop,
+            )
+
+        def read(part: Selection, first: int, last: int) -> memoryview:
+            if cancel is not None:
+                cancel.check()
+            began = perf_counter()
+            buffer = self.buffers.take(last - first)
+            out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
+            self.fill_slab(planned, part, out, cost=spent, cancel=cancel)
+            spent.add(assemble=perf_counter() - began)
+            if spent.moved:
+                self.versions.forget(plan.array.mount, plan.array.prefix)
+                raise ChangedWhileRead(f"{plan.array.path!r} was written while it was read")
+            return memoryview(buffer.data)[max(start, first) - first : min(stop, last) - first]
+
+        return starmap(read, parts)
 
     def choose_slab(self, plan: ReadPlan, in_flight: BytesInFlight | None = None) -> int:
         """The largest slab of a stream, in bytes, beside the answers that are ``in_flight``.
@@ -303,8 +341,7 @@ class Reader:
         found: dict[Coords, str | None] | None = None,
         caching: Caching | None = None,
     ) -> None:
-        """Read ``count`` stored objects, a task for each: on the store's threads where a network is waited for or much
-        is decoded, else one by one. ``found`` takes the versions that were read."""
+        """Read ``count`` stored objects, a task for each. ``found`` takes the versions that were read."""
         if cancel is not None:
             cancel.check()
         cost.add(touched=plan.touched)
@@ -326,23 +363,9 @@ class Reader:
         array, planned = plan.array, plan.found
         mount, metadata, known = array.mount, array.metadata, self._known(plan, found or ())
 
-        def each(  # noqa: PLR0917
-            items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, chunks: int = 1, held: int = 0
-        ) -> None:
-            """Calls ``work`` with items of ``chunks`` that decode to ``nbytes`` each and hold ``held`` on their way."""
-            effort = nbytes * metadata.codec.effort  # in bytes that LZ4 makes in the same time
-            # where no network is waited for, less work in all or for a chunk is not worth handing to other threads
-            if count > 1 and (held or (effort >= 256 << 10 and count * chunks * effort >= 2 << 20)):
-                self.pool(mount).each(items, count, work, cancel, nbytes=held)
-                return
-            for item in items:
-                if cancel is not None:
-                    cancel.check()
-                work(item)
-
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
-        reader = make(array, plan.field, self.cache, self.versions, caching, each)
+        reader = make(array, plan.field, self.cache, self.versions, caching, self.pool(mount), cancel)
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords
@@ -357,7 +380,7 @@ class Reader:
         first = next(rest)
         nbytes = reader.decoded(next(iter(first.parts))) if count > 1 else 0
         held = first.chunks * nbytes if mount.is_remote else 0
-        each(chain((first,), rest), count, read, nbytes, first.chunks, held)
+        reader.each(chain((first,), rest), count, read, nbytes, first.chunks, held)
 
     def _read_head(  # noqa: PLR0917
         self,
@@ -478,53 +501,3 @@ class Buffers:
                     self._nbytes -= self._free.pop(0).nbytes
             finally:
                 self._lock.release()
-
-
-class SlabStream:
-    """An iterator over slabs: consecutive pieces of a C-order answer, each read into a buffer that is used again once
-    nobody holds it any more.
-
-    Blocks while it reads; use from one thread at a time. The versions of one plan and no others make up an answer: else
-    it raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
-    """
-
-    def __init__(
-        self, reader: Reader, plan: ReadPlan, interval: tuple[int, int], slab_bytes: int, cancel: Cancel | None
-    ) -> None:
-        self.cost = ReadCost()
-        self._reader = reader
-        self._plan = plan
-        self._start, self._stop = interval
-        self._cancel = cancel
-        self._parts: Iterator[tuple[Selection, int, int]] = (
-            split_rows(
-                plan.selection,
-                plan.inner_shape,
-                itemsize=plan.dtype.itemsize,
-                grid=plan.array.metadata.grid,
-                limit_bytes=slab_bytes,
-                start=self._start,
-                stop=self._stop,
-            )
-            if self._start < self._stop
-            else iter(())
-        )
-
-    def __iter__(self) -> Iterator[memoryview]:
-        return self
-
-    def __next__(self) -> memoryview:
-        part, first, last = next(self._parts)
-        if self._cancel is not None:
-            self._cancel.check()
-        began = perf_counter()
-        buffer = self._reader.buffers.take(last - first)
-        out = buffer.view(self._plan.dtype).reshape(part.shape + self._plan.inner_shape)
-        self._reader.fill_slab(self._plan, part, out, cost=self.cost, cancel=self._cancel)
-        self.cost.add(assemble=perf_counter() - began)
-        if self.cost.moved:
-            array = self._plan.array
-            self._reader.versions.forget(array.mount, array.prefix)
-            raise ChangedWhileRead(f"{array.path!r} was written while it was read")
-        slab = memoryview(buffer.data)
-        return slab[max(self._start, first) - first : min(self._stop, last) - first]

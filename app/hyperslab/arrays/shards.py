@@ -192,7 +192,7 @@ class ShardReader(ChunkReader):
         def place(item: tuple[_Wanted, Buffer | None]) -> None:
             self._place_stored(item[0], shard.key, item[1], stored.version, out)
 
-        self._each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
+        self.each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
         cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
 
@@ -227,7 +227,7 @@ class ShardReader(ChunkReader):
             data = self._ranges(shard.key, [bounds for piece in batch for bounds in piece.ranges], found.version)
             fetched, rest = perf_counter(), iter(data)
             loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
-            self._each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
+            self.each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
         return found.version, is_sure or bool(pieces)
 
