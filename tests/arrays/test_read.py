@@ -25,10 +25,7 @@ from hyperslab.errors import (
     Cancelled,
     ChunkNotFound,
     FieldUnknown,
-    IndexOutOfRange,
-    NodeNotFound,
     TooLarge,
-    WrongKind,
 )
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
@@ -101,16 +98,6 @@ def test_reading_equals_numpy_whole_and_by_the_slab(
         assert plan.nbytes == len(body)
         assert b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, len(body))) == body
         assert b"".join(bytes(slab) for slab in service.reader.stream(plan, start, stop)) == body[start:stop]
-
-
-def test_scattered_points_equal_numpy(tmp_path: Path, service: Service) -> None:
-    values = np.random.default_rng(1).integers(0, 1000, (20, 30)).astype("<u2")
-    zarr_array(tmp_path, values, (7, 8))
-    rows, columns = np.array([3, -1, 3, 0]), np.array([29, 0, 29, -30])
-
-    plan = service.reader.plan_points(open_array(service), [rows, columns])
-
-    np.testing.assert_array_equal(service.reader.read(plan)[0], values[rows, columns])
 
 
 def test_a_field_and_its_subarray_dimensions_can_be_read_alone(tmp_path: Path, service: Service) -> None:
@@ -267,20 +254,6 @@ def test_remembered_versions_spare_the_store_and_go_stale_as_the_operator_chose(
         np.testing.assert_array_equal(read_all(service), [0, 0, 0, 0])
     with service_on(tmp_path, mount={"recheck": 0.0}) as service:
         np.testing.assert_array_equal(read_all(service), [5, 5, 5, 5])
-
-
-def test_unknown_paths_groups_and_indices_are_told_apart(tmp_path: Path, service: Service) -> None:
-    zarr.create_group(str(tmp_path / "g"), zarr_format=2)
-    zarr_array(tmp_path, np.zeros(4, "<i2"), (2,))
-
-    with pytest.raises(NodeNotFound):
-        service.catalog.open_array("data/nothing")
-    with pytest.raises(NodeNotFound):
-        service.catalog.open_array("nostore/a")
-    with pytest.raises(WrongKind):
-        service.catalog.open_array("data/g")
-    with pytest.raises(IndexOutOfRange):
-        plan_items(service.reader, open_array(service), (4,))
 
 
 def test_a_chunk_above_the_operators_limit_is_refused_before_anything_is_allocated(tmp_path: Path) -> None:

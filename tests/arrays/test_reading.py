@@ -86,15 +86,6 @@ class TestVersions:
         assert asked.versions_asked == 4
         assert service.cache.stats().entries == 16
 
-    def test_a_plan_of_a_selection_has_them_at_once(self, asked: AskedStore) -> None:
-        service = service_of(asked, 0)
-        array = open_array(service)
-        selection = plan_items(service.reader, array, ()).selection
-
-        service.reader.look_up(service.reader.plan(array, selection))
-
-        assert asked.versions_asked == 16
-
     def test_what_was_written_since_it_was_looked_up_is_told(self, asked: AskedStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)
@@ -158,24 +149,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 class TestAroundTheCache:
-    def test_numbers_too_large_for_a_narrower_dtype_become_infinite(self, tmp_path: Path, service: Service) -> None:
-        zarr_array(tmp_path, np.full((4, 4), 1e300), (2, 2))
-        array = open_array(service)
-        selection = plan_items(service.reader, array, ()).selection
-
-        found = service.reader.read(service.reader.plan(array, selection, None, np.dtype("<f4")))[0]
-
-        assert np.isinf(found).all()
-
-    def test_an_answer_is_nobody_elses_memory(self, tmp_path: Path, service: Service) -> None:
-        zarr_array(tmp_path, np.arange(64).reshape(8, 8), (4, 4), compressors=None)
-        zarr_array(tmp_path, np.zeros((8, 8), int), (4, 4), name="b", compressors=None)
-        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 4), slice(0, 4))))[0]
-
-        service.reader.read(plan_items(service.reader, open_array(service, "data/b"), ()))
-
-        np.testing.assert_array_equal(found, np.arange(64).reshape(8, 8)[:4, :4])
-
     def test_a_broken_chunk_is_named(self, tmp_path: Path, service: Service) -> None:
         for name, compressor in (("a", Blosc()), ("b", None)):
             for data in (b"not a chunk, and too long for one" * 20, b"short", b""):
@@ -217,30 +190,12 @@ class TestThroughTheCache:
         cost = ReadCost()
         return service.reader.read(plan_items(service.reader, open_array(service), items), cost=cost)[0], cost
 
-    def test_what_was_read_is_there_the_second_time(self, values: Array, service: Service) -> None:
-        first, cost = self.read(service, slice(10, 900), slice(5, 700))
-        again, cost_again = self.read(service, slice(10, 900), slice(5, 700))
-
-        np.testing.assert_array_equal(first, values[10:900, 5:700])
-        np.testing.assert_array_equal(again, first)
-        assert (cost.cached, cost_again.cached) == (0, cost.touched)
-        assert cost_again.bytes_read == 0 < cost.bytes_read
-
     def test_some_are_there_and_some_are_not(self, values: Array, service: Service) -> None:
         self.read(service, slice(0, 512), slice(0, 512))
         found, cost = self.read(service, slice(256, 1024, 3), slice(200, 900))
 
         np.testing.assert_array_equal(found, values[256:1024:3, 200:900])
         assert 0 < cost.cached < cost.touched
-
-    def test_what_is_cached_is_no_memory_that_is_used_again(self, values: Array, service: Service) -> None:
-        self.read(service, slice(0, 256))
-        for start in range(256, 1024, 128):
-            self.read(service, slice(start, start + 128))
-        found, cost = self.read(service, slice(0, 256))
-
-        np.testing.assert_array_equal(found, values[:256])
-        assert cost.cached == cost.touched
 
     def test_a_chunk_that_was_written_since_is_read_again(
         self, values: Array, service: Service, tmp_path: Path
@@ -438,27 +393,25 @@ class TestThreads:
         monkeypatch.setattr(WorkerPool, "each", each)
         return counts
 
-    def read(self, folder: Path, compressor: Any, items: Any, chunks: tuple[int, ...] = (4, 512, 512)) -> None:
+    @pytest.mark.parametrize(
+        ("compressor", "items", "tasks"),
+        [
+            (Blosc(), ROWS, [8]),  # whole blocks count where single rows are wanted
+            (Zstd(), (slice(8, 9), slice(300, 310)), [2]),  # a stream counts up to where it is needed
+            (None, ROWS, []),  # a few rows of uncompressed chunks are read by one
+        ],
+        ids=str,
+    )
+    def test_what_has_to_be_decoded_counts(
+        self, tmp_path: Path, handed_out: list[int], compressor: Any, items: Any, tasks: list[int]
+    ) -> None:
         values = (np.arange(1 << 23) % 5003).astype("<u4").reshape(16, 512, 1024)
-        zarr_array(folder, values, chunks, compressors=compressor)
-        with service_on(folder, cache_bytes=0) as service:
+        zarr_array(tmp_path, values, (4, 512, 512), compressors=compressor)
+        with service_on(tmp_path, cache_bytes=0) as service:
             found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
+
         np.testing.assert_array_equal(found, values[items])
-
-    def test_whole_blocks_count_where_single_rows_are_wanted(self, tmp_path: Path, handed_out: list[int]) -> None:
-        self.read(tmp_path, Blosc(), self.ROWS)
-
-        assert handed_out == [8]
-
-    def test_a_stream_counts_up_to_where_it_is_needed(self, tmp_path: Path, handed_out: list[int]) -> None:
-        self.read(tmp_path, Zstd(), (slice(8, 9), slice(300, 310)))
-
-        assert handed_out == [2]
-
-    def test_a_few_rows_of_uncompressed_chunks_are_read_by_one(self, tmp_path: Path, handed_out: list[int]) -> None:
-        self.read(tmp_path, None, self.ROWS)
-
-        assert handed_out == []
+        assert handed_out == tasks
 
 
 class TestBuffers:

@@ -14,7 +14,6 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 
-from hyperslab.arrays.chunks import cache_key
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.write import Current
@@ -438,14 +437,6 @@ def test_consolidated_metadata_stays_true(tmp_path: Path, service: Service) -> N
 
     service.creator.delete(A)
     assert not any(key.startswith("a/") for key in json.loads((tmp_path / ".zmetadata").read_text())["metadata"])
-
-
-def test_what_was_written_in_part_is_cached_where_codecs_give_it_back(service: Service) -> None:
-    make(service, (4,), (4,))
-    service.writer.write(A, (slice(0, 2),), np.array(7, "<i4"))
-
-    array = open_array(service)
-    assert service.cache.holds(cache_key(array, "a/0"), str(array.mount.store.versions("a/", ["a/0"])[0]))
 
 
 def test_keys_are_written_as_they_are_and_only_where_they_belong(tmp_path: Path, service: Service) -> None:

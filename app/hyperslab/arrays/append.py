@@ -165,7 +165,7 @@ class Appender:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, array, {each.coords: each.parts for each in plan.objects()}, write)
+        write_objects(self._reader, writer, {each.coords: each.parts for each in plan.objects()}, write)
 
 
 class _LongerArray:

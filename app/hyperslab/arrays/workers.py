@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from threading import Lock
 from typing import TypeVar
@@ -70,12 +69,20 @@ class WorkerPool:
             except BaseException as error:  # handed to the calling thread, which raises it
                 errors.append(error)
 
-        with self._helpers_for(count - 1, nbytes) as most:
+        with self._lock:
+            most = self.most_helpers(count - 1, nbytes)
+            if nbytes:
+                most = max(0, min(most, (_IN_HAND - self._in_hand) // nbytes))
+            self._in_hand += most * nbytes
+        try:
             helpers = [self._threads.submit(drain) for _ in range(most)]
             drain()
             for helper in helpers:
                 if not helper.cancel():  # it has started, perhaps ended
                     helper.result()
+        finally:
+            with self._lock:
+                self._in_hand -= most * nbytes
         rest, call = iter(()), str
         if errors:
             raise errors[0]
@@ -104,20 +111,6 @@ class WorkerPool:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
-
-    @contextmanager
-    def _helpers_for(self, count: int, nbytes: int) -> Iterator[int]:
-        """How many threads may help with ``count`` items of ``nbytes`` each, so that all in hand fit into memory."""
-        with self._lock:
-            most = self.most_helpers(count, nbytes)
-            if nbytes:
-                most = max(0, min(most, (_IN_HAND - self._in_hand) // nbytes))
-            self._in_hand += most * nbytes
-        try:
-            yield most
-        finally:
-            with self._lock:
-                self._in_hand -= most * nbytes
 
 
 def attempt(work: Callable[[], T]) -> Future[T]:

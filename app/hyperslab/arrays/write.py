@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -222,7 +223,7 @@ class Writer:
                 def write(coords: Coords, parts: Iterable[Projection]) -> None:
                     writer.update(coords, [_change(part, shaped, field) for part in parts])
 
-                write_objects(self._reader, array, objects, write, cancel)
+                write_objects(self._reader, writer, objects, write, cancel)
         return WriteResult(array, plan.touched, plan.tag_of(writer.written[coords] for coords in objects))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
@@ -300,33 +301,29 @@ def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
 
 def write_objects(
     reader: Reader,
-    array: ArrayNode,
+    writer: ChunkWriter,
     objects: Mapping[Coords, Iterable[Part]],
     write: Callable[[Coords, Iterable[Part]], None],
     cancel: Cancel | None = None,
 ) -> None:
-    """Call ``write`` for every stored object; an error on the way says which were written before it."""
-    written: list[Coords] = []
-
-    def one(coords: Coords) -> None:
-        write(coords, objects[coords])
-        written.append(coords)
-
+    """Call ``write``, which hands them to ``writer``, for every stored object; an error on the way says which were
+    written before it."""
+    array, written = writer.array, writer.written
     each = object_memory(reader, array)
     try:
         if each > _LARGE:
-            for coords in objects:
-                one(coords)
+            for coords, parts in objects.items():
+                write(coords, parts)
                 if cancel is not None:
                     cancel.check()
         else:
-            reader.pool(array.mount).each(objects, len(objects), one, cancel, nbytes=each)
+            pool = reader.pool(array.mount)
+            pool.each(objects.items(), len(objects), lambda item: write(*item), cancel, nbytes=each)
     except HyperslabError as error:
         if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise
-        done = set(written)
-        stored = [array.chunk_key(coords) for coords in written[:_MOST_KEYS_NAMED]]
-        failed = [array.chunk_key(coords) for coords in objects if coords not in done][:_MOST_KEYS_NAMED]
+        stored = [array.chunk_key(coords) for coords in islice(written, _MOST_KEYS_NAMED)]
+        failed = [array.chunk_key(coords) for coords in objects if coords not in written][:_MOST_KEYS_NAMED]
         if isinstance(error, StoreError):
             raise type(error)(error.store, error.key, error.reason, stored, failed) from error
         kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten

@@ -138,7 +138,7 @@ class Committer:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, after, {each.coords: each.parts for each in plan.objects()}, write)
+        write_objects(self._reader, writer, {each.coords: each.parts for each in plan.objects()}, write)
 
     def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
         level = array.levels[mark.level]
