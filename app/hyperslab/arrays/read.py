@@ -186,9 +186,9 @@ class Reader:
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
         array = plan.array
-        keys = (array.chunk_key(each.coords) for each in plan.objects())
-        if any(self.cache.any_version(cache_key(array, key)) is None for key in keys):
-            return None
+        for each in plan.objects():
+            if self.cache.any_version(cache_key(array, array.chunk_key(each.coords))) is None:
+                return None
         plan = self.look_up(plan)
         return plan if self.count_cached(plan) == plan.touched else None
 
