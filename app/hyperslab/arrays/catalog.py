@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
@@ -338,21 +337,15 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
     if stored is None:
         raise Vanished
     try:
-        inside = (_consolidated_in if key.endswith(V3) else parse_consolidated)(stored.data, key)
-        documents = {name: dump_copy(document) for name, document in inside.items()}
-    except BadMetadata as error:
-        return error, stored.version, _NODE_OVERHEAD
+        of_v3 = key.endswith(V3)
+        inside = parse_document(stored.data, key).consolidated if of_v3 else parse_consolidated(stored.data, key)
+    except BrokenData as error:
+        if isinstance(error, BadMetadata) and not of_v3:
+            return error, stored.version, _NODE_OVERHEAD
+        inside = None  # the node itself will tell
+    documents = {name: dump_copy(document) for name, document in (inside or {}).items()}
     nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot each
     return documents, stored.version, nbytes
-
-
-def _consolidated_in(data: bytes | memoryview, key: str) -> dict[str, Any]:
-    """The documents that a ``zarr.json`` has inside, by key; of one that cannot be read, the node itself will tell."""
-    try:
-        documents = parse_document(data, key).consolidated or {}
-    except BrokenData:
-        return {}
-    return {f"{path}/{V3}": document for path, document in documents.items()}
 
 
 def _known_key(key: str, text: bytes, inner: str) -> str:

@@ -207,7 +207,14 @@ class Creator:
             if not foreign and replace and wanted.metadata is not None:
                 refuse_hidden(self._catalog, mount, prefix, node, wanted.metadata)
             try:
-                kept = self._make_room(mount, prefix, wanted, turn, replace=replace, foreign=foreign)
+                kept = Remainder()
+                array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
+                if replace:
+                    kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
+                    if array is not None:  # others may have made a node below meanwhile
+                        check_free(array)
+                elif array is not None:
+                    clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
             except VersionConflict as conflict:  # another creator was faster: open what it made, if the mode allows
                 node, _ = self._find(path)
@@ -241,20 +248,6 @@ class Creator:
         except NodeNotFound:
             return None, None
         return (None, found) if isinstance(found, GroupNode) and found.implicit else (found, None)
-
-    def _make_room(
-        self, mount: MountedStore, prefix: str, wanted: _Definition, turn: Turn, *, replace: bool, foreign: bool
-    ) -> Remainder:
-        """Remove what is to be replaced, and what would be chunks of a new array; returns what stays."""
-        if not replace:
-            if wanted.metadata is not None:
-                array = new_array(mount, prefix, wanted.metadata)
-                clear_leftovers(self._reader, array, turn.check, foreign=foreign)
-            return Remainder()
-        kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
-        if wanted.metadata is not None:
-            check_free(mount, prefix, wanted.metadata)  # others may have made a node below meanwhile
-        return kept
 
     def _taken(self, node: Node, mode: Mode, wanted: _Definition) -> NewNode:
         """The node that is there already, which is good only if it is to be opened and fits."""

@@ -90,9 +90,9 @@ def mark_deletion(mount: MountedStore, prefix: str) -> None:
         mount.store.put(_marker(prefix), b"")
 
 
-def check_free(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> None:
+def check_free(array: ArrayNode) -> None:
     """Raise `NodeExists` if a node lies below a new array, however deep; one listing."""
-    for _ in _leftovers(new_array(mount, prefix, metadata)):
+    for _ in _leftovers(array):
         pass
 
 

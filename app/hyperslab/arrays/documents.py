@@ -280,15 +280,15 @@ def _follow_in(
     raise StoreError(mount.name, key, f"other writers came first {MOST_TRIES} times")
 
 
-def _documents_in(stored: Stored | None, key: str) -> dict[str, Any] | None:
+def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:
     """The documents of consolidated metadata, by their keys below it; None where there are none that can be read."""
+    if stored is None:
+        return None
     try:
-        if stored is None or not key.endswith(V3):
-            return None if stored is None else parse_consolidated(stored.data, key)
-        known = parse_document(stored.data, key).consolidated
+        of_v3 = key.endswith(V3)
+        return parse_document(stored.data, key).consolidated if of_v3 else parse_consolidated(stored.data, key)
     except BrokenData:
         return None
-    return None if known is None else {as_prefix(path) + V3: document for path, document in known.items()}
 
 
 def _stored_key(mount: MountedStore, known: str) -> str:

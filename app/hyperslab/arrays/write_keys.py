@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.delete import check_free, mark_deletion, refuse_v3
+from hyperslab.arrays.delete import check_free, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
@@ -122,7 +122,14 @@ class KeyWriter:
                 if version is not None:
                     return PutKey(version, created=False)
             if sent.consolidated is not None:
-                put = self._put_consolidated(mount, key, data, sent.consolidated, check)
+                if name != V3:
+                    refuse_v3(mount, prefix, coexisting=False)
+                try:
+                    put = documents.put_consolidated(
+                        self._catalog.versions, mount, key, data, sent.consolidated, check=check
+                    )
+                finally:
+                    self._catalog.versions.forget(mount, prefix, documents=True)
             else:
                 # what was cleared for one document need not be all that another one leaves behind
                 exact = check is not None or sent.array is not None
@@ -133,22 +140,6 @@ class KeyWriter:
                     raise WriteConflict(key, TOO_LATE) from conflict
             self._follow(mount, prefix, name)
         return put
-
-    def _put_consolidated(
-        self,
-        mount: MountedStore,
-        key: str,
-        data: bytes | memoryview,
-        inside: Mapping[str, Any],
-        check: KeyCheck | None,
-    ) -> PutKey:
-        prefix = as_prefix(key.rpartition("/")[0])
-        if not key.endswith(V3):
-            refuse_v3(mount, prefix, coexisting=False)
-        try:
-            return documents.put_consolidated(self._catalog.versions, mount, key, data, inside, check=check)
-        finally:
-            self._catalog.versions.forget(mount, prefix, documents=True)
 
     def _follow(self, mount: MountedStore, prefix: str, name: str) -> None:
         self._catalog.versions.forget(mount, prefix, documents=True)
@@ -195,25 +186,22 @@ class KeyWriter:
         if kind is not None and kind != sent.kind:
             raise NodeExists(path, kind)
         if kind is None and sent.array is not None:
-            check_free(mount, prefix, sent.array)
+            check_free(new_array(mount, prefix, sent.array))
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         """None if there is none, or a document that cannot be read: this very request may replace it."""
         try:
-            return self._readable_array_at(mount, prefix)
+            node = self._catalog.find_node(mount.path(prefix), fresh=True)
         except BrokenData:
             return None
-
-    def _readable_array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
-        node = self._catalog.find_node(mount.path(prefix), fresh=True)
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
         """The array that a key may be a chunk of, and which; an array's name may itself look like one. None where there
         is no array."""
         for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            array = self._readable_array_at(mount, prefix)
-            if array is None:
+            array = self._catalog.find_node(mount.path(prefix), fresh=True)
+            if not isinstance(array, ArrayNode):
                 continue
             grid = array.metadata.stored_grid
             coords = grid.parse_key(key[len(prefix) :])
@@ -262,8 +250,7 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
                 group = parse_group(data, key)
             case _:
                 found = parse_document(data, key)
-                inside = found.consolidated and {as_prefix(path) + V3: d for path, d in found.consolidated.items()}
-                return _Sent("group" if found.array is None else "array", found.array, inside)
+                return _Sent("group" if found.array is None else "array", found.array, found.consolidated)
     except BadMetadata as error:
         if error.member is not None:
             raise BadDefinition(error.member, error.reason) from error

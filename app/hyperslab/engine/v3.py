@@ -40,7 +40,7 @@ _OF_ARRAYS: Final = (*ARRAY_MEMBERS, "dimension_names", "storage_transformers")
 @dataclass(frozen=True, slots=True)
 class Document:
     """A parsed ``zarr.json``: ``array`` is None for a group. ``consolidated``: the documents of nodes below a group by
-    path, None where it has none."""
+    their keys from there, None where it has none."""
 
     array: ArrayMetadata | None
     attributes: Mapping[str, Any]
@@ -160,12 +160,12 @@ def _no_transformers(value: Any) -> None:
 
 
 def _consolidated(value: Any) -> Mapping[str, Any] | None:
-    """Documents by path; what zarr-python writes."""
+    """Documents by key; what zarr-python writes, by path."""
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("kind") != "inline" or not isinstance(value.get("metadata"), dict):
         raise ValueError(f"expected an object of kind 'inline' with metadata, found {shown(value)}")
-    return dict(value["metadata"])
+    return {f"{path}/zarr.json" if path else "zarr.json": found for path, found in value["metadata"].items()}
 
 
 def _chunk_grid(
