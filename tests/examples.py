@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.test_cli import serving
+from tests.server import serving
 
 _BLOCK = re.compile(
     r"(?P<skip>^<!-- not run[^>]*-->\n+)?"
@@ -118,7 +118,7 @@ class Runner:
         if port in self._services:
             self._services.pop(port).close()
         stack = self._services[port] = ExitStack()
-        _, self._replaced[f"http://127.0.0.1:{port}"] = stack.enter_context(serving(*arguments))
+        self._replaced[f"http://127.0.0.1:{port}"] = stack.enter_context(serving(*arguments)).url
 
     def _run_sh(self, code: str, example: Example) -> str:
         """An answer that is an error fails the example where no text is shown; variables stay, as in a terminal."""

@@ -13,10 +13,11 @@ from pathlib import Path
 PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.asgi", "uvicorn.loops.uvloop"]
 
 
-def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
-    """``python -m hyperslab``, with its output in a file."""
+def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str, folder: str) -> None:
+    """``python -m hyperslab`` in a folder, with its output in a file."""
     from hyperslab.__main__ import main
 
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     with Path(os.devnull).open("rb") as nothing, Path(output).open("ab") as sink:

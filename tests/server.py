@@ -38,8 +38,7 @@ from tests.forked import PRELOADED, command_line
 Stores = Mapping[str, str | Path | Mapping[str, Any]]
 """By name: a folder or URL, or the members of a store's settings."""
 
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]+")
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 _SERVER_PROCESSES = multiprocessing.get_context("forkserver")
 _SERVER_PROCESSES.set_forkserver_preload(PRELOADED)
 
@@ -69,16 +68,37 @@ def running_server(
 
     Its log is printed when it ends, for pytest to show where the test has failed.
     """
+    start = _forked if environment is None and "workers" not in settings else _executed
+    with _started(start, (), _environment(stores, settings, environment), show=True) as server:
+        yield server
+
+
+@contextmanager
+def serving(*arguments: str, executed: bool = False) -> Iterator[Server]:
+    """``hyperslab serve`` with these arguments, in the present folder and environment; ``executed``: with all else that
+    a process inherits."""
+    with _started(_executed if executed else _forked, arguments, os.environ) as server:
+        yield server
+
+
+@contextmanager
+def _started(
+    start: Callable[[Sequence[str], Mapping[str, str], Path], Process],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    show: bool = False,
+) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="hyperslab-server-") as folder:
         output = Path(folder) / "log"
         output.touch()
-        start = _forked if environment is None and "workers" not in settings else _executed
-        process = start(["serve", "--port", "0"], _environment(stores, settings, environment), output)
+        process = start(["serve", "--port", "0", *arguments], {**environment, "PYTHONUNBUFFERED": "1"}, output)
         try:
             yield Server(_wait_for_address(process, output), process, output)
         finally:
             stop(process)
-            print(output.read_text(encoding="utf-8", errors="replace"))
+            if show:
+                print(output.read_text(encoding="utf-8", errors="replace"))
 
 
 class Process(Protocol):
@@ -125,7 +145,9 @@ class _Forked:
 def _forked(arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
     """A child of a process that has imported the server and done nothing else: to import it takes longer than many a
     test."""
-    process = _SERVER_PROCESSES.Process(target=command_line, args=(arguments, environment, str(output)))
+    process = _SERVER_PROCESSES.Process(
+        target=command_line, args=(arguments, dict(environment), str(output), str(Path.cwd()))
+    )
     process.start()
     return _Forked(process)
 
@@ -157,7 +179,7 @@ def _environment(stores: Stores, settings: Mapping[str, Any], extra: Mapping[str
     }
     chosen = {"stores": named, **settings}
     ours = {f"HYPERSLAB_{key.upper()}": _as_text(value) for key, value in chosen.items()}
-    return {**inherited, **ours, "PYTHONUNBUFFERED": "1", **(extra or {})}
+    return {**inherited, **ours, **(extra or {})}
 
 
 def _as_text(value: Any) -> str:
@@ -167,9 +189,9 @@ def _as_text(value: Any) -> str:
 def _wait_for_address(process: Process, output: Path) -> str:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        found = _ADDRESS.search(output.read_text(encoding="utf-8", errors="replace"))
-        if found is not None:
-            return found[0]
+        log = output.read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^Look +(http\S+)/\n(.|\n)*Stop with Ctrl-C", log, re.MULTILINE):
+            return found[1]
         if process.poll() is not None:
             break
         time.sleep(0.02)

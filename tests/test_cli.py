@@ -15,7 +15,6 @@ import sys
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from hyperslab.demo import demo_folder
 from hyperslab.settings import StoreSettings, load
 from hyperslab.welcome import welcome
 from tests.demos import demo_parent
+from tests.server import serving
 
 COMMAND = [sys.executable, "-m", "hyperslab"]
 
@@ -49,20 +49,6 @@ def store(tmp_path: Path) -> Path:
     ramp = root.create_array("ramp", shape=(100,), chunks=(30,), dtype="<i4")
     ramp[:] = np.arange(100)
     return tmp_path / "scans.zarr"
-
-
-@contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A running ``hyperslab serve`` and its base URL."""
-    command = [*COMMAND, "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout
-            yield process, next(match[1] for line in process.stdout if (match := re.match(r"Look +(http.*)/$", line)))
-        finally:
-            if process.poll() is None:
-                process.terminate()  # not kill: worker processes have to end too
-                process.wait(timeout=30)
 
 
 def fetch(url: str) -> bytes:
@@ -350,10 +336,10 @@ def hung_up() -> Iterator[None]:
     ("workers", "number"), [("1", signal.SIGTERM), ("2", signal.SIGTERM), ("1", signal.SIGHUP)], ids=str
 )
 def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers: str, number: signal.Signals) -> None:
-    with serving(str(store), "--workers", workers) as (process, base):
-        body = fetch(f"{base}/v1/slice/scans/ramp?select=90:")
-        process.send_signal(number)
-        code = process.wait(timeout=30)
+    with serving(str(store), "--workers", workers, executed=True) as server:
+        body = fetch(f"{server.url}/v1/slice/scans/ramp?select=90:")
+        server.process.send_signal(number)
+        code = server.process.wait(timeout=30)
 
     np.testing.assert_array_equal(np.frombuffer(body, "<i4"), np.arange(90, 100))
     assert code == 0
@@ -362,12 +348,12 @@ def test_serves_until_it_is_told_to_stop_and_then_ends_well(store: Path, workers
 def test_an_answer_that_has_begun_is_finished_after_being_told_to_stop(tmp_path: Path) -> None:
     size = 64 << 20
     zarr.create_array(tmp_path / "large.zarr", shape=(size,), chunks=(1 << 20,), dtype="|u1", zarr_format=2)
-    with serving(str(tmp_path / "large.zarr")) as (process, base):
-        with urllib.request.urlopen(f"{base}/v1/slice/large", timeout=30) as body:
+    with serving(str(tmp_path / "large.zarr")) as server:
+        with urllib.request.urlopen(f"{server.url}/v1/slice/large", timeout=30) as body:
             begun = len(body.read(1000))
-            process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGTERM)
             rest = len(body.read())
-        code = process.wait(timeout=30)
+        code = server.process.wait(timeout=30)
 
     assert (begun + rest, code) == (size, 0)
 
@@ -376,19 +362,12 @@ def test_has_as_many_open_files_as_it_may(store: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # as a child inherits it
     try:
-        with serving(str(store)) as (process, _):
-            found = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        with serving(str(store), executed=True) as server:
+            found = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert found == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536), hard)
-
-
-def lines_to_try(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
-    """All that follows the first lines, and the commands in it."""
-    assert process.stdout
-    shown = "".join(iter(process.stdout.readline, "Stop with Ctrl-C.\n"))
-    return shown, re.findall(r"^  (curl .*)$", shown, re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -408,8 +387,8 @@ def test_every_line_to_try_works(tmp_path: Path, store: Path, monkeypatch: pytes
     arguments = (
         ["--demo-dir", str(demo_parent())] if what == "demo" else [f"data={store if what == 'tokens' else place}"]
     )
-    with serving(*arguments) as (process, _):
-        _, lines = lines_to_try(process)
+    with serving(*arguments) as server:
+        lines = re.findall(r"^  (curl .*)$", server.log, re.MULTILINE)
         assert len(lines) == {"demo": 4, "mixed": 2, "tokens": 2}.get(what, 1)
         for line in lines:
             ran = ["sh", "-c", line.replace("curl ", "curl -fsS ", 1)]
@@ -517,9 +496,9 @@ def test_a_folder_is_served_for_as_long_as_its_page_is_open(store: Path) -> None
 def test_info_shows_a_group_as_a_tree_and_an_array_with_its_shape(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(str(store)) as (_, base):
-        assert run(["info", f"{base}/v1/metadata/scans"]) == 0
-        assert run(["info", f"{base}/zarr/scans/ramp"]) == 0
+    with serving(str(store)) as server:
+        assert run(["info", f"{server.url}/v1/metadata/scans"]) == 0
+        assert run(["info", f"{server.url}/zarr/scans/ramp"]) == 0
 
     tree, array = capsys.readouterr().out.split("shape", maxsplit=1)
     assert "ramp" in tree
@@ -527,8 +506,8 @@ def test_info_shows_a_group_as_a_tree_and_an_array_with_its_shape(
 
 
 def test_info_is_shown_where_the_terminal_has_no_letters_for_it(store: Path) -> None:
-    with serving(str(store)) as (_, base):
-        command = [*COMMAND, "info", f"{base}/v1/metadata/scans"]
+    with serving(str(store)) as server:
+        command = [*COMMAND, "info", f"{server.url}/v1/metadata/scans"]
         environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
 
@@ -537,9 +516,9 @@ def test_info_is_shown_where_the_terminal_has_no_letters_for_it(store: Path) -> 
 
 def test_get_writes_a_file_of_the_selection(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = "/v1/metadata/scans/ramp"
-    with serving(str(store)) as (_, base):
-        assert run(["get", base + url, "-o", str(tmp_path / "part.npy"), "--select", "10:20:3"]) == 0
-        assert run(["get", base + url, "-o", str(tmp_path / "part.csv"), "--select", ":2", "--quiet"]) == 0
+    with serving(str(store)) as server:
+        assert run(["get", server.url + url, "-o", str(tmp_path / "part.npy"), "--select", "10:20:3"]) == 0
+        assert run(["get", server.url + url, "-o", str(tmp_path / "part.csv"), "--select", ":2", "--quiet"]) == 0
 
     assert np.load(tmp_path / "part.npy").tolist() == [10, 13, 16, 19]
     assert (tmp_path / "part.csv").read_text().split() == ["0", "1"]
@@ -547,8 +526,8 @@ def test_get_writes_a_file_of_the_selection(store: Path, tmp_path: Path, capsys:
 
 
 def test_get_writes_to_stdout_what_a_pipe_wants(store: Path, tmp_path: Path) -> None:
-    with serving(str(store)) as (_, base):
-        command = [*COMMAND, "get", f"{base}/v1/metadata/scans/ramp", "-o", "-"]
+    with serving(str(store)) as server:
+        command = [*COMMAND, "get", f"{server.url}/v1/metadata/scans/ramp", "-o", "-"]
         whole = subprocess.run(command, capture_output=True, timeout=60, check=True, cwd=tmp_path)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as left:
             assert left.stdout
@@ -570,7 +549,7 @@ def test_get_of_a_pages_url_is_the_plane_that_it_shows(tmp_path: Path) -> None:
     demo = demo_folder(demo_parent())
     brain, cells = (np.asarray(zarr.open_array(demo / name, mode="r")[:]) for name in ("brain", "microscope/0"))
     signal = zarr.open_array(demo / "signal", mode="r")[5:10]
-    with serving(f"demo={demo}") as (_, base):
+    with serving(f"demo={demo}") as server:
         for query, expected in {
             "brain?z=42": brain[42],
             "brain?axes=z,x&y=7&smooth=1": brain[:, 7],
@@ -581,17 +560,19 @@ def test_get_of_a_pages_url_is_the_plane_that_it_shows(tmp_path: Path) -> None:
             "signal?range=5,9": signal,
             "brain?z=42&select=1,:3": brain[1, :3],
         }.items():
-            assert run(["get", f"{base}/view/demo/{query}", "-o", str(tmp_path / "x.npy")]) == 0
+            assert run(["get", f"{server.url}/view/demo/{query}", "-o", str(tmp_path / "x.npy")]) == 0
             np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), expected, query)
-        assert run(["get", f"{base}/view/demo/signal?range=0,1", "-o", str(tmp_path / "x"), "--format", "csv"]) == 0
+        assert (
+            run(["get", f"{server.url}/view/demo/signal?range=0,1", "-o", str(tmp_path / "x"), "--format", "csv"]) == 0
+        )
     assert len((tmp_path / "x").read_text().split()) == 2
 
 
 def test_put_creates_an_array_from_stdin(store: Path) -> None:
     values = np.arange(6, dtype=">f4").reshape(2, 3)
     data = _npy(values)
-    with serving(f"scans={store}", "--writable") as (_, base):
-        command = [*COMMAND, "put", f"{base}/v1/metadata/scans/new/plane", "-", "--create"]
+    with serving(f"scans={store}", "--writable") as server:
+        command = [*COMMAND, "put", f"{server.url}/v1/metadata/scans/new/plane", "-", "--create"]
         done = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
         again = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
         rows = subprocess.run([*command[:-1], "--select", "1"], input=_npy(values[0]), timeout=60, check=False)
@@ -613,8 +594,8 @@ def _npy(values: np.ndarray) -> bytes:
 
 def test_put_writes_a_file_into_the_selection(store: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "values.npy", np.arange(5, dtype="<i4") * 100)
-    with serving(str(store), "--writable") as (_, base):
-        code = run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", "28:33"])
+    with serving(str(store), "--writable") as server:
+        code = run(["put", f"{server.url}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", "28:33"])
 
     assert code == 0
     ramp = zarr.open_array(store / "ramp", mode="r")[26:35]
@@ -629,8 +610,8 @@ def test_put_that_does_not_fit_is_one_sentence_and_changes_nothing(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], select: str, values: np.ndarray, says: str
 ) -> None:
     np.save(tmp_path / "values.npy", values)
-    with serving(str(store), "--writable") as (_, base):
-        code = run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", select])
+    with serving(str(store), "--writable") as server:
+        code = run(["put", f"{server.url}/v1/metadata/scans/ramp", str(tmp_path / "values.npy"), "--select", select])
 
     assert code == 1
     assert says in only_line(capsys.readouterr().err)
@@ -641,8 +622,8 @@ def test_put_into_a_store_that_is_read_only_is_refused(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "values.npy", np.zeros(100, "<i4"))
-    with serving(str(store)) as (_, base):
-        assert run(["put", f"{base}/v1/metadata/scans/ramp", str(tmp_path / "values.npy")]) == 1
+    with serving(str(store)) as server:
+        assert run(["put", f"{server.url}/v1/metadata/scans/ramp", str(tmp_path / "values.npy")]) == 1
 
     assert "read-only" in only_line(capsys.readouterr().err)
 
@@ -666,7 +647,7 @@ def test_a_service_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixtu
 
 
 def test_what_does_not_exist_is_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(str(store)) as (_, base):
-        assert run(["info", f"{base}/v1/metadata/scans/nothing"]) == 1
+    with serving(str(store)) as server:
+        assert run(["info", f"{server.url}/v1/metadata/scans/nothing"]) == 1
 
     assert only_line(capsys.readouterr().err) == "hyperslab: there is no array and no group at 'scans/nothing'"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.demos import demo_parent
 from tests.examples import Runner, examples, is_as_shown
-from tests.test_cli import serving
+from tests.server import serving
 from tests.tools import ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[str]:
-    with serving("--demo-dir", str(demo_parent())) as (_, url):
-        yield url
+    with serving("--demo-dir", str(demo_parent())) as server:
+        yield server.url
 
 
 @pytest.fixture

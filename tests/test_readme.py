@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.demos import demo_parent
-from tests.test_cli import serving
+from tests.server import serving
 from tests.tools import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,8 +24,8 @@ CURL = [line.partition("  #")[0].strip() for line in README.splitlines() if line
 @pytest.fixture(scope="module")
 def base() -> Iterator[str]:
     """The demo, served as the first command does."""
-    with serving("--demo-dir", str(demo_parent())) as (_, url):
-        yield url
+    with serving("--demo-dir", str(demo_parent())) as server:
+        yield server.url
 
 
 def test_ten_lines_each() -> None:
