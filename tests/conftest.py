@@ -10,13 +10,22 @@ pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 settings.register_profile("patient", deadline=None)  # a test is not wrong because the machine is busy
 settings.load_profile("patient")
 
+LONGEST = (
+    *("api/test_memory", "storage/test_processes", "consistency/test_kill", "conformance/test_odd_stores", "test_cli"),
+    *("consistency/test_replicas", "viewer/test_snippets", "api/test_metrics_of_workers", "test_examples"),
+    *("consistency/test_readers", "tiles/test_resample", "api/test_corpus", "viewer/test_token", "viewer/test_image"),
+)
+"""Files of tests that take longest, which come first: in the end, no process of several has one left."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that drive a browser a second try, which the summary tells of.
+    """Order files, and give tests that drive a browser a second try, which the summary tells of.
 
     When Chromium draws and asks is not ours to order. Nothing else is tried again: what fails once in a hundred runs
     elsewhere is a race of ours.
     """
+    places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
     for item in items:
         if "playwright" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))

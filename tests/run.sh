@@ -91,4 +91,6 @@ say "mypy"
 trap - EXIT
 wait "$clients"
 say "pytest"
-exec "$bin/pytest" --numprocesses "${TEST_PROCESSES:-2}" --dist loadfile "$@"
+# Tests wait for servers and clocks, so two processes more than there are processors keep these busy.
+processes=${TEST_PROCESSES:-$(($(nproc) + 2))}
+exec "$bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@"
