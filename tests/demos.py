@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from pathlib import Path
 
-import portalocker
 import pytest
 
 from hyperslab import demo
@@ -17,7 +17,8 @@ def demo_parent() -> Path:
     sources = sorted(Path(demo.__file__).parent.glob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     parent = artifacts("demo") / digest[:12]
-    with portalocker.Lock(artifacts("demo") / "lock", timeout=120):
+    with (artifacts("demo") / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         demo.make_demo(parent)
     return parent
 

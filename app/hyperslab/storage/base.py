@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial, wraps
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
@@ -28,8 +29,7 @@ class Absent(Enum):
 ABSENT = Absent.ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A value and the version it has. ``data`` is contiguous and must not be written to."""
 
     data: bytes | memoryview
@@ -69,6 +69,11 @@ class Listing:
 
     entries: tuple[Entry, ...]
     prefixes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], prefixes: Iterable[str]) -> Listing:
+        """Of children in any order."""
+        return cls(tuple(sorted(entries, key=attrgetter("key"))), tuple(sorted(prefixes)))
 
 
 class Log(Protocol):
@@ -111,17 +116,19 @@ class Capabilities:
     ``coarse_times``: versions are made of whole seconds, so what other programs write may go unseen.
     """
 
-    writable: bool
-    listable: bool
-    conditional_put: bool
-    writers_safe: WritersSafe
     width: int
-    cheap_stat: bool
-    ranges: bool
+    writable: bool = False
+    listable: bool = True
+    conditional_put: bool = False
+    writers_safe: WritersSafe = WritersSafe.THREADS
+    cheap_stat: bool = False
+    ranges: bool = True
     conditional_delete: bool = False
     coarse_times: bool = False
 
 
+Range: TypeAlias = tuple[int, int]
+"""The bytes ``[start, stop)`` of a value."""
 Check: TypeAlias = Callable[[], None]
 Keep: TypeAlias = Callable[[str], bool]
 
@@ -156,8 +163,6 @@ R = TypeVar("R")
 S = TypeVar("S", bound="Store")
 P = ParamSpec("P")
 
-_GAP: Final = 256 * 1024
-"""Bytes between two ranges that are cheaper to read and drop than to skip by another request."""
 MOST_TRIES: Final = 3
 """How often a read is repeated if the value changes meanwhile."""
 
@@ -202,9 +207,10 @@ class Store(ABC):
 
     observer: Observer | None = None
 
-    def __init__(self, config: StoreConfig, width: int, *, concurrent: bool) -> None:
+    def __init__(self, config: StoreConfig, capabilities: Capabilities, *, concurrent: bool) -> None:
         self._config = config
-        self._width = config.width or width
+        self._width = config.width or capabilities.width
+        self._capabilities = replace(capabilities, width=self._width, writable=config.writable)
         self._pool = ThreadPoolExecutor(self._width, f"{config.name}-requests") if concurrent else None
 
     @property
@@ -223,8 +229,9 @@ class Store(ABC):
         return False
 
     @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What this store can do, as far as is known by now."""
+        return self._capabilities
 
     @abstractmethod
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
@@ -240,7 +247,7 @@ class Store(ABC):
         store can. ``start`` is less than ``stop``. A store that had to read more returns more."""
 
     def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+        self, key: str, ranges: Sequence[Range], version: str | None = None
     ) -> list[bytes | memoryview] | None:
         """The bytes ``[start, stop)`` of each range, cut at the end of the value, all of one version.
 
@@ -282,25 +289,27 @@ class Store(ABC):
         """
         return [None if entry is None else entry.version for entry in self._map(self.stat, keys)]
 
-    @abstractmethod
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    # What changes something is refused with `errors.ReadOnly` by stores that cannot.
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:  # noqa: ARG002
         """Store a value atomically and durably; return its new version.
 
         With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else
         `VersionConflict`. Raises `errors.StoreFull` if there is no space.
         """
+        raise ReadOnly(self.name)
 
-    @abstractmethod
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:  # noqa: ARG002
         """Remove a key; False if it was not there. With ``if_version`` only in that version, else `VersionConflict`;
         if `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
+        raise ReadOnly(self.name)
 
-    @abstractmethod
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:  # noqa: ARG002
         """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
         before each request that removes some, and an exception of it ends the work. What ``keep`` returns True for
         stays: it is called for everything that is not the service's own, also links and other things that are no
         keys."""
+        raise ReadOnly(self.name)
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Listing:
@@ -334,13 +343,13 @@ class Store(ABC):
         none, or the store has no logs."""
         return None
 
-    @abstractmethod
-    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
         """Keep other writers of this key away while the context lasts, as far as `Capabilities.writers_safe` goes.
 
         ``shared`` holders keep only exclusive ones away. Not re-entrant. Two families never block each other: keys
         that end in ``.zarray`` or ``.zgroup`` (node locks, taken first) and all others (chunk locks, one at a time).
         """
+        raise ReadOnly(self.name)
 
     @abstractmethod
     def check(self) -> None:
@@ -366,9 +375,10 @@ class Store(ABC):
             raise ReadOnly(self.name)
 
 
-def merge(ranges: Sequence[tuple[int, int]], gap: int = _GAP) -> list[tuple[int, int]]:
-    """The requests ``[start, stop)`` that cover all ranges that are not empty, sorted."""
-    merged: list[tuple[int, int]] = []
+def merge(ranges: Sequence[Range], gap: int = 256 * 1024) -> list[Range]:
+    """The requests that cover all ranges that are not empty, sorted. Those no further than ``gap`` bytes apart are one:
+    reading and dropping so many is cheaper than another request."""
+    merged: list[Range] = []
     for start, stop in sorted(r for r in ranges if r[0] < r[1]):
         if merged and start <= merged[-1][1] + gap:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))

@@ -22,8 +22,6 @@ Client = S3Store | GCSStore | AzureStore | MemoryStore
 _SCHEMES: Final[Mapping[str, Kind]] = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "memory": "memory",
 }  # fmt: skip
-_CLASSES: Final[Mapping[str, type[Any]]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
 _UNSIGNED: Final = {"anonymous", "skip_signature", "allow_invalid_certificates", "proxy_url", "root_certificate"}
@@ -60,9 +58,6 @@ _ENVIRONMENT: Final[Mapping[Kind, Mapping[str, Sequence[str]]]] = {
 }
 """Standard variables of the environment, by the option that they stand for: those on which something is decided here.
 All others (credentials, region, …) obstore reads itself."""
-_CONDITIONS: Final = {"auto": None, "true": True, "false": False}
-
-
 _MEMORY: Final = MemoryStore()
 """Shared by all ``memory://`` stores of this process."""
 
@@ -96,7 +91,8 @@ def connect(config: StoreConfig, width: int) -> Connection:
         )
     reject_unknown(config.options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
     options = _of_environment(kind) | dict(config.options)
-    if options.get("conditional_put", "auto") not in _CONDITIONS:
+    answers = {"auto": None, "true": True, "false": False}
+    if options.get("conditional_put", "auto") not in answers:
         raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
     return Connection(
@@ -104,7 +100,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
         base=_base(config.url),
         patient=_client(config, kind, width, config.retries),
         once=_client(config, kind, width, 0),
-        conditional_put=_CONDITIONS[options.get("conditional_put", "auto")],
+        conditional_put=answers[options.get("conditional_put", "auto")],
         listable=flag(options, "listable", True),
         in_order=kind == "s3" and not flag(options, "s3_express", False),
         signs=kind == "s3" and not _UNSIGNED & options.keys(),
@@ -133,8 +129,9 @@ def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client
     bucket = urlsplit(config.url).netloc.rpartition("@")[2]
     if not bucket:
         raise BadDefinition("url", f"{config.url!r} names no bucket")
+    classes: Mapping[str, type[Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
     try:
-        client: Client = _CLASSES[kind](
+        client: Client = classes[kind](
             bucket,
             config=_store_options(config.options, kind, bucket),
             client_options=_client_options(config, width),

@@ -42,7 +42,6 @@ TOMBSTONE: Final = b"removed by hyperslab\n"
 _TOKEN: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
-_TOMBSTONE_TAG: Final = f'"{hashlib.md5(TOMBSTONE, usedforsecurity=False).hexdigest()}"'
 _DELETED: Final = (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
 
 
@@ -178,7 +177,7 @@ class ConditionalDeletes:
         if meta["size"] != len(TOMBSTONE):
             return False
         version = version_of(self._connection, meta)  # type: ignore[arg-type]
-        if version == _TOMBSTONE_TAG:
+        if version.strip('"') == hashlib.md5(TOMBSTONE, usedforsecurity=False).hexdigest():
             return True
         found = self._known.get((path, version))
         if found is None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from hyperslab.errors import BadDefinition
 
 Durability = Literal["fsync", "rename"]
-
-_TRUTH: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,9 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name)
     if text is None:
         return default
-    if text.lower() not in _TRUTH:
+    if text.lower() not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         raise BadDefinition(f"options.{name}", "expected true or false")
-    return _TRUTH[text.lower()]
+    return text.lower() in ("true", "1", "yes", "on")
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

@@ -20,10 +20,6 @@ DIRECTORY: Final = PATH | getattr(os, "O_DIRECTORY", 0)
 READ_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
-_OPENAT2: Final = 437
-"""The number of the Linux system call, the same on all architectures that Python runs on."""
-_BENEATH: Final = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
-
 Identity = tuple[int, int]
 """Device and inode."""
 
@@ -143,22 +139,24 @@ class Fence:
 
 
 class _OpenAt2:
-    """The system call that resolves a path below a directory and refuses to leave it at any component."""
+    """The system call that resolves a path below a directory and refuses to leave it at any component: number 437 on
+    all architectures that Python runs on."""
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         self._call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
-        self._how: dict[int, _How] = {}
+        self._how: dict[int, tuple[_How, int]] = {}  # and its address
 
     def __call__(self, base: int, path: str, flags: int) -> tuple[int, int]:
         """A descriptor and 0, or -1 and the number of the error."""
         how = self._how.get(flags)
         if how is None:
-            how = self._how[flags] = _How(flags | os.O_CLOEXEC, 0, _BENEATH)
+            made = _How(flags | os.O_CLOEXEC, 0, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+            how = self._how[flags] = made, ctypes.addressof(made)
         name = os.fsencode(path)
         while True:
-            descriptor = self._call(_OPENAT2, base, name, ctypes.addressof(how), ctypes.sizeof(how))
+            descriptor = self._call(437, base, name, how[1], 24)  # the size of `_How`
             if descriptor >= 0:
                 return descriptor, 0
             if (number := ctypes.get_errno()) != errno.EINTR:

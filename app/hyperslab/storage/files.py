@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import stat as modes
@@ -16,7 +17,6 @@ from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, S
 from hyperslab.storage.base import Entry
 from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.keys import HIDDEN
-from hyperslab.storage.locks import wait_for
 
 ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 """Errors of reading that mean an absent key; every other error is a failure of the store."""
@@ -33,11 +33,10 @@ _FAILURES: Final[dict[int, type[StoreError]]] = {
     errno.EROFS: StoreDenied,
     errno.ETIMEDOUT: StoreTimeout,
 }
-_CLASH: Final = "on a disk a name cannot be both a key and a prefix of other keys"
 _BAD_PATHS: Final = {
     errno.ENAMETOOLONG: "a name in it is longer than this file system allows",
-    errno.ENOTDIR: _CLASH,
-    errno.EEXIST: _CLASH,
+    errno.ENOTDIR: "on a disk a name cannot be both a key and a prefix of other keys",
+    errno.EEXIST: "on a disk a name cannot be both a key and a prefix of other keys",
 }
 _REASONS: Final = {
     errno.EISDIR: "a folder stands where the value of this key should be (EISDIR)",
@@ -46,8 +45,6 @@ _REASONS: Final = {
 }
 
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
-_GRANULES: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
-"""Nanoseconds between the times that file systems can keep."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -158,7 +155,9 @@ class FileWriter:
         os.utime(descriptor, ns=(now, now))
         kept = os.fstat(descriptor).st_mtime_ns
         if kept != now:
-            granule = max(each for each in _GRANULES if kept % each == 0)
+            # nanoseconds between the times that file systems can keep
+            steps = (1, 100, 1_000, 1_000_000, 10_000_000, _SECOND, 2 * _SECOND)
+            granule = max(each for each in steps if kept % each == 0)
             self.coarse |= granule >= _SECOND
             self._stamp_coarsely(descriptor, granule)
         if self._durable:
@@ -171,7 +170,7 @@ class FileWriter:
             clock = os.open("clock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666, dir_fd=folder)
             try:
                 if self._file_locks:
-                    wait_for(clock, shared=False)
+                    fcntl.flock(clock, fcntl.LOCK_EX)
                 last = int.from_bytes(os.pread(clock, 8, 0))
                 stamp = (max(last, time.time_ns()) // granule + 1) * granule
                 os.pwrite(clock, stamp.to_bytes(8), 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import fsspec.core  # type: ignore[import-untyped]
 from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-untyped]
@@ -26,8 +26,6 @@ from hyperslab.storage.base import (
     Part,
     Store,
     Stored,
-    VersionConflict,
-    WritersSafe,
     check_size,
     check_version,
     observed,
@@ -37,13 +35,6 @@ from hyperslab.storage.files import failure
 from hyperslab.storage.http import within_origin
 from hyperslab.storage.keys import has_hidden_segment, is_hidden
 from hyperslab.storage.locks import KeyedLocks
-
-WIDTH: Final = 8
-
-_READ_ONLY: Final = frozenset({"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"})
-_TAGS: Final = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
-_TIMES: Final = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
-_ROOT_TRUSTED_FOR: Final = 10.0
 
 T = TypeVar("T")
 Info = Mapping[str, Any]
@@ -62,26 +53,13 @@ class FsspecStore(Store):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        super().__init__(config, WIDTH, concurrent=False)
+        super().__init__(config, Capabilities(width=8, conditional_delete=True), concurrent=False)
         self._fs, self._root = _open(config)
         self._locks = KeyedLocks()
         self._commits = KeyedLocks()
         self._root_seen = float("-inf")
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            writable=self._config.writable,
-            listable=True,
-            conditional_put=False,
-            conditional_delete=True,
-            writers_safe=WritersSafe.THREADS,
-            width=self._width,
-            cheap_stat=False,
-            ranges=True,
-        )
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, most))
@@ -97,20 +75,6 @@ class FsspecStore(Store):
 
         found = self._read_steadily(key, read)
         return None if found is None else found[0]
-
-    def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
-    ) -> list[bytes | memoryview] | None:
-        def read(path: str, _: Entry) -> list[bytes | memoryview]:
-            return [bytes(self._fs.cat_file(path, start, stop)) if start < stop else b"" for start, stop in ranges]
-
-        found = self._read_steadily(key, read)
-        if found is None:
-            return None
-        parts, current = found
-        if version not in (None, current.version):
-            raise VersionConflict(key, current.version)
-        return parts
 
     def stat(self, key: str) -> Entry | None:
         info = self._find(key, self._fs.info, self._path(key))
@@ -157,7 +121,7 @@ class FsspecStore(Store):
                 prefixes.append(name)
             else:
                 entries.append(self._entry(prefix + name, info))
-        return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
+        return Listing.of(entries, prefixes)
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
@@ -195,7 +159,8 @@ class FsspecStore(Store):
 
     def _entry(self, key: str, info: Info) -> Entry:
         moment, size = _moment(info), int(info["size"] or 0)
-        tag = next((info[name] for name in _TAGS if info.get(name)), moment)
+        tags = ("ETag", "etag", "e_tag", "sha", "oid", "blob_id", "CRC")
+        tag = next((info[name] for name in tags if info.get(name)), moment)
         if tag is None:
             content = self._find(key, self._fs.cat_file, self._path(key))
             version = blake2b(content or b"", digest_size=16).hexdigest()
@@ -237,7 +202,7 @@ class FsspecStore(Store):
 
     def _require_root(self, key: str) -> None:
         """Raise `StoreError` if the root is not there: a mount that is gone does not make all keys absent."""
-        if time.monotonic() - self._root_seen < _ROOT_TRUSTED_FOR:
+        if time.monotonic() - self._root_seen < 10.0:
             return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
             raise StoreError(self.name, key, "the root of the store is not there")
@@ -285,8 +250,9 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
             raise BadDefinition("url", f"names no archive; what is in a file is {protocol}::{path}") from error
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
+    read_only = {"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"}
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if config.writable and (isinstance(fs, AbstractArchiveFileSystem) or protocols & _READ_ONLY):
+    if config.writable and (isinstance(fs, AbstractArchiveFileSystem) or protocols & read_only):
         raise BadDefinition("writable", f"{sorted(protocols)[0]}:// is a read-only store")
     if hasattr(fs, "dircache"):
         fs.dircache.use_listings_cache = False  # what others write must be seen at once
@@ -330,7 +296,8 @@ def _name(info: Info) -> str:
 
 def _moment(info: Info) -> float | str | None:
     """Time of modification, in seconds since 1970 if the file system reports it in a form that can be converted."""
-    moment = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    names = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
+    moment = next((info[name] for name in names if info.get(name) is not None), None)
     if moment is None:
         return None
     if hasattr(moment, "timestamp"):

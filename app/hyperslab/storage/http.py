@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from html.parser import HTMLParser
@@ -23,31 +22,21 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 from urllib3.util import Url, parse_url
 
-from hyperslab.errors import BadDefinition, ReadOnly, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
+from hyperslab.errors import BadDefinition, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
     MOST_BYTES,
-    Absent,
     Capabilities,
-    Check,
     Entry,
-    Keep,
     Listing,
     Part,
     Store,
     Stored,
-    WritersSafe,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.keys import is_hidden
 from hyperslab.wire.retry import attempts
 
-WIDTH: Final = 16
 OPTIONS: Final = frozenset({"authorization", "listable"})
-
-_MOST_IGNORED: Final = 4 * MOST_BYTES
-"""Bytes that may come from a server that ignores ranges, and sends the whole value."""
-_INDEX_PAGE = re.compile(rb"<title>\s*(index of|directory listing)", re.IGNORECASE)
-_FAILURES: Final = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
 
 
 class HttpStore(Store):
@@ -61,7 +50,7 @@ class HttpStore(Store):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        super().__init__(config, WIDTH, concurrent=True)
+        super().__init__(config, Capabilities(width=16, listable=False), concurrent=True)
         reject_unknown(config.options, OPTIONS, "http(s)://")
         parts = urlsplit(config.url)
         if config.writable:
@@ -75,21 +64,9 @@ class HttpStore(Store):
         self._headers |= {"Authorization": authorization} if authorization else {}
         self._base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
         self._query = f"?{parts.query}" if parts.query else ""
-        self._listable = flag(config.options, "listable", False)
+        self._capabilities = replace(self._capabilities, listable=flag(config.options, "listable", False))
         timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
         self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            writable=False,
-            listable=self._listable,
-            conditional_put=False,
-            writers_safe=WritersSafe.THREADS,
-            width=self._width,
-            cheap_stat=False,
-            ranges=True,
-        )
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         part = self._whole(key, most)
@@ -97,7 +74,7 @@ class HttpStore(Store):
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request if the server knows ranges and sends a version; what it cannot give in part comes whole."""
-        answer = self._ask("GET", key, (start, stop), max(stop, _MOST_IGNORED))
+        answer = self._ask("GET", key, (start, stop), max(stop, 4 * MOST_BYTES))  # if the server ignores ranges
         if answer is None:
             return None
         if answer.status == 206 and (part := answer.part(key, start, stop)) is not None:
@@ -122,28 +99,10 @@ class HttpStore(Store):
         answer = self._ask("GET", prefix)
         if answer is None:
             return Listing((), ())
-        names = sorted(_links(answer.data.decode("utf-8", "replace"), self._target(prefix)))
+        names = _links(answer.data.decode("utf-8", "replace"), self._target(prefix))
         entries = self._map(self.stat, [prefix + name for name in names if not name.endswith("/")])
-        return Listing(
-            tuple(entry for entry in entries if entry is not None),
-            tuple(sorted(name.rstrip("/") for name in names if name.endswith("/"))),
-        )
-
-    @override
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        raise ReadOnly(self.name)
-
-    @override
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        raise ReadOnly(self.name)
-
-    @override
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        raise ReadOnly(self.name)
-
-    @override
-    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
-        raise ReadOnly(self.name)
+        folders = (name.rstrip("/") for name in names if name.endswith("/"))
+        return Listing.of((entry for entry in entries if entry is not None), folders)
 
     def check(self) -> None:
         self._ask("GET", ".zgroup")
@@ -154,10 +113,12 @@ class HttpStore(Store):
         self._http.clear()
 
     def _has_index(self) -> bool:
-        if not self._listable:
+        if not self._capabilities.listable:
             answer = self._ask("GET", "")
-            self._listable = answer is not None and _INDEX_PAGE.search(answer.data) is not None
-        return self._listable
+            title = rb"(?i)<title>\s*(index of|directory listing)"
+            is_index = answer is not None and re.search(title, answer.data) is not None
+            self._capabilities = replace(self._capabilities, listable=is_index)
+        return self._capabilities.listable
 
     def _whole(self, key: str, most: int = MOST_BYTES) -> Part | None:
         answer = self._ask("GET", key, most=most)
@@ -192,7 +153,8 @@ class HttpStore(Store):
             return None
         if answer.status == 200 or (part is not None and answer.status in (206, 416)):
             return answer
-        raise _FAILURES.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
+        kinds = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
+        raise kinds.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
     def _follow(self, method: str, key: str, headers: dict[str, str], most: int) -> _Answer:
         """The answer behind redirects; raises `errors.StoreError` for one that leads to another origin."""

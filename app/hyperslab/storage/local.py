@@ -21,6 +21,7 @@ from hyperslab.storage.base import (
     Keep,
     Listing,
     Part,
+    Range,
     Store,
     Stored,
     VersionConflict,
@@ -48,10 +49,6 @@ from hyperslab.wire.retry import attempts
 
 OPTIONS: Final = frozenset({"file_locks"})
 
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # non-blocking: a FIFO has no end
-_MOST_TRIES: Final = 10
-_PAUSE: Final = 0.01
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -66,65 +63,55 @@ class LocalStore(Store):
     """
 
     def __init__(self, config: StoreConfig, root: str) -> None:
-        super().__init__(config, _processors(), concurrent=False)
         reject_unknown(config.options, OPTIONS, "a folder")
+        file_locks = flag(config.options, "file_locks", True)
+        capabilities = Capabilities(
+            width=_processors(),
+            conditional_put=True,
+            conditional_delete=True,
+            writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
+            cheap_stat=True,
+        )
+        super().__init__(config, capabilities, concurrent=False)
         if config.writable:
             self._translated("", os.makedirs, root, exist_ok=True)
-        file_locks = flag(config.options, "file_locks", True)
         self._fence = Fence(root)
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._threads = KeyedLocks()
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks") if file_locks else None
         self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
-        self._capabilities = Capabilities(
-            writable=config.writable,
-            listable=True,
-            conditional_put=True,
-            conditional_delete=True,
-            writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
-            width=self._width,
-            cheap_stat=True,
-            ranges=True,
-        )
 
     @property
     def url(self) -> str:
         return f"file://{self._fence.root}"
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        def read(descriptor: int, stat: os.stat_result) -> Stored:
+        def whole(stat: os.stat_result) -> Sequence[Range]:
             check_size(key, stat.st_size, most)
-            return Stored(_read(descriptor, 0, stat.st_size), version_of(stat))
+            return ((0, stat.st_size),)
 
-        return self._read(key, read)
+        found = self._read(key, whole)
+        return None if found is None else Stored(found[1][0], version_of(found[0]))
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        def read(descriptor: int, stat: os.stat_result) -> Part:
-            return Part(entry_of(key, stat), start, _read(descriptor, start, min(stop, stat.st_size)))
-
-        return self._read(key, read)
+        found = self._read(key, lambda _: ((start, stop),))
+        return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
-        def read(descriptor: int, stat: os.stat_result) -> Part:
-            start = max(0, stat.st_size - nbytes)
-            return Part(entry_of(key, stat), start, _read(descriptor, start, stat.st_size))
-
-        return self._read(key, read)
+        found = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
+        return None if found is None else Part(entry_of(key, found[0]), max(0, found[0].st_size - nbytes), found[1][0])
 
     def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
+        self, key: str, ranges: Sequence[Range], version: str | None = None
     ) -> list[bytes | memoryview] | None:
-        def read(descriptor: int, stat: os.stat_result) -> list[bytes | memoryview]:
+        def checked(stat: os.stat_result) -> Sequence[Range]:
             if version not in (None, version_of(stat)):
                 raise VersionConflict(key, version_of(stat))
-            return [_read(descriptor, start, min(stop, stat.st_size)) for start, stop in ranges]
+            return ranges
 
-        return self._read(key, read)
+        found = self._read(key, checked)
+        return None if found is None else [*found[1]]
 
     def stat(self, key: str) -> Entry | None:
         try:
@@ -231,11 +218,14 @@ class LocalStore(Store):
             self._processes.tidy()
         self._fence.close()
 
-    def _read(self, key: str, read: Callable[[int, os.stat_result], T]) -> T | None:
-        """Read from one open file, again if another program rewrites it meanwhile; None where there is none."""
-        for _ in attempts(_MOST_TRIES, _PAUSE, _PAUSE):
+    def _read(
+        self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]]
+    ) -> tuple[os.stat_result, list[bytes]] | None:
+        """The ranges of one open file that its stat asks for, cut at its end; read again if another program rewrites it
+        meanwhile. None where there is none."""
+        for _ in attempts(10, 0.01, 0.01):
             try:
-                descriptor = self._fence.open(key, _OPEN)
+                descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO has no end
             except OSError as error:
                 self._absent(key, error)
                 return None
@@ -243,21 +233,24 @@ class LocalStore(Store):
                 before = os.fstat(descriptor)
                 if not self._is_file(key, before):
                     return None
-                result = read(descriptor, before)
+                size = before.st_size
+                found = [_read(descriptor, start, min(stop, size)) for start, stop in ranges(before)]
                 after = os.fstat(descriptor)
             except OSError as error:
                 raise failure(self.name, key, error) from error
             finally:
                 os.close(descriptor)
-            if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
-                return result
+            if before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
+                return before, found
         raise StoreError(self.name, key, "another program is rewriting it in place")
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
         """False for a folder, which is what prefixes are. Anything else is no absence: it would read as fill values."""
-        if not modes.S_ISREG(stat.st_mode) and not modes.S_ISDIR(stat.st_mode):
+        if modes.S_ISREG(stat.st_mode):
+            return True
+        if not modes.S_ISDIR(stat.st_mode):
             raise obstructed(self.name, key, stat)
-        return modes.S_ISREG(stat.st_mode)
+        return False
 
     def _version_in(self, folder: int, key: str) -> str | None:
         """The version of a key in an open folder."""
@@ -275,7 +268,7 @@ class LocalStore(Store):
 
     def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
         directory, _, name = key.rpartition("/")
-        for _ in attempts(_MOST_TRIES, first=0.001, longest=5 * _PAUSE):
+        for _ in attempts(10, first=0.001, longest=0.05):
             try:
                 with self._writer.folder(directory) as folder:
                     temporary, version = self._writer.write(folder, data)

@@ -7,24 +7,16 @@ node locks (keys that end in ``.zarray`` or ``.zgroup``) and chunk locks (all ot
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import islice
 from threading import Condition, Lock
-from typing import Final
-
-import portalocker
 
 from hyperslab.errors import BadPath
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
-
-_GATE: Final = ".gate"
-_MOST_LOCK_FILES: Final = 600
-"""Lock files that one process leaves behind before it tidies up; all chunks need 512."""
-_MOST_REMOVED: Final = 1_000
-"""Lock files that are looked at to make room: a deletion needs a handful, and may be the first of several."""
 
 
 class _Queue:
@@ -114,7 +106,7 @@ class FileLocks:
         node = key.endswith((".zarray", ".zgroup"))
         own_file = node or key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
         name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if own_file else 1)}"
-        gate = self._acquire(name + _GATE, shared) if node else None
+        gate = self._acquire(f"{name}.gate", shared) if node else None
         try:
             lock = self._acquire(name, shared)
         finally:
@@ -139,20 +131,20 @@ class FileLocks:
         self._used.clear()
         with suppress(OSError, BadPath), self._fence.opened(self._directory, READ_DIRECTORY) as folder:
             with os.scandir(folder) as found:
-                names = [item.name for item in islice(found, _MOST_REMOVED)]
+                names = [item.name for item in islice(found, 1_000)]
             for name in names:
-                with suppress(OSError, portalocker.LockException):
+                with suppress(OSError):
                     self._remove(name, folder)
 
     def _acquire(self, name: str, shared: bool) -> int:
         """A descriptor that holds the lock until it is closed."""
-        if len(self._used) >= _MOST_LOCK_FILES:
+        if len(self._used) >= 600:  # all chunks need 512
             self.tidy()
         self._used.add(name)
         while True:
             descriptor = self._open(name)
             try:
-                wait_for(descriptor, shared)
+                fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
                 if self._is_current(descriptor, name):
                     return descriptor
             except BaseException:
@@ -175,13 +167,13 @@ class FileLocks:
         raise AssertionError("the second attempt returns or raises")
 
     def _remove(self, name: str, folder: int) -> None:
-        """Remove a lock's file; raises `portalocker.LockException` if somebody holds the lock.
+        """Remove a lock's file; raises `OSError`, also if somebody holds the lock.
 
         Whoever waits for it finds that the file is another one. Removing a gate does no harm: it only keeps an order.
         """
         descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
         try:
-            portalocker.lock(descriptor, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_current(descriptor, name):
                 os.unlink(name, dir_fd=folder)
         finally:
@@ -201,15 +193,6 @@ class FileLocks:
             with self._fence.opened(above) as folder, suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder)
             above = f"{above}/{name}".lstrip("/")
-
-
-def wait_for(descriptor: int, shared: bool) -> None:
-    """Lock an open file until it is closed; raises `OSError`."""
-    flags = portalocker.LockFlags.SHARED if shared else portalocker.LockFlags.EXCLUSIVE
-    try:
-        portalocker.lock(descriptor, flags)
-    except portalocker.LockException as error:  # blocking: never "somebody else has it", always a failure
-        raise OSError(errno.ENOLCK, f"the file system gives no locks ({error})") from error
 
 
 def _digest(key: str, size: int) -> str:

@@ -6,6 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from threading import Lock, Semaphore
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -58,8 +59,6 @@ _FEW: Final = 64
 """Up to this many versions are asked for one by one; from there on a listing is cheaper."""
 _PAGE: Final = 1000
 """How many keys one listing request gives, on S3 and what imitates it."""
-_TRUSTED_FOR: Final = 10.0
-"""Seconds for which a bucket that answered is taken to exist."""
 
 T = TypeVar("T")
 
@@ -78,8 +77,8 @@ class ObjectStore(Store):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        super().__init__(config, WIDTH, concurrent=True)
-        self._connection = connect(config, self._width)
+        self._connection = connect(config, config.width or WIDTH)
+        super().__init__(config, Capabilities(WIDTH, listable=self._connection.listable), concurrent=True)
         self._client = self._connection.patient
         self._conditional = self._connection.conditional_put
         self._puts = ConditionalPuts(self._connection, config.name, config.retries)
@@ -92,17 +91,9 @@ class ObjectStore(Store):
 
     @property
     def capabilities(self) -> Capabilities:
-        conditional = bool(self._conditional)
-        return Capabilities(
-            writable=self._config.writable,
-            listable=self._connection.listable,
-            conditional_put=conditional,
-            conditional_delete=self._conditional is False,
-            writers_safe=WritersSafe.REPLICAS if conditional else WritersSafe.THREADS,
-            width=self._width,
-            cheap_stat=False,
-            ranges=True,
-        )
+        if self._conditional:
+            return replace(self._capabilities, conditional_put=True, writers_safe=WritersSafe.REPLICAS)
+        return replace(self._capabilities, conditional_delete=self._conditional is False)
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
         def read() -> Stored | None:
@@ -255,10 +246,7 @@ class ObjectStore(Store):
         objects = [m for m in listed["objects"] if m["path"] != below and not self._deletes.is_tombstone(m["path"], m)]
         entries = [entry for entry in map(self._entry, objects) if not has_hidden_segment(entry.key)]
         names = (path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
-        return Listing(
-            tuple(sorted(entries, key=lambda entry: entry.key)),
-            tuple(sorted(name for name in names if not is_hidden(name))),
-        )
+        return Listing.of(entries, (name for name in names if not is_hidden(name)))
 
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix) if not removed)
@@ -385,7 +373,7 @@ class ObjectStore(Store):
         The answer to a HEAD does not say which: then the bucket must have been seen a moment ago, or a GET asks, whose
         404 has a body.
         """
-        seen = time.monotonic() - self._bucket_seen <= _TRUSTED_FOR
+        seen = time.monotonic() - self._bucket_seen <= 10.0
         if not means_no_bucket(error) and not means_no_key(error) and not seen:
             try:
                 obstore.get(self._client, self._path(key))

@@ -42,7 +42,7 @@ class Scanner:
                 entries.append(entry_of(prefix + name, stat))
             elif identity_of(stat) not in above:
                 prefixes.append(name)
-        return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(prefixes)))
+        return Listing.of(entries, prefixes)
 
     def walk(self, prefix: str, above: tuple[Identity, ...] | None = None) -> Iterator[Entry]:
         """Every key below; ``above`` are the directories on the way, so that links in a circle end."""
