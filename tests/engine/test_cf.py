@@ -63,7 +63,7 @@ def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any], Any]:
 
 
 @given(packed())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_packed_values_are_those_of_xarray(case: tuple[np.ndarray, dict[str, Any], Any]) -> None:
     values, attributes, fill = case
     if fill is not None:

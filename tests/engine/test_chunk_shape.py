@@ -89,7 +89,7 @@ def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
     return shape, draw(_optional(layout))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_requests())
 @example(([1], {"chunk": {"shape": [-1]}, "write_chunk": {"shape": [36]}}))
 @example(([1000, 50000], {"chunk": {"shape": [-1, -1]}, "read_chunk": {"shape_soft_constraint": [35, -1]}}))

@@ -38,7 +38,7 @@ def read(case: Case, selection: Selection) -> Array:
 
 
 @given(cases())
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
 

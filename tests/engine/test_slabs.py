@@ -25,7 +25,7 @@ def _repeat(values: Array, inner_shape: tuple[int, ...]) -> Array:
 
 
 @given(cases(), st.lists(st.integers(0, 3), max_size=2), st.integers(1, 2000), st.data())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: int, data: st.DataObject) -> None:
     inner_shape = tuple(inner)
     selection = normalise(case.items, case.grid.shape)

@@ -28,6 +28,29 @@ class FailingFileSystem(PlainFiles):
         raise self.error
 
 
+class SizelessFiles(PlainFiles):
+    """Tells no sizes, as a web server without ``Content-Length``."""
+
+    protocol = "sizeless"
+
+    @override
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        return {**super().info(path), "size": None}
+
+
+def test_values_of_unknown_size_are_read_in_part_all_the_same(tmp_path: Path) -> None:
+    fsspec.register_implementation("sizeless", SizelessFiles, clobber=True)
+    (tmp_path / "k").write_bytes(b"0123456789")
+    store = open_store(StoreConfig("sizeless", f"sizeless://{tmp_path}"))
+
+    assert store.get_ranges("k", [(2, 4), (7, 99)]) == [b"23", b"789"]
+    for part in (store.get_part("k", 7, 9), store.get_part("k", 0, 99), store.get_tail("k", 3)):
+        assert part is not None
+        assert bytes(part.between(7, 9)) == b"78"
+    with pytest.raises(errors.StoredTooLarge):
+        store.get("k", 9)
+
+
 class TestFailures:
     """What a library raises is never absence and never shown."""
 

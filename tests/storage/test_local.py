@@ -487,7 +487,7 @@ def test_writers_and_deleters_of_one_folder_do_not_trip_each_other(root: Path) -
     store = local(root)
 
     def write(i: int) -> None:
-        for j in range(60):
+        for j in range(30):
             key = f"a/b/{i}.{j}"
             store.put(key, b"1")
             assert store.delete(key)

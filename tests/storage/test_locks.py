@@ -142,7 +142,7 @@ def test_lock_files_do_not_bring_back_a_root_that_is_gone(tmp_path: Path) -> Non
 def test_lock_files_are_few_however_many_keys_were_locked(tmp_path: Path) -> None:
     locks = FileLocks(Fence(str(tmp_path)), "locks")
     with locks.hold("held/.zarray"):
-        for i in range(1_000):
+        for i in range(400):  # two files each
             with locks.hold(f"{i}/.zarray", shared=True):
                 pass
         most = len(list((tmp_path / "locks").iterdir()))

@@ -28,7 +28,6 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
 
 _HEADER = struct.Struct("<BBBBiii")
-_FLAGS_AT: Final = 2
 _NOT_SPLIT: Final = 0x10
 _LZ4: Final = 1
 _SNAPPY: Final = 2
@@ -166,7 +165,7 @@ def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
         if len(frame) <= HEADER_BYTES + data.nbytes:
             return frame
         frame = blosc.compress(data, b"lz4", 0, *options)
-    return bytes((*frame[:_FLAGS_AT], frame[_FLAGS_AT] & _NO_CODEC | _SNAPPY << 5)) + frame[_FLAGS_AT + 1 :]
+    return bytes((*frame[:2], frame[2] & _NO_CODEC | _SNAPPY << 5)) + frame[3:]  # the flags are the third byte
 
 
 # --- snappy, which the library is built without: its streams, recoded one by one ----------------------------------

@@ -24,13 +24,16 @@ DType = np.dtype[Any]
 _TIME: Final = np.dtype("<M8[ns]")
 _DATE_TEXT: Final = np.dtype("<U32")
 _NOT_A_TIME: Final = np.iinfo(np.int64).min
-_NANOSECONDS: Final = {"day": 86_400 * 10**9, "hour": 3600 * 10**9, "minute": 60 * 10**9, "second": 10**9,
-                       "millisecond": 10**6, "microsecond": 10**3, "nanosecond": 1}  # fmt: skip
-_SHORT: Final = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second",
-                 "msec": "millisecond", "millisec": "millisecond", "ms": "millisecond", "microsec": "microsecond",
-                 "us": "microsecond", "ns": "nanosecond"}  # fmt: skip
+_NANOSECONDS: Final = {
+    **dict.fromkeys(("day", "d"), 86_400 * 10**9),
+    **dict.fromkeys(("hour", "hr", "h"), 3600 * 10**9),
+    **dict.fromkeys(("minute", "min"), 60 * 10**9),
+    **dict.fromkeys(("second", "sec", "s"), 10**9),
+    **dict.fromkeys(("millisecond", "millisec", "msec", "ms"), 10**6),
+    **dict.fromkeys(("microsecond", "microsec", "us"), 10**3),
+    **dict.fromkeys(("nanosecond", "ns"), 1),
+}
 _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
-_SINCE: Final = re.compile(r"\s*(\S+)\s+since\s+(.+?)\s*", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,13 +356,14 @@ class _Attributes:
 
     def times(self) -> Times | None:
         units = self._attributes.get("units")
-        found = _SINCE.fullmatch(units) if isinstance(units, str) and len(units) < 200 else None
+        spelled = units if isinstance(units, str) and len(units) < 200 else ""
+        found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", spelled, re.DOTALL | re.ASCII)
         if found is None:
             return None
         said = self._attributes.get("calendar", "standard")
         calendar = said.lower() if isinstance(said, str) else str(said)
         name = found[1].lower().removesuffix("s") if len(found[1]) > 2 else found[1].lower()
-        step = _NANOSECONDS.get(_SHORT.get(name, name))
+        step = _NANOSECONDS.get(name)
         unit = found[1] if step != 1 else "microseconds"  # which cftime has nothing below of
         try:
             zero = _dates(np.zeros(1, np.int64), f"{unit} since {found[2]}", calendar)[0]

@@ -28,8 +28,6 @@ Start: TypeAlias = Callable[[Buffer, NDArray[Any]], bool]
 """Decodes the beginning of a stream, as much as fills the destination; False where that has to be left to the whole."""
 
 _GZIP_WINDOW: Final = 31
-_FULL: Final = "failed to write whole buffer"
-"""What the library says when the destination is full and the stream goes on."""
 
 
 class Stream(Protocol):
@@ -131,22 +129,23 @@ def _start_of(make: Callable[[], Stream]) -> Start:
 def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
     """Any number of frames, with or without their content size. [RFC 8878]
 
-    The library fills no more than the destination, but does not tell if it fills less: so a destination is only given
-    if the sizes in the frames, or the library's own check, say that it will be full.
+    The one-shot decoder is faster, and checks that a frame makes what it says, but does not tell how much others made.
     """
-    total, exact = _zstd_content(data, limit)
-    if exact and total > limit:
-        raise ValueError(f"the frames say {total} bytes decoded, expected {limit}")
-    if total < limit:
-        return zstd.decompress(data)
-    return zstd.decompress(data, np.empty(limit, np.uint8) if out is None else out)
+    most = (len(data) // 4 + 1) << 17  # no block is shorter than four bytes, or makes more than 128 KiB
+    made = np.empty(min(limit, most), np.uint8) if out is None else out
+    content = _zstd_content(data) or 0
+    if content > limit:
+        raise ValueError(f"a frame says {content} bytes decoded, expected {limit}")
+    if content == made.nbytes:
+        return zstd.decompress(data, made)
+    return made[: cramjam.zstd.decompress_into(data, made.data)]
 
 
 def _start_zstd(data: Buffer, out: NDArray[Any]) -> bool:
     try:
         cramjam.zstd.decompress_into(data, out.data)
     except cramjam.DecompressionError as error:
-        return _FULL in str(error)  # else decoding the whole says what is wrong
+        return "failed to write whole buffer" in str(error)  # else decoding the whole says what is wrong
     return False
 
 
@@ -155,42 +154,12 @@ def encode_zstd(data: memoryview, config: CodecConfig) -> bytes:
     return frame
 
 
-def _zstd_content(data: Buffer, limit: int) -> tuple[int, bool]:
-    """Bytes that all frames make, and whether that is exact or only a bound.
-
-    If the first frame names ``limit`` itself the others are not looked at: any that makes something does not fit.
-    """
-    total, exact, at = 0, True, 0
-    while at < len(data):
-        magic = _little(data, at, 4)
-        if magic & ~0xF == 0x184D2A50:  # skippable
-            at += 8 + _little(data, at + 4, 4)
-            continue
-        if magic != 0xFD2FB528:
-            raise ValueError("this is not a zstd frame")
-        flags = _little(data, at + 4, 1)
-        single = bool(flags & 0x20)
-        start = at + 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-        width = (1 if single else 0, 2, 4, 8)[flags >> 6]
-        content = _little(data, start, width) + (256 if width == 2 else 0) if width else None
-        if content == limit and not at:
-            return limit, True
-        at, bound = _zstd_blocks(data, start + width)
-        at += 4 * bool(flags & 0x04)  # the checksum
-        total += bound if content is None else content
-        exact = exact and content is not None
-    return total, exact
-
-
-def _zstd_blocks(data: Buffer, at: int) -> tuple[int, int]:
-    """Where the blocks that begin at ``at`` end, and the most that they can make."""
-    bound, last = 0, False
-    while not last:
-        header = _little(data, at, 3)
-        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        bound += 128 << 10 if kind == 2 else size  # a compressed block makes 128 KiB at the most
-        at += 3 + (1 if kind == 1 else size)
-    return at, bound
+def _zstd_content(data: Buffer) -> int | None:
+    """Bytes that the first frame says it makes; None if it does not say."""
+    flags = _little(data, 4, 1) if data[:4] == b"\x28\xb5\x2f\xfd" else 0
+    start = 6 - bool(flags & 0x20) + (0, 1, 2, 4)[flags & 3]  # behind the window, unless the frame is one segment
+    width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]
+    return _little(data, start, width) + (256 if width == 2 else 0) if width else None
 
 
 def _little(data: Buffer, at: int, width: int) -> int:

@@ -116,11 +116,11 @@ class Capabilities:
     ``coarse_times``: versions are made of whole seconds, so what other programs write may go unseen.
     """
 
-    width: int
     writable: bool = False
     listable: bool = True
     conditional_put: bool = False
     writers_safe: WritersSafe = WritersSafe.THREADS
+    width: int = 1
     cheap_stat: bool = False
     ranges: bool = True
     conditional_delete: bool = False

@@ -70,7 +70,7 @@ class FsspecStore(Store):
             if start == 0 and entry.size <= stop:
                 data = self._whole(path, entry, max(stop, MOST_BYTES))
                 return Part(replace(entry, size=len(data)), 0, data)  # some do not tell sizes beforehand
-            end = min(stop, entry.size)
+            end = min(stop, entry.size or stop)
             return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
 
         found = self._read_steadily(key, read)

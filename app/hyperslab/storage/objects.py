@@ -78,7 +78,7 @@ class ObjectStore(Store):
 
     def __init__(self, config: StoreConfig) -> None:
         self._connection = connect(config, config.width or WIDTH)
-        super().__init__(config, Capabilities(WIDTH, listable=self._connection.listable), concurrent=True)
+        super().__init__(config, Capabilities(width=WIDTH, listable=self._connection.listable), concurrent=True)
         self._client = self._connection.patient
         self._conditional = self._connection.conditional_put
         self._puts = ConditionalPuts(self._connection, config.name, config.retries)
