@@ -390,6 +390,34 @@ class TestNames:
         assert list(local(root).list_prefix("")) == []
 
 
+class TestLogs:
+    """A value that grows at its end."""
+
+    def test_what_lies_behind_the_place_of_a_write_is_cut_off(self, root: Path) -> None:
+        writer = local(root, durability="fsync").open_log("a/tail", create=True)
+        reader = local(root, writable=False).open_log("a/tail")
+        assert writer is not None
+        assert reader is not None
+
+        writer.write(0, [(0, b"abc"), (3, memoryview(b"def"))])
+        writer.write(2, [(2, b"XY")])
+        (root / "a" / "tail").unlink()
+
+        out = bytearray(3)
+        reader.read_into(1, memoryview(out))
+        assert (bytes(out), reader.size, reader.identity) == (b"bXY", 4, writer.identity)
+        with pytest.raises(errors.StoreError, match="ends at byte 4"):
+            reader.read_into(2, memoryview(out))
+
+    def test_none_is_made_by_looking_or_without_leave(self, root: Path) -> None:
+        store = local(root, writable=False)
+
+        assert store.open_log("tail") is None
+        with pytest.raises(errors.ReadOnly):
+            store.open_log("tail", create=True)
+        assert list(root.iterdir()) == []
+
+
 class TestTemporaryFiles:
     """A killed writer leaves a temporary file behind."""
 
