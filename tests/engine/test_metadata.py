@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from hyperslab.engine.codec_config import CODECS
 from hyperslab.engine.fill_value import format_fill_value, zero_item
-from hyperslab.engine.grid import ChunkGrid
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import (
     MAX_ARRAY_BYTES,
@@ -92,22 +91,6 @@ def test_wrong_member_is_named(member: str, value: Any) -> None:
     assert str(caught.value.member).startswith(member) or (member, value) == ("dtype", "|O")
 
 
-@pytest.mark.parametrize("name", _document())
-def test_required_member_that_is_missing_is_named(name: str) -> None:
-    document = _document()
-    del document[name]
-
-    with pytest.raises(BadMetadata, match="is missing") as caught:
-        ArrayMetadata.from_document(document, ".zarray")
-    assert caught.value.member == name
-
-
-@pytest.mark.parametrize("document", [None, [], "x", 3, True])
-def test_document_must_be_an_object(document: Any) -> None:
-    with pytest.raises(BadMetadata, match="object"):
-        ArrayMetadata.from_document(document, ".zarray")
-
-
 def test_codec_is_known_before_any_chunk_is_read() -> None:
     for config in ({"id": "pickle"}, {"id": "no_such"}, {"id": "BLOSC"}):
         for members in ({"compressor": config}, {"filters": [{"id": "delta", "dtype": "<i4"}, config]}):
@@ -125,23 +108,11 @@ def test_sizes_are_exact_far_beyond_64_bits() -> None:
     assert metadata.grid.counts == (2**42, 2**42, 2**39)
 
 
-def test_integral_floats_are_sizes() -> None:
-    metadata = _parse(zarr_format=2.0, shape=[20.0, 30.0], chunks=[10.0, 5])
-
-    assert (metadata.shape, metadata.chunks) == ((20, 30), (10, 5))
-
-
 def test_chunk_of_an_empty_axis_may_be_zero() -> None:
     metadata = _parse(shape=[0, 5], chunks=[0, 5])
 
     assert metadata.chunks == (1, 5)
     assert json.loads(metadata.to_bytes())["chunks"] == [0, 5]
-
-
-def test_separator_defaults_to_a_dot() -> None:
-    assert ArrayMetadata.parse(dump_json(_document()), ".zarray").dimension_separator == "."
-    assert _parse(dimension_separator=None).dimension_separator == "."
-    assert _parse(dimension_separator="/").grid == ChunkGrid((20, 30), (10, 10), "/")
 
 
 def test_empty_list_of_filters_is_no_filters_and_written_as_null() -> None:
@@ -150,22 +121,6 @@ def test_empty_list_of_filters_is_no_filters_and_written_as_null() -> None:
     assert metadata.filters is None
     assert metadata.document["filters"] == []
     assert json.loads(metadata.to_bytes())["filters"] is None
-
-
-def test_codecs_are_in_the_order_of_encoding() -> None:
-    delta, zlib = {"id": "delta", "dtype": "<i4"}, {"id": "zlib", "level": 1}
-
-    assert _parse(filters=[delta], compressor=zlib).codecs == (delta, zlib)
-    assert _parse(compressor=zlib).codecs == (zlib,)
-    assert _parse().codecs == ()
-
-
-def test_fill_is_zero_where_the_fill_value_is_null() -> None:
-    assert _parse(fill_value=None).fill_value is None
-    assert _parse(fill_value=None).fill.tobytes() == bytes(4)
-    assert _parse(fill_value=7).fill.tolist() == 7
-    strings = _parse(dtype="|O", filters=[{"id": "vlen-utf8"}], fill_value=None)
-    assert strings.fill[()] == ""
 
 
 def test_bare_nan_is_read_and_written_as_a_string() -> None:

@@ -142,24 +142,17 @@ ODD_KEYS = ("...", "a/...", ".foo", "foo..bar", "a b/ c ", "%2e%2e/x", "a+b&c=d"
 class TestReading:
     """Reading by key."""
 
-    def test_a_value_is_read_whole_with_its_version(self, opened: Opened) -> None:
+    def test_a_value_is_read_whole_with_the_version_that_stat_knows(self, opened: Opened) -> None:
         store = opened({"a/0.0": b"value"})
 
-        stored = store.get("a/0.0")
+        stored, entry = store.get("a/0.0"), store.stat("a/0.0")
 
         assert stored is not None
         assert bytes(stored.data) == b"value"
-        assert [stored.version] == store.versions("a/", ["a/0.0"])
-
-    def test_stat_knows_size_and_version_without_reading(self, opened: Opened) -> None:
-        store = opened({"a/0.0": b"value"})
-
-        entry = store.stat("a/0.0")
-
         assert entry is not None
         assert (entry.key, entry.size) == ("a/0.0", 5)
         assert entry.modified >= 0
-        assert [entry.version] == store.versions("a/", ["a/0.0"])
+        assert [stored.version, entry.version] == 2 * store.versions("a/", ["a/0.0"])
 
     def test_of_a_value_larger_than_the_limit_nothing_is_read(self, opened: Opened) -> None:
         store = opened({"a/0.0": b"value"})
@@ -218,16 +211,6 @@ class TestReading:
         assert (end.entry, bytes(end.data)) == (part.entry, b"")
         assert (part.entry, bytes(part.data)) == (store.stat("empty"), b"")
 
-    def test_the_beginning_of_a_big_value_is_a_part(self, opened: Opened) -> None:
-        value = random.Random(4).randbytes(3_000_001)
-        store = opened({"big": value})
-
-        part = store.get_part("big", 0, 1 << 20)
-
-        assert part is not None
-        assert part.entry.size == len(value)
-        assert bytes(part.between(0, 1 << 20)) == value[: 1 << 20]
-
     def test_several_values_come_in_the_order_asked_for(self, opened: Opened) -> None:
         store = opened({"a": b"1", "b/c": b"22", "empty": b""})
         keys = ["b/c", "nothing", "empty", "a", "b/c"]
@@ -244,16 +227,19 @@ class TestReading:
         assert bytes(stored.data) == b""
         assert [bytes(part) for part in store.get_ranges("empty", [(0, 1), (0, 0)]) or ()] == [b"", b""]
 
-    def test_a_big_value_comes_whole(self, opened: Opened) -> None:
+    def test_a_big_value_comes_whole_and_in_part(self, opened: Opened) -> None:
         value = random.Random(1).randbytes(3_000_001)
         store = opened({"big": value})
 
-        stored = store.get("big")
+        stored, part = store.get("big"), store.get_part("big", 0, 1 << 20)
 
         assert stored is not None
         assert bytes(stored.data) == value
+        assert part is not None
+        assert part.entry.size == len(value)
+        assert bytes(part.between(0, 1 << 20)) == value[: 1 << 20]
 
-    def test_ranges_equal_slices_of_thevalue_of(self, opened: Opened) -> None:
+    def test_ranges_equal_slices_of_the_value(self, opened: Opened) -> None:
         value = random.Random(2).randbytes(1_200_000)
         store = opened({"v": value})
         chance = random.Random(3)
@@ -326,18 +312,12 @@ class TestListing:
     def test_a_directory_lists_its_direct_children_sorted(self, opened: Opened) -> None:
         store = opened(self.VALUES)
 
-        listing = store.list_dir("a/")
+        listing, root = store.list_dir("a/"), store.list_dir("")
 
         assert [(entry.key, entry.size) for entry in listing.entries] == [("a/0.0", 1), ("a/0.1", 2)]
         assert listing.prefixes == ("b",)
-
-    def test_the_root_is_a_directory(self, opened: Opened) -> None:
-        store = opened(self.VALUES)
-
-        listing = store.list_dir("")
-
-        assert [entry.key for entry in listing.entries] == [".zgroup"]
-        assert listing.prefixes == ("a", "ab", "naïve")
+        assert [entry.key for entry in root.entries] == [".zgroup"]
+        assert root.prefixes == ("a", "ab", "naïve")
 
     def test_a_prefix_of_nothing_lists_nothing(self, opened: Opened) -> None:
         store = opened(self.VALUES)
@@ -495,6 +475,19 @@ class TestWriting:
         assert list(store.list_prefix("")) == []
         store.put("a/0.0", b"again")
         assert value_of(store, "a/0.0") == b"again"
+
+    def test_an_observer_is_told_of_each_change_and_of_no_conflict(self, opened: Opened) -> None:
+        store, told = opened({}), list[tuple[str, bool]]()
+        store.observer = lambda key, *, created: told.append((key, created))
+
+        version = store.put("a/k", b"1", if_version=ABSENT)
+        store.put("a/k", b"2")
+        with pytest.raises(VersionConflict):
+            store.put("a/k", b"3", if_version=version)
+        store.delete("a/k")
+        store.delete_prefix("a/")
+
+        assert told == [("a/k", True), ("a/k", False), ("a/k", False), ("a/", False)]
 
     def test_the_services_own_keys_are_not_listed(self, opened: Opened) -> None:
         store = opened({"a/k": b"1"})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadPath
-from hyperslab.storage.keys import as_prefix, has_hidden_segment, is_hidden, join, normalise_path
+from hyperslab.storage.keys import has_hidden_segment, is_hidden, join, normalise_path
 from tests.conformance.vectors import Case, case_id, cases
 
 
@@ -80,7 +80,3 @@ def test_hidden_names_are_the_services_own() -> None:
     ]
     assert has_hidden_segment("a/.hyperslab/b")
     assert not has_hidden_segment("a/.hyperslabs/b")
-
-
-def test_a_prefix_is_empty_or_ends_in_a_slash() -> None:
-    assert (as_prefix(""), as_prefix("a/b")) == ("", "a/b/")
