@@ -1,6 +1,7 @@
 """The examples of the documentation, run as they stand there.
 
-A page is read from the top, in a folder of its own. ``sh`` blocks go to bash, ``python`` blocks all to one interpreter.
+A page is read from the top, in a folder of its own. ``sh`` blocks go to bash, ``python`` blocks to one interpreter for
+all pages, each of which begins without names.
 A ``text`` block right behind one of them is what it prints: ``…`` stands for anything, white space for none. A ``sh``
 block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one; before it, and where
 it has no arguments, that is the demo, which all pages share. A block behind a comment that begins with ``not run`` is
@@ -10,12 +11,13 @@ for people alone.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +32,16 @@ _SERVE = "hyperslab serve"
 _PORT = "8000"
 _DOCUMENTED = f"http://127.0.0.1:{_PORT}"
 _INTERPRETER = """
-import contextlib, io, json, sys, traceback
-names = {"__name__": "__main__"}
+import contextlib, io, json, os, sys, traceback
 for line in sys.stdin:
+    folder, code = json.loads(line)
+    if folder != os.getcwd():
+        os.chdir(folder)
+        names = {"__name__": "__main__"}
     printed, failed = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(json.loads(line), "<example>", "exec"), names)
+            exec(compile(code, "<example>", "exec"), names)
         except BaseException:
             failed = traceback.format_exc()
     print(json.dumps([printed.getvalue(), failed]), flush=True)
@@ -75,16 +80,15 @@ def is_as_shown(shown: str, printed: str) -> bool:
 class Runner:
     """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
 
-    ``demo`` is the address of a service of the demo.
+    ``demo`` is the address of a service of the demo, ``python`` an `interpreter`.
     """
 
-    def __init__(self, folder: Path, demo: str) -> None:
+    def __init__(self, folder: Path, demo: str, python: subprocess.Popen[str]) -> None:
         self._folder = folder
         self._demo = demo
+        self._python = python
         self._replaced = {_DOCUMENTED: demo}
         self._services: dict[str, ExitStack] = {}
-        self._stack = ExitStack()
-        self._interpreter: subprocess.Popen[str] | None = None
         self._programs = _programs(folder / ".bin")
 
     def __enter__(self) -> Runner:
@@ -93,7 +97,6 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         for service in self._services.values():
             service.close()
-        self._stack.close()
 
     def run(self, example: Example) -> str:
         """Run one example and return what it prints; raises `AssertionError` where it fails."""
@@ -136,23 +139,19 @@ class Runner:
         return done.stdout
 
     def _run_python(self, code: str) -> str:
-        if self._interpreter is None:
-            self._interpreter = self._stack.enter_context(_interpreter(self._folder))
-        process = self._interpreter
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(json.dumps(code), file=process.stdin, flush=True)
-        printed, failed = json.loads(process.stdout.readline())
+        assert self._python.stdin is not None
+        assert self._python.stdout is not None
+        print(json.dumps([str(self._folder), code]), file=self._python.stdin, flush=True)
+        printed, failed = json.loads(self._python.stdout.readline())
         assert failed is None, failed
         return str(printed)
 
 
-def _interpreter(folder: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Ends when its stdin is closed, which leaving the context does."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", _INTERPRETER],
-        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def interpreter() -> subprocess.Popen[str]:
+    """Ends when its stdin is closed, which leaving the context does. It sees no settings of ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HYPERSLAB_")}
+    command = [sys.executable, "-W", "error", "-c", _INTERPRETER]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def _programs(folder: Path) -> str:

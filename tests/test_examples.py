@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.demos import demo_parent
-from tests.examples import Runner, examples, is_as_shown
+from tests.examples import Runner, examples, interpreter, is_as_shown
 from tests.server import serving
 from tests.tools import ROOT
 
@@ -34,12 +35,20 @@ def demo() -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[subprocess.Popen[str]]:
+    with interpreter() as process:
+        yield process
+
+
 @pytest.fixture
-def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str) -> Iterator[Runner]:
+def runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str, python: subprocess.Popen[str]
+) -> Iterator[Runner]:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(tmp_path, demo) as started:
+    with Runner(tmp_path, demo, python) as started:
         yield started
 
 
