@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hyperslab.api.admission import Share
 from hyperslab.api.context import Context
 from hyperslab.api.request import Request
+from hyperslab.api.threads import RECEIVE_INTO
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import (
     BadBody,
@@ -95,6 +96,8 @@ class ContentDigest:
 _JSON: Final = frozenset((JSON, MERGE_PATCH))
 
 
+_STEP: Final = 1 << 20
+"""Bytes of a body for which memory is admitted at a time."""
 _SLOWEST: Final = 16 << 10
 """Bytes a second: who is slower does no upload but holds a connection."""
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
@@ -144,42 +147,79 @@ def check_as_is(request: Request) -> None:
         raise BadParameter("Content-Range", part, "a whole body: write a part with select=")
 
 
+class Body:
+    """The body of a request as it comes, ``more`` of which may come: from the server itself where that offers
+    `RECEIVE_INTO`, else as ASGI messages. ``begun``: what was received of it before."""
+
+    def __init__(self, request: Request, begun: memoryview | None = None) -> None:
+        self.more = begun is None
+        self._receive = request.receive
+        self._into = request.scope.get(RECEIVE_INTO)
+        self._rest = memoryview(b"") if begun is None else begun
+
+    async def read_into(self, out: memoryview, *, pause: float, within: float) -> int:
+        """Fill ``out`` with the bytes that come next; returns how many did. Fewer did at the end of the body, after
+        ``pause`` seconds without a byte behind another, after ``within`` seconds, and where the client has left.
+
+        Raises `Cancelled` where it has, and no byte came.
+        """
+        if self._into is not None and self.more:
+            done, self.more = await self._into(out, pause, within)
+            return int(done)
+        done, loop = 0, asyncio.get_running_loop()
+        end = loop.time() + within
+        while done < len(out):
+            if self._rest:
+                count = min(len(self._rest), len(out) - done)
+                out[done : done + count] = self._rest[:count]
+                self._rest, done = self._rest[count:], done + count
+                continue
+            if not self.more:
+                break
+            try:
+                async with asyncio.timeout_at(min(end, loop.time() + pause) if done else end):
+                    message = await self._receive()
+            except TimeoutError:
+                break
+            if message["type"] == "http.disconnect":
+                if done:
+                    break
+                raise Cancelled
+            self._rest, self.more = memoryview(message.get("body", b"")), message.get("more_body", False)
+        return done
+
+
 async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:
     """Where the length was stated, addresses for all of it are taken at once, and memory only as it fills; ``share``
-    grows with what has arrived."""
-    buffer, size = np.empty(_stated_length(request, limit), np.uint8), 0
+    grows with what arrives."""
+    stated, body = _stated_length(request, limit), Body(request)
+    buffer, size = np.empty(stated or 0, np.uint8), 0
     digest = ContentDigest.parse(request.header(b"content-digest"))
-    more, spent = True, 0.0
-    while more:
-        began = monotonic()
-        try:
-            async with asyncio.timeout(max(0.0, min(patience, patience + size / _SLOWEST - spent))):
-                message = await request.receive()
-        except TimeoutError as error:
-            raise ClientStalled(size, patience) from error
-        if message["type"] == "http.disconnect":
-            raise Cancelled
-        spent += monotonic() - began
-        piece = message.get("body", b"")
-        stop = size + len(piece)
-        if stop > limit:
-            raise TooLarge("the body of a request", stop, limit)
-        await share.grow(-(-stop >> 20) << 20)  # whole MiB
-        digest.update(piece)
-        if stop > len(buffer):
-            larger = np.empty(min(max(stop, 2 * len(buffer)), limit), np.uint8)
+    spent = 0.0
+    while body.more and size != stated:
+        if size == len(buffer):
+            larger = np.empty(min(max(_STEP, 2 * size), limit + 1), np.uint8)
             larger[:size] = buffer[:size]
             buffer = larger
-        buffer[size:stop] = np.frombuffer(piece, np.uint8)
-        size, more = stop, message.get("more_body", False)
+        step = memoryview(buffer)[size : size + _STEP]  # type: ignore[arg-type]
+        await share.grow(-(-(size + len(step)) >> 20) << 20)  # whole MiB
+        began, within = monotonic(), min(patience, patience + size / _SLOWEST - spent)
+        count = await body.read_into(step, pause=patience, within=within)
+        spent += monotonic() - began
+        size += count
+        if size > limit:
+            raise TooLarge("the body of a request", size, limit)
+        if body.more and (not count or spent > patience + size / _SLOWEST):
+            raise ClientStalled(size, patience)
+        digest.update(step[:count])
     digest.check()
     return memoryview(buffer)[:size]  # type: ignore[arg-type]
 
 
-def _stated_length(request: Request, limit: int) -> int:
+def _stated_length(request: Request, limit: int) -> int | None:
     text = request.header(b"content-length")
     if text is None:
-        return 0
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise BadParameter("Content-Length", text, "a number of bytes")
     if int(text) > limit:

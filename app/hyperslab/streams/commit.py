@@ -123,7 +123,7 @@ class Committer:
             box = list(bounds)
             box[head.axis] = slice(max(bounds[head.axis].start, head.start), bounds[head.axis].stop)
             inside = tuple([slice(s.start - b.start, s.stop - b.start) for s, b in zip(box, bounds, strict=True)])
-            chunk[inside] = head.read(tuple(box))
+            head.read(tuple(box), chunk[inside])
 
         def write(coords: Coords, parts: Iterable[ChunkProjection]) -> None:
             changes = []

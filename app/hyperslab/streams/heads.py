@@ -139,25 +139,28 @@ class FirstHead:
     def axis(self) -> int:
         return self.array.levels[0].append_axis
 
-    def read(self, box: Box) -> NDArray:
+    def read(self, box: Box, out: NDArray | None = None) -> NDArray:
+        """The values of a box; put into ``out`` where that is given."""
         array, level = self.array, self.array.levels[0]
         arriving = [box[level.order.index(axis)] for axis in range(len(box))]
         *outer, lines, columns = arriving
         width, itemsize = array.frame_shape[1], array.dtype.itemsize
-        out = np.empty([s.stop - s.start for s in arriving], array.dtype)
+        is_given, inverse = out is not None, np.argsort(level.order)
+        shape = [s.stop - s.start for s in arriving]
+        into = np.empty(shape, array.dtype) if out is None else out.transpose(inverse)
         height = lines.stop - lines.start
         inner = (0, *level.inner[:-2]) if outer else ()
-        for index in np.ndindex(*out.shape[:-2]):
+        for index in np.ndindex(*shape[:-2]):
             frame = 0
             for axis, at in enumerate(index):
                 frame = frame * inner[axis] + outer[axis].start + at
             start = frame * array.frame_nbytes + lines.start * width * itemsize
             found = self.rows.read(start, height * width * itemsize).view(array.dtype)
             plane = found.reshape(height, width)[:, columns]
-            if plane.size == out.size:  # no copy of what is in memory
-                return level.stored(plane.reshape(out.shape))
-            out[index] = plane
-        return level.stored(out)
+            if plane.size == into.size and not is_given:  # no copy of what is in memory
+                return level.stored(plane.reshape(shape))
+            into[index] = plane
+        return level.stored(into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class LevelHead:
     def axis(self) -> int:
         return self.level.append_axis
 
-    def read(self, box: Box) -> NDArray:
+    def read(self, box: Box, out: NDArray | None = None) -> NDArray:
         above, level = self.above(), self.level
         halved = [level.order.index(axis) for axis in level.halved]
         wanted = [
@@ -185,7 +188,10 @@ class LevelHead:
             values = above.head.read(tuple(wanted))
         else:
             values = self.reader.read(make_plan(above, normalise(wanted, above.metadata.shape)))[0]
-        return reduce(values, self.method, halved)
+        found = reduce(values, self.method, halved)
+        if out is not None:
+            out[...] = found
+        return found
 
 
 class Heads:

@@ -109,9 +109,9 @@ class Tail:
                 yield record.start // frame_nbytes, record.stop // frame_nbytes, record.reason
 
     def _append(self, kind: int, start: int, stop: int, data: bytes | memoryview) -> None:
-        check = 0
+        check, items = 0, np.frombuffer(data, np.uint8)
         for at in range(0, len(data), _PIECE):
-            check = google_crc32c.extend(check, bytes(data[at : at + _PIECE]))
+            check = google_crc32c.extend(check, items[at : at + _PIECE])  # no copy of an array
         head = _HEADER.pack(_MAGIC, kind, check, start, stop, len(data), 0)[:-4]
         head += struct.pack("<I", google_crc32c.value(head))
         self.log.write(self._size, [(self._size + _HEADER.size, data), (self._size, head)])

@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from time import monotonic
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -20,7 +19,7 @@ from hyperslab.api.context import Context
 from hyperslab.api.middleware import Endpoint
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
-from hyperslab.api.upload import check_as_is, media_type, parse_json_body, parse_npy, received_body
+from hyperslab.api.upload import Body, check_as_is, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.api.writing import router as router_of
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json
 from hyperslab.errors import (
@@ -158,7 +157,7 @@ async def patch_stream(context: Context, request: Request) -> Response:
         else:
             check_as_is(request)
             upload.at = progress.end if offset is None else offset
-            await _receive(context, request, upload)
+            await _receive(context, request, upload, known)
     finally:
         stop()
     if completes == "?1":
@@ -206,9 +205,9 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
     sending: dict[str, Callable[[], None]] = {}
     error: HyperslabError | None = None
     try:
-        async with aclosing(_pieces(context, request)) as pieces, context.admission.share() as share:
-            body = _Entries(pieces)
-            while (key := await body.key()) is not None:
+        async with _checked(context, request) as body, context.admission.share() as share:
+            entries = _Entries(body, context.options.idle_seconds)
+            while (key := await entries.key()) is not None:
                 if key not in arrays:
                     arrays[key] = (await context.threads.run(streams.progress, path, key)).array
                     name = arrays[key].key
@@ -216,7 +215,7 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
                         sending[name] = await context.writes.run(path, streams.begin_sending, path, name, alone=False)
                 array = arrays[key]
                 await share.grow(array.frame_nbytes + LARGEST_NOTE)
-                frame, note, data = await body.frame(array.frame_nbytes)
+                frame, note, data = await entries.frame(array.frame_nbytes)
                 upload = _Upload(context, path, array.key, epoch, frame * array.frame_nbytes, note)
                 await upload.store(data)
     except HyperslabError as found:
@@ -298,22 +297,21 @@ class _Upload:
 class _Entries:
     """The entries of a body of frames, as they come; `BadBody` is raised where it ends within one."""
 
-    def __init__(self, pieces: AsyncIterator[bytes | memoryview]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
+    def __init__(self, body: Body, patience: float) -> None:
+        self._body = body
+        self._patience = patience
+        self._done = 0
 
     async def key(self) -> str | None:
         """The key of the next entry; None at the end of the body."""
-        while not self._rest:
-            piece = await anext(self._pieces, None)
-            if piece is None:
-                return None
-            self._rest = memoryview(piece)
-        nbytes = _U32.unpack(await self._read(_U32.size))[0]
+        length = await self._read(_U32.size, at_end=True)
+        if not length:
+            return None
+        nbytes = _U32.unpack(length)[0]
         if nbytes > LONGEST_KEY:
             raise BadBody("the length of a key in bytes", f"at most {LONGEST_KEY}", nbytes)
         try:
-            return (await self._read(nbytes)).decode()
+            return bytes(await self._read(nbytes)).decode()
         except UnicodeDecodeError as error:
             raise BadBody(f"a key is no UTF-8: {error}") from error
 
@@ -330,77 +328,55 @@ class _Entries:
         found = _U64.unpack(await self._read(_U64.size))[0]
         if found != nbytes:
             raise BadBody(f"the bytes of frame {frame}", nbytes, found)
-        return frame, note, memoryview(await self._read(nbytes))
+        return frame, note, await self._read(nbytes)
 
-    async def _read(self, nbytes: int) -> bytearray:
-        found = bytearray(nbytes)
-        done = 0
+    async def _read(self, nbytes: int, *, at_end: bool = False) -> memoryview:
+        """So many bytes; or none where the body may be ``at_end``."""
+        found, done = np.empty(nbytes, np.uint8).data, 0
         while done < nbytes:
-            piece: bytes | memoryview | None = self._rest
-            if not piece:
-                piece = await anext(self._pieces, None)
-            if piece is None:
+            count = await self._body.read_into(found[done:], pause=self._patience, within=self._patience)
+            if not count and self._body.more:
+                raise ClientStalled(self._done, self._patience)
+            done, self._done = done + count, self._done + count
+            if done < nbytes and not self._body.more:
+                if at_end and not done:
+                    return found[:0]
                 raise BadBody("the body ends within an entry; bytes of its next part", nbytes, done)
-            count = min(len(piece), nbytes - done)
-            found[done : done + count] = piece[:count]
-            self._rest, done = memoryview(piece)[count:], done + count
         return found
 
 
-async def _pieces(context: Context, request: Request) -> AsyncGenerator[bytes | memoryview]:
+@asynccontextmanager
+async def _checked(context: Context, request: Request) -> AsyncIterator[Body]:
     """A body as it comes; with a digest, once it is known to be right."""
     check_as_is(request)
-    if request.header(CONTENT_DIGEST.lower().encode()) is not None:
+    if request.header(CONTENT_DIGEST.lower().encode()) is None:
+        yield Body(request)
+    else:
         async with received_body(context, request) as body:
-            yield body
-        return
-    size, more, patience = 0, True, context.options.idle_seconds
-    while more:
-        try:
-            async with asyncio.timeout(patience):
-                message = await request.receive()
-        except TimeoutError as error:
-            raise ClientStalled(size, patience) from error
-        if message["type"] == "http.disconnect":
-            raise Cancelled
-        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-        yield message.get("body", b"")
+            yield Body(request, body)
 
 
-async def _receive(context: Context, request: Request, upload: _Upload) -> None:
+async def _receive(context: Context, request: Request, upload: _Upload, length: int | None) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
     that came."""
-    pieces: list[bytes] = []
+    body, patience, count = Body(request), context.options.idle_seconds, 0
+    nbytes = PIECE_BYTES if length is None else min(PIECE_BYTES, max(1, length))
+    filling, stored = np.empty(nbytes, np.uint8).data, np.empty(nbytes, np.uint8).data
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
-    size, more, last, patience = 0, True, monotonic(), context.options.idle_seconds
-    while more:
-        if size and storing is not None and (storing.done() or size >= PIECE_BYTES):
-            await storing
-            storing = None
-        if size >= PIECE_BYTES:
-            storing, pieces, size = asyncio.create_task(upload.store(b"".join(pieces))), [], 0
-        hurries = size and storing is None
+    while body.more and broken is None:
         try:
-            async with asyncio.timeout(_PAUSE if hurries else patience):
-                message = await request.receive()
-        except TimeoutError:
-            if hurries:
-                storing, pieces, size = asyncio.create_task(upload.store(b"".join(pieces))), [], 0
-            if monotonic() - last < patience:
-                continue
+            count = await body.read_into(filling, pause=_PAUSE, within=patience)
+        except Cancelled as error:
+            count, broken = 0, error
+        if not count and body.more and broken is None:
             broken = ClientStalled(upload.at or 0, patience)
-            break
-        last = monotonic()
-        if message["type"] == "http.disconnect":
-            broken = Cancelled()
-            break
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        pieces.append(piece)
-        size += len(piece)
+        if storing is not None:
+            await storing
+        storing = asyncio.create_task(upload.store(filling[:count]))
+        filling, stored = stored, filling
     if storing is not None:
         await storing
-    await upload.store(pieces[0] if len(pieces) == 1 else b"".join(pieces))
     if broken is not None:
         raise broken
 
