@@ -32,7 +32,7 @@ def body_of(messages: list[dict[str, Any]]) -> Body:
         return left.pop(0)
 
     scope = {"type": "http", "method": "PUT", "path": "/", "query_string": b"", "headers": []}
-    return Body(Request(scope, receive, ""))  # type: ignore[arg-type]
+    return Body(Request(scope, receive, ""))
 
 
 async def read(body: Body, size: int, *, pause: float = 9.0, within: float = 9.0) -> bytes:

@@ -86,9 +86,9 @@ class Head(Protocol):
     @property
     def start(self) -> int: ...
 
-    def read(self, box: tuple[slice, ...]) -> np.ndarray:
-        """The items of a box that lies in the head, in the axes of the array. Raises `errors.ChangedWhileRead` where
-        they have moved to chunks since."""
+    def read(self, box: tuple[slice, ...], out: np.ndarray | None = None) -> np.ndarray:
+        """The items of a box that lies in the head, in the axes of the array; put into ``out`` where that is given.
+        Raises `errors.ChangedWhileRead` where they have moved to chunks since."""
 
 
 @dataclass(frozen=True, slots=True)

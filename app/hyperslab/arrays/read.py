@@ -408,7 +408,7 @@ class Reader:
             box[head.axis] = slice(start, stop)
             inside = tuple([slice(s.start - at, s.stop - at) for s, at in zip(box, origin, strict=True)])
             if start >= head.start:
-                chunk[inside] = head.read(tuple(box))
+                head.read(tuple(box), chunk[inside])
                 continue
             before = make_plan(replace(array, head=None), normalise(box, metadata.shape))
             values = np.empty(before.shape, before.dtype)

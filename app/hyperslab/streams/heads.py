@@ -140,7 +140,6 @@ class FirstHead:
         return self.array.levels[0].append_axis
 
     def read(self, box: Box, out: NDArray | None = None) -> NDArray:
-        """The values of a box; put into ``out`` where that is given."""
         array, level = self.array, self.array.levels[0]
         arriving = [box[level.order.index(axis)] for axis in range(len(box))]
         *outer, lines, columns = arriving
