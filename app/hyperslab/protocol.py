@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, Final, cast
@@ -170,15 +169,16 @@ class Protocol(HttpToolsProtocol):
         self._target = out
         try:
             while self._filled < len(out) and cycle.more_body and not cycle.disconnected:
+                end = min(began + within, self._heard + pause) if self._filled else began + within
+                if self.loop.time() >= end:
+                    break
                 cycle.message_event.clear()
                 self.flow.resume_reading()
-                end = min(began + within, self._heard + pause) if self._filled else began + within
+                timer = self.loop.call_at(end, cycle.message_event.set)
                 try:
-                    async with asyncio.timeout_at(end):
-                        await cycle.message_event.wait()
-                except TimeoutError:
-                    if self.loop.time() >= min(began + within, self._heard + pause):
-                        break
+                    await cycle.message_event.wait()
+                finally:
+                    timer.cancel()
         finally:
             self._target = None
         if cycle.disconnected and not self._filled:
