@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 
 from hyperslab.arrays.keys import KeyReader, MadeKey, StoredKey
-from hyperslab.errors import BadPath, KeyNotFound, NodeNotFound, Overloaded
+from hyperslab.errors import KeyNotFound, Overloaded
 from tests.arrays.support import service_on, zarr_array
 
 
@@ -29,18 +28,6 @@ def made(keys: KeyReader, path: str) -> Any:
     return json.loads(found.data)
 
 
-def test_a_stored_key_is_found_with_size_and_time_and_read_as_it_is(folder: Path) -> None:
-    with service_on(folder) as service:
-        keys = KeyReader(service.catalog, service.reader)
-        found = keys.find("data/a/.zarray")
-
-        assert isinstance(found, StoredKey)
-        assert found.size == (folder / "a" / ".zarray").stat().st_size
-        assert found.modified == pytest.approx((folder / "a" / ".zarray").stat().st_mtime)
-        assert bytes(keys.read(found).data) == (folder / "a" / ".zarray").read_bytes()
-        assert bytes(keys.read_range(found, 1, 5)) == (folder / "a" / ".zarray").read_bytes()[1:5]
-
-
 def test_documents_are_made_for_groups_that_only_their_children_show(folder: Path) -> None:
     with service_on(folder) as service:
         keys = KeyReader(service.catalog, service.reader)
@@ -51,19 +38,6 @@ def test_documents_are_made_for_groups_that_only_their_children_show(folder: Pat
         assert set(documents) == {".zgroup", "a/.zarray", "deep/.zgroup", "deep/b/.zarray", "deep/b/.zattrs"}
         assert documents["deep/b/.zattrs"] == {"unit": "m"}
         assert set(made(keys, "data/deep/.zmetadata")["metadata"]) == {".zgroup", "b/.zarray", "b/.zattrs"}
-
-
-def test_zarr_python_opens_a_hierarchy_by_what_was_made(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    copy = tmp_path_factory.mktemp("copy")
-    with service_on(folder) as service:
-        found = KeyReader(service.catalog, service.reader).find("data/.zmetadata")
-        assert isinstance(found, MadeKey)
-        (copy / ".zmetadata").write_bytes(found.data)
-    (copy / ".zgroup").write_text('{"zarr_format": 2}')
-
-    group = zarr.open_consolidated(str(copy), zarr_format=2)
-
-    assert sorted(name for name, _ in group.members(max_depth=None)) == ["a", "deep", "deep/b"]
 
 
 def test_the_root_of_all_stores_is_a_group(folder: Path) -> None:
@@ -128,25 +102,6 @@ def test_assumed_metadata_and_renamed_keys_are_found_under_the_usual_name(folder
         assert made(KeyReader(service.catalog, service.reader), "data/.zarray") == document
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "data/a/9",
-        "data/a/.zgroup",
-        "data/deep/.zattrs",
-        "data/a/.zmetadata",
-        "data/zarr.json",
-        "none/.zgroup",
-        "data",
-        "",
-        "data/.zarray",
-    ],
-)
-def test_what_is_not_there_is_not_found(folder: Path, path: str) -> None:
-    with service_on(folder) as service, pytest.raises(KeyNotFound):
-        KeyReader(service.catalog, service.reader).find(path)
-
-
 def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None:
     zarr_array(folder, np.arange(4), (2,), name=".odd")
     (folder / ".env").write_text("secret")
@@ -161,11 +116,6 @@ def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None
                 keys.find(path)
 
 
-def test_paths_that_leave_the_store_are_refused(folder: Path) -> None:
-    with service_on(folder) as service, pytest.raises(BadPath):
-        KeyReader(service.catalog, service.reader).find("data/../x")
-
-
 def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> None:
     with service_on(folder) as service:
         keys = KeyReader(service.catalog, service.reader)
@@ -177,13 +127,3 @@ def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> Non
         (folder / "a" / "0").unlink()
         with pytest.raises(KeyNotFound):
             keys.read(found)
-
-
-def test_an_index_names_documents_and_children_and_no_chunks(folder: Path) -> None:
-    with service_on(folder) as service:
-        keys = KeyReader(service.catalog, service.reader)
-
-        assert keys.index("data").names == (".zgroup", ".zmetadata", "a/", "deep/")
-        assert keys.index("data/deep/b").names == (".zarray", ".zattrs")
-        with pytest.raises(NodeNotFound):
-            keys.index("data/a/0")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_json
@@ -29,10 +29,8 @@ class PartialSearch(NamedTuple):
 Outcome = Kind | PartialSearch | None
 
 
-class Each(Protocol):
-    """Calls something with every item, and returns what comes of that in the same order."""
-
-    def __call__(self, work: Callable[[str], Outcome], items: Sequence[str], /) -> list[Outcome]: ...
+Each = Callable[[Callable[[str], Outcome], Sequence[str]], list[Outcome]]
+"""Calls something with every item, and returns what comes of that in the same order."""
 
 
 def in_turn(work: Callable[[str], Outcome], items: Sequence[str]) -> list[Outcome]:

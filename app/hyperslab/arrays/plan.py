@@ -26,7 +26,6 @@ from hyperslab.engine.indexing import (
     StoredParts,
     broadcast_points,
     normalise,
-    project,
     project_points,
     project_stored,
     touched,
@@ -74,16 +73,12 @@ class Plan(ABC):
     found: ChunkVersions | None = None
 
     @abstractmethod
-    def projections(self) -> Iterator[Projection]:
-        """The chunks touched and where they go in the answer."""
-
-    @abstractmethod
     def objects(self) -> Iterator[StoredParts[Projection]]:
-        """`projections` by the stored object that holds the chunks: themselves, or shards."""
+        """The chunks touched and where they go in the answer, by the stored object that holds them: chunks, or shards."""
 
     @abstractmethod
     def coords(self) -> Iterator[Coords]:
-        """The stored objects touched: the chunks, in the order of `projections`, or the shards that hold them."""
+        """The stored objects touched, in the same order."""
 
     @property
     @abstractmethod
@@ -130,9 +125,6 @@ class ReadPlan(Plan):
     selection: Selection
     converted: bool = False
 
-    def projections(self) -> Iterator[ChunkProjection]:
-        return project(self.selection, self.array.metadata.grid)
-
     def objects(self) -> Iterator[StoredParts[ChunkProjection]]:
         return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
 
@@ -163,9 +155,6 @@ class PointsPlan(Plan):
 
     points: Sequence[NDArray[Any]]
     parts: tuple[PointProjection, ...]
-
-    def projections(self) -> Iterator[Projection]:
-        return iter(self.parts)
 
     def objects(self) -> Iterator[StoredParts[Projection]]:
         found: dict[Coords, list[Projection]] = {}

@@ -149,9 +149,7 @@ class Reader:
         """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""
         array, known = plan.array, {} if plan.found is None else plan.versions or {}
         if array.metadata.levels:
-            stored = (
-                (part.coords, known.get(array.metadata.stored_coords(part.coords), "")) for part in plan.projections()
-            )
+            stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
             return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
         names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
