@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
@@ -40,14 +41,11 @@ from hyperslab.storage.keys import HIDDEN
 from hyperslab.wire import retry
 
 MOST_TRIES: Final = 100
+attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
+"""The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
 _TERM = 20.0
 _RENEWALS = 4
 _LONGEST_WAIT = 60.0
-
-
-def attempts() -> Iterator[int]:
-    """The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
-    return retry.attempts(MOST_TRIES, first=0.005, longest=0.2)
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:

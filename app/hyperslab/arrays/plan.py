@@ -74,7 +74,7 @@ class Plan(ABC):
 
     @abstractmethod
     def objects(self) -> Iterator[StoredParts[Projection]]:
-        """The chunks touched and where they go in the answer, by the stored object that holds them: chunks, or shards."""
+        """The chunks touched and where they go in the answer, by the stored object that holds them."""
 
     @abstractmethod
     def coords(self) -> Iterator[Coords]:

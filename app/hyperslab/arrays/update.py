@@ -178,12 +178,10 @@ class ChunkWriter:
         """The chunks that are others now, of an object that holds ``data`` in this version."""
         memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
 
-        def stored(coords: Coords) -> Buffer | None:
-            if data is None or not self._levels:
-                return data
-            return chunk_in(self._levels, self._metadata.origin(coords), data, key, memo)
-
-        known = [(change, stored(change.coords)) for change in changes]
+        known: list[tuple[ChunkChange, Buffer | None]] = [(change, data) for change in changes]
+        if data is not None and self._levels:
+            origin = self._metadata.origin
+            known = [(each, chunk_in(self._levels, origin(each.coords), data, key, memo)) for each in changes]
         changed = self._pool.map(lambda each: self._changed(*each, version, key), known, nbytes=self._memory)
         return [each for each in changed if each is not None]
 

@@ -50,18 +50,17 @@ class WorkerPool:
         errors: list[BaseException] = []
         turn = Lock()
 
-        def next_batch() -> list[T]:
-            """Several items, as a lock taken for each would cost more than a small chunk; fewer towards the end, so
-            that all threads end together."""
-            nonlocal left
-            with turn:
-                batch = list(islice(rest, max(1, min(8, left // (4 * self.width)))))
-                left -= len(batch)
-                return batch
-
         def drain() -> None:
+            """Take several items at a time, as a lock taken for each would cost more than a small chunk; fewer towards
+            the end, so that all threads end together."""
+            nonlocal left
             try:
-                while batch := next_batch():
+                while True:
+                    with turn:
+                        batch = list(islice(rest, max(1, min(8, left // (4 * self.width)))))
+                        left -= len(batch)
+                    if not batch:
+                        return
                     for item in batch:
                         if errors or (cancel is not None and cancel.is_set()):
                             return
