@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import zarr
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from hyperslab.api.app import create_app
@@ -119,6 +120,21 @@ def test_metrics_count_replayed_responses(server: Running) -> None:
     assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 3.0' in text
     assert 'hyperslab_requests_total{method="GET",route="slice",status="304"} 1.0' in text
     assert re.search(r'hyperslab_sent_bytes_total\{route="slice"\} 300.0', text)
+
+
+def test_a_304_is_replayed_though_its_body_was_never_sent(server: Running, folder: Path) -> None:
+    with running(folder) as other:
+        tags = {target: request(other.url, target).headers["etag"] for target in (SLICE, "/zarr/data/a/1.1")}
+    for target, tag in tags.items():
+        first, *others = (request(server.url, target, headers={"If-None-Match": tag}) for _ in range(3))
+        assert first.status == 304
+        assert list(map(stable, others)) == [stable(first)] * 2
+        assert request(server.url, target).body == request(server.url, target).body
+    assert "hyperslab_answer_cache_hits_total 8.0" in request(server.url, "/metrics").body.decode()
+
+    zarr.open_array(folder / "a", mode="r+")[...] = VALUES + 1
+    for target, tag in tags.items():
+        assert request(server.url, target, headers={"If-None-Match": tag}).status == 200
 
 
 def test_the_access_log_has_a_line_for_each_answer_whichever_way_it_took(folder: Path) -> None:

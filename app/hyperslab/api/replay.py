@@ -40,7 +40,7 @@ class Sources:
 class _CachedResponse:
     sources: Sources
     etag: str
-    found: Response
+    found: Response | None
     unchanged: Response
 
 
@@ -58,15 +58,16 @@ class ResponseCache:
         return self._responses.stats()
 
     def put(  # noqa: PLR0917
-        self, request: Request, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer
+        self, request: Request, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer | None
     ) -> None:
         """Store a response with status 200, if it is small and its sources are few and local; ``always`` are the
-        headers that a 304 has too."""
-        key = request.cache_key
-        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or len(data) > _LARGEST:
+        headers that a 304 has too. ``data`` None: only the 304 is known."""
+        key, nbytes = request.cache_key, len(data or b"")
+        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > _LARGEST:
             return
-        cached = _CachedResponse(sources, etag, Response(200, headers, data), Response(304, always))
-        self._responses.put(key, "", cached, len(data) + _OVERHEAD + _PER_KEY * len(sources.keys))
+        found = None if data is None else Response(200, headers, data)
+        cached = _CachedResponse(sources, etag, found, Response(304, always))
+        self._responses.put(key, "", cached, nbytes + _OVERHEAD + _PER_KEY * len(sources.keys))
 
     def replay(self, request: Request) -> Response | None:
         """The stored response, if there is one and it still holds: 304 for an ``If-None-Match`` of just its tag."""
@@ -80,8 +81,10 @@ class ResponseCache:
             self._responses.drop(key)
             return None
         touched = cached.sources.touched
-        if tags is not None or touched is None:
-            return cached.found if tags is None else cached.unchanged
+        if tags is not None:
+            return cached.unchanged
+        if cached.found is None or touched is None:
+            return cached.found
         cost = cost_headers(touched, touched, None, {"plan": perf_counter() - began})
         return Response(200, (*cached.found.headers, *cost), cached.found.body)
 

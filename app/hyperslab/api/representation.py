@@ -86,6 +86,8 @@ class Representation:
         conditions, body = request.conditions, self.body
         now = Validators(self.etag, self.modified)
         if self.etag is not None and not conditions.check(now):
+            if self.sources is not None and request.header(b"if-none-match") == self.etag:
+                self.context.responses.put(request, self.sources, self.etag, (), self._validating(), None)
             return Response(304, self._validating())
         if request.method == "HEAD":
             return self._head()

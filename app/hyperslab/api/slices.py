@@ -374,6 +374,7 @@ async def array_reply(
         body,
         headers=array_headers(query.shape, query.out_dtype),
         always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
+        sources=None if plan.found is None else _sources(plan),
     )
     if cached is not None:
         return representation.with_content(body.make(Cancel()))
