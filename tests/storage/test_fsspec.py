@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Entry
 from tests.storage.support import PlainFiles
 
 
@@ -49,6 +50,27 @@ def test_values_of_unknown_size_are_read_in_part_all_the_same(tmp_path: Path) ->
         assert bytes(part.between(7, 9)) == b"78"
     with pytest.raises(errors.StoredTooLarge):
         store.get("k", 9)
+
+
+def test_the_end_of_a_value_that_grows_meanwhile_is_that_of_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec.register_implementation("plainfiles", PlainFiles, clobber=True)
+    (tmp_path / "k").write_bytes(b"0123")
+    store = open_store(StoreConfig("plain", f"plainfiles://{tmp_path}"))
+    stat = store.stat
+
+    def growing(key: str) -> Entry | None:
+        entry = stat(key)
+        if entry is not None and entry.size == 4:
+            (tmp_path / "k").write_bytes(b"01234567")
+        return entry
+
+    monkeypatch.setattr(store, "stat", growing)
+    part = store.get_tail("k", 3)
+
+    assert part is not None
+    assert (part.entry.size, bytes(part.data)) == (8, b"567")
 
 
 class TestFailures:

@@ -562,3 +562,11 @@ def test_a_folder_is_a_path_or_a_file_url(root: Path, url: str) -> None:
 
     assert store.get("k") is not None
     assert store.url == f"file://{root}"
+    with pytest.raises(errors.BadDefinition, match="names the machine"):
+        open_store(StoreConfig("disk", f"file://elsewhere{root}"))
+
+
+def test_a_creation_leaves_nothing_but_the_value(root: Path) -> None:
+    local(root).put("a/k", b"1", if_version=ABSENT)
+
+    assert [path.name for path in (root / "a").iterdir()] == ["k"]
