@@ -496,6 +496,19 @@ class TestDurability:
 
         assert synced == []
 
+    @pytest.mark.parametrize("durability", ["fsync", "rename"])
+    def test_a_log_is_synced_where_values_are(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+    ) -> None:
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fdatasync", synced.append)
+        log = local(root, durability=durability).open_log("tail", create=True)
+        assert log is not None
+
+        log.write(0, [(0, b"abc")])
+
+        assert len(synced) == (durability == "fsync")
+
 
 def test_folders_that_a_deletion_leaves_empty_are_removed(root: Path) -> None:
     fill(root, {"a/b/c/k": b"1", "a/l": b"2"})

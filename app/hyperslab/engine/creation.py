@@ -53,8 +53,6 @@ MEMBERS: Final = (
 )
 """What may be said of a new array; only ``shape`` and ``dtype`` must be."""
 
-_MAX_NEW_ITEM_BYTES = 1 << 20  # a fill value of more would not fit the largest document that is read
-
 
 def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     """The complete ``.zarray`` of a new array, in the form that zarr-python 2 and 3 and TensorStore read alike.
@@ -118,8 +116,9 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
 
 def new_dtype(dtype: DataType) -> DataType:
     """The dtype, if a new array may have it; raises `ValueError`."""
-    if dtype.itemsize > _MAX_NEW_ITEM_BYTES:
-        raise ValueError(f"an item of more than {_MAX_NEW_ITEM_BYTES} bytes")
+    most = 1 << 20  # a fill value of more would not fit the largest document that is read
+    if dtype.itemsize > most:
+        raise ValueError(f"an item of more than {most} bytes")
     return dtype
 
 
