@@ -467,6 +467,20 @@ class TestWriting:
         assert store.delete_prefix("a/") == 0
         assert sorted(entry.key for entry in store.list_prefix("")) == ["ab/x", "b"]
 
+    def test_what_is_to_be_kept_outlives_its_prefix(self, opened: Opened) -> None:
+        store, checks = opened({"a/0.0": b"1", "a/b/c": b"2"}), list[None]()
+
+        def lost() -> None:
+            raise KeyError("the lease")
+
+        assert store.delete_prefix("a/", lambda: checks.append(None), lambda key: key == "a/b/c") == 1
+
+        assert checks
+        assert [entry.key for entry in store.list_prefix("")] == ["a/b/c"]
+        with pytest.raises(KeyError):
+            store.delete_prefix("a/", lost)
+        assert value_of(store, "a/b/c") == b"2"
+
     def test_deleting_the_root_prefix_empties_the_store(self, opened: Opened) -> None:
         store = opened({"a/0.0": b"1", "b": b"2"})
 

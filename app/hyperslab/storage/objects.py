@@ -322,13 +322,16 @@ class ObjectStore(Store):
         self._call(key, lambda: self._deletes.delete(key, self._path(key), version))
 
     def _delete_each(self, prefix: str, check: Check, keep: Keep | None) -> int:
-        """Each key in the version that is listed; what others have stored since stays."""
+        """Each key in the version that is listed (on GCS, which lists no generations, in the one that it has); what
+        others have stored since stays."""
 
         def delete(entry: Entry) -> bool:
             check()
+            version = self._version(entry.key) if self._connection.kind == "gs" else entry.version
             with suppress(VersionConflict):
-                self._delete_version(entry.key, entry.version)
-                return True
+                if version is not None:
+                    self._delete_version(entry.key, version)
+                    return True
             return False
 
         return sum(self._map(delete, [each for each in self.list_prefix(prefix) if keep is None or not keep(each.key)]))
