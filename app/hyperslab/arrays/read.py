@@ -100,17 +100,18 @@ class Reader:
     def look_up(self, plan: P, cancel: Cancel | None = None, *, keep: bool = False) -> P:
         """The plan with the versions that its chunks have now; to ``keep`` them means each, however many they are.
         Raises `Cancelled` and `StoreError`."""
-        array, digest, keep = plan.array, plan.identity(), keep or plan.touched <= MOST_KEPT
+        array = plan.array
+        digest = None if keep or plan.touched <= MOST_KEPT else plan.identity()
         by_coords: dict[Coords, str | None] = {}
         hashes: list[NDArray] = []
         for batch in _batches(plan.coords(), cancel):
             found = self.versions.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
-            if keep:
+            if digest is None:
                 by_coords.update(zip(batch, found, strict=True))
             else:
                 feed(digest, found)
                 hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
-        if keep:
+        if digest is None:
             return replace(plan, found=ChunkVersions(by_coords))
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
