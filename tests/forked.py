@@ -5,11 +5,14 @@ Nothing is imported here that the process would have to load for itself.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+HEAPS = "MALLOC_ARENA_MAX"
+_M_ARENA_MAX = -8
 PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.asgi", "uvicorn.loops.uvloop"]
 
 
@@ -18,6 +21,9 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str], outpu
     from hyperslab.__main__ import main
 
     os.chdir(folder)
+    heaps = environment.get(HEAPS)
+    if heaps is not None:  # which glibc reads when a process begins
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, int(heaps))
     os.environ.clear()
     os.environ.update(environment)
     with Path(os.devnull).open("rb") as nothing, Path(output).open("ab") as sink:

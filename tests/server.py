@@ -33,7 +33,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hyperslab.server import PROTOCOL
-from tests.forked import PRELOADED, command_line
+from tests.forked import HEAPS, PRELOADED, command_line
 
 Stores = Mapping[str, str | Path | Mapping[str, Any]]
 """By name: a folder or URL, or the members of a store's settings."""
@@ -68,7 +68,7 @@ def running_server(
 
     Its log is printed when it ends, for pytest to show where the test has failed.
     """
-    start = _forked if environment is None and "workers" not in settings else _executed
+    start = _executed if "workers" in settings or (environment or {}).keys() - {HEAPS} else _forked
     with _started(start, (), _environment(stores, settings, environment), show=True) as server:
         yield server
 

@@ -30,6 +30,8 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = self.app_state.get(REFUSAL)
+        self._patience = _LONGEST_SECONDS if self._refusal is None else self._refusal.patience
+        self._head_seconds = min(60.0, self._patience)
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
         self._waiting = b""
@@ -134,13 +136,14 @@ class Protocol(HttpToolsProtocol):
         if fault is not None:
             self._refuse(fault)
             return
-        self._scope[HANG_UP] = self._hang_up
-        self._scope[RECEIVE_INTO] = self._receive_into
+        scope = cast("MutableMapping[str, Any]", self.scope)  # to which a server may add what it likes
+        scope[HANG_UP] = self._hang_up
+        scope[RECEIVE_INTO] = self._receive_into
         super().on_headers_complete()
         if any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers):
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
             transport = _GentleTransport(self.transport, self._close_gently)
-            self._scope[REASON] = transport.say_why
+            scope[REASON] = transport.say_why
             self.cycle.transport = cast("Any", transport)
         self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
@@ -282,14 +285,6 @@ class Protocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    @property
-    def _patience(self) -> float:
-        return self._refusal.patience if self._refusal is not None else _LONGEST_SECONDS
-
-    @property
-    def _head_seconds(self) -> float:
-        return min(60.0, self._patience)
-
     def _close_when_quiet(self) -> None:
         """Say that no more will come, and listen without hearing until the client has closed too.
 
@@ -313,11 +308,6 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self.loop.call_later(_QUIET_SECONDS, self._close_after, last)
-
-    @property
-    def _scope(self) -> MutableMapping[str, Any]:
-        """The scope of the request, to which a server may add what it likes."""
-        return cast(MutableMapping[str, Any], self.scope)
 
     @property
     def _is_answering(self) -> bool:

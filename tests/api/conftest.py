@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.api.support import Running, running, write_array
+from hyperslab.storage import StoreConfig
+from tests.api.support import Running, Served, running, serving, write_array
 
 CUBE = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 FLOATS = np.linspace(-1, 1, 63, dtype=">f4").reshape(7, 9)
@@ -55,4 +56,16 @@ def _write_table(folder: Path) -> None:
 def example(example_store: Path) -> Iterator[Running]:
     """The example store behind a socket, chunks cached."""
     with running(example_store) as found:
+        yield found
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    """An empty store ``data`` of each kind."""
+    if request.param == "bucket":
+        config = request.getfixturevalue("s3_server").new_bucket().config(name="data", writable=True)
+    else:
+        url = {"folder": f"{tmp_path}/data", "memory": f"memory://{tmp_path}", "fsspec": f"dir::file://{tmp_path}"}
+        config = StoreConfig(name="data", url=url[request.param], writable=True, durability="rename")
+    with serving(config) as found:
         yield found

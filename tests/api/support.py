@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import io
+import shutil
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import zarr
 from numpy.typing import NDArray
@@ -21,7 +24,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Stored
+from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Store, Stored
 from hyperslab.storage.local import LocalStore
 from tests.arrays.counting import CountingStore
 from tests.server import served
@@ -30,16 +33,16 @@ from tests.server import served
 class HookedStore(CountingStore):
     """Counts, also the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
     value is about to be read, and ``before_versions`` with keys that are about to be looked up; both may block or
-    raise. ``far``: each look-up is said to take milliseconds."""
+    raise. ``remote``: each look-up is said to take milliseconds."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
     before_versions: Callable[[Sequence[str]], None] = staticmethod(lambda _: None)
     looked_up = 0
-    far = False
+    remote = False
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, cheap_stat=not self.far)
+        return replace(super().capabilities, cheap_stat=not self.remote)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         self.looked_up += len(keys)
@@ -89,15 +92,55 @@ def running(
     *,
     mount: Mapping[str, Any] | None = None,
     root_path: str = "",
-    far: bool = False,
+    remote: bool = False,
     **sizes: int,
 ) -> Iterator[Running]:
     """A folder served as the store ``data``; ``mount`` holds further members of `MountedStore`."""
     store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))))
-    store.far = far
+    store.remote = remote
     service = build([MountedStore("data", store, **(mount or {}))], **sizes)
     with served(create_app(service, options), root_path=root_path) as url:
         yield Running(url, store, service)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A writable store, and a client of the service on it."""
+
+    http: httpx.Client
+    store: Store
+
+    def break_node(self, documents: dict[str, bytes], name: str = "a") -> None:
+        chunks = {"0": bytes(8), "1": bytes(8)} if ".zarray" in documents else {}
+        for key, data in {**documents, **chunks}.items():
+            self.store.put(f"{name}/{key}", data)
+
+    def keys(self) -> list[str]:
+        return [entry.key for entry in self.store.list_prefix("") if not entry.key.startswith(".hyperslab/")]
+
+
+@contextmanager
+def serving(config: StoreConfig, options: ApiOptions | None = None) -> Iterator[Served]:
+    """A store, which may be written, behind a socket."""
+    store = open_store(config)
+    service = build([MountedStore("data", store, writable=True)])
+    with served(create_app(service, options)) as url, httpx.Client(base_url=url, timeout=30) as http:
+        yield Served(http, store)
+
+
+@contextmanager
+def writable(folder: Path, options: ApiOptions | None = None) -> Iterator[httpx.Client]:
+    """A client of a service that may write to a folder."""
+    with serving(StoreConfig(name="data", url=str(folder), writable=True, durability="rename"), options) as found:
+        yield found.http
+
+
+def problem(answer: httpx.Response) -> tuple[int, Any]:
+    """Status and code of a refusal."""
+    return answer.status_code, answer.json().get("code")
+
+
+DEFINITION = {"shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +172,27 @@ def dial(url: str) -> socket.socket:
     """A connection to a server, for https without asking who it is."""
     parts = urlsplit(url)
     connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if parts.scheme != "https":
         return connection
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context.wrap_socket(connection)
+
+
+def exchange(url: str, sent: bytes) -> bytes:
+    """All that comes back on one connection until the server closes it."""
+    with dial(url) as connection:
+        connection.sendall(sent)
+        return rest_of(connection)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What comes until the other side closes the connection."""
+    received = b""
+    while piece := connection.recv(1 << 16):
+        received += piece
+    return received
 
 
 @contextmanager
@@ -161,10 +220,18 @@ def write_array(folder: Path, name: str, values: NDArray[Any], chunks: tuple[int
     return values
 
 
+def restore(original: Path, folder: Path) -> None:
+    """Make a folder what ``original`` is; a service on it sees it by the versions of its files."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+
+
 def npy(body: bytes) -> NDArray[Any]:
     """The array of an npy body."""
-    import io
-
     array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
     return array
 

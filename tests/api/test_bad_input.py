@@ -56,10 +56,6 @@ EXPECTED_SCALAR = "the indices of a chunk in a grid of [], such as '0'"
         ("/v1/plan/data/group", 422, "wrong-kind", {}),
         ("/v1/slice/data/cube?select=0:10,foo", 400, "bad-selection", {"part": "foo", "position": 5}),
         ("/v1/slice/data/cube?select=0,,1", 400, "bad-selection", {"position": 2}),
-        ("/v1/slice/data/cube?select=[1,2", 400, "bad-selection", {}),
-        ("/v1/slice/data/cube?select=::0", 400, "bad-selection", {}),
-        ("/v1/slice/data/cube?select=...,...", 400, "bad-selection", {}),
-        ("/v1/slice/data/cube?select=1:2:3:4", 400, "bad-selection", {}),
         ("/v1/slice/data/cube?select=0,99", 422, "index-out-of-range", {"axis": 1, "index": 99, "size": 30}),
         ("/v1/slice/data/cube?select=-21", 422, "index-out-of-range", {"axis": 0, "index": -21, "size": 20}),
         ("/v1/slice/data/cube?select=[0,40]", 422, "index-out-of-range", {"index": 40}),
@@ -67,7 +63,6 @@ EXPECTED_SCALAR = "the indices of a chunk in a grid of [], such as '0'"
         ("/v1/slice/data/cube?select=-9999999999999999999", 422, "index-out-of-range", {}),
         ("/v1/slice/data/cube?select=99999999999999999999", 422, "index-out-of-range", {"index": 10**20 - 1}),
         ("/v1/slice/data/cube?select=[1,-99999999999999999999]", 422, "index-out-of-range", {"index": 1 - 10**20}),
-        ("/v1/chunk/data/cube/0", 400, "bad-parameter", {"expected": EXPECTED_CHUNK}),
         ("/v1/chunk/data/cube/0.0.0.0", 400, "bad-parameter", {"expected": EXPECTED_CHUNK}),
         ("/v1/chunk/data/scalar/0.0", 400, "bad-parameter", {"expected": EXPECTED_SCALAR}),
         ("/v1/slice/data/cube?select=0,0,0,0", 422, "too-many-indices", {"given": 4, "rank": 3}),
@@ -87,9 +82,6 @@ EXPECTED_SCALAR = "the indices of a chunk in a grid of [], such as '0'"
         ("/v1/metadata/data/%2e%2e/x", 400, "bad-path", {}),
         ("/zarr/data/..%2f..%2fetc/passwd", 400, "bad-path", {}),
         ("/zarr/data/a%2Fb", 400, "bad-path", {"reason": "an encoded slash (%2F) is never part of a name"}),
-        ("/zarr/data/a%5C..%5Cb", 400, "bad-path", {}),
-        ("/zarr/data/a%00b", 400, "bad-path", {}),
-        ("/zarr/data/%ff", 400, "bad-path", {}),
         ("/zarr/data/" + "a" * 1100, 400, "bad-path", {}),
     ],
 )
@@ -148,10 +140,6 @@ def test_a_path_tells_the_methods_that_it_has(example: Running, target: str, met
         assert refused.headers["allow"] == ", ".join(allowed)
     else:
         check_problem(refused, 404, "route-not-found")
-
-
-@pytest.mark.parametrize(("target", "methods"), METHODS.items())
-def test_a_method_is_405_only_where_the_path_does_not_tell_of_it(example: Running, target: str, methods: str) -> None:
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
         status = request(example.url, target, method, {"Content-Length": "0"}).status
         assert (status == 405) == (bool(methods) and method not in methods.split()), method
@@ -238,63 +226,51 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("document", "code", "member"),
-    [
-        (b"this is not JSON", "bad-metadata", None),
-        (b"[]", "bad-metadata", None),
-        (b"", "bad-metadata", None),
-        ({**GOOD, "zarr_format": 3}, "bad-metadata", "zarr_format"),
-        ({**GOOD, "shape": "4"}, "bad-metadata", "shape"),
-        ({**GOOD, "chunks": [0]}, "bad-metadata", "chunks"),
-        ({**GOOD, "dtype": "<i3"}, "bad-metadata", "dtype"),
-        ({**GOOD, "order": "K"}, "bad-metadata", "order"),
-        ({name: value for name, value in GOOD.items() if name != "shape"}, "bad-metadata", "shape"),
-        ({**GOOD, "compressor": {"id": "nonesuch"}}, "codec-refused", None),
-        ({**GOOD, "dtype": "|O", "filters": [{"id": "pickle"}]}, "codec-refused", None),
-    ],
-)
-def test_a_broken_document_is_a_bad_gateway_that_names_the_member(
-    tmp_path: Path, document: bytes | dict[str, Any], code: str, member: str | None
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / ".zarray").write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+def test_a_broken_document_is_a_bad_gateway_that_names_the_member(tmp_path: Path) -> None:
+    """Of each kind one: the others are the engine's, whose tests know them."""
+    wrong: dict[str, Any] = {"zarr_format": 3, "shape": "4", "chunks": [0], "dtype": "<i3", "order": "K"}
+    documents: list[Any] = [(text, "bad-metadata", None) for text in (b"this is not JSON", b"[]", b"")]
+    documents += [(json.dumps({**GOOD, m: value}).encode(), "bad-metadata", m) for m, value in wrong.items()]
+    for refused in ({"compressor": {"id": "nonesuch"}}, {"dtype": "|O", "filters": [{"id": "pickle"}]}):
+        documents.append((json.dumps({**GOOD, **refused}).encode(), "codec-refused", None))
+    for number, (document, _, _) in enumerate(documents):
+        (tmp_path / f"a{number}").mkdir()
+        (tmp_path / f"a{number}" / ".zarray").write_bytes(document)
 
     with running(tmp_path) as found:
-        for target in ("/v1/metadata/data/a", "/v1/slice/data/a", "/v1/chunk/data/a/0", "/v1/plan/data/a"):
-            problem = check_problem(request(found.url, target), 502, code)
-            assert problem["key"] == "a/.zarray"
-            assert member is None or problem["member"] == member
-        raw = request(found.url, "/zarr/data/a/.zarray")
+        for number, (_, code, member) in enumerate(documents):
+            path = f"data/a{number}"
+            for target in (f"/v1/metadata/{path}", f"/v1/slice/{path}", f"/v1/chunk/{path}/0", f"/v1/plan/{path}"):
+                problem = check_problem(request(found.url, target), 502, code)
+                assert problem["key"] == f"a{number}/.zarray"
+                assert member is None or problem["member"] == member
+            raw = request(found.url, f"/zarr/{path}/.zarray")
+            assert raw.status == 200, "a plain Zarr client may still read what is there"
 
-    assert raw.status == 200, "a plain Zarr client may still read what is there"
 
-
-@pytest.mark.parametrize(
-    ("compressors", "spoil"),
-    [
-        ("auto", lambda chunk: chunk[: len(chunk) // 2]),
-        ("auto", lambda chunk: b"\x00" * len(chunk)),
-        ("auto", lambda _: b""),
-        (None, lambda chunk: chunk[:-1]),
-        (None, lambda chunk: chunk + b"x"),
-    ],
-    ids=["truncated", "corrupt", "empty", "short", "long"],
-)
-def test_a_broken_chunk_is_a_bad_gateway_that_names_the_key(
-    tmp_path: Path, compressors: Any, spoil: Callable[[bytes], bytes]
-) -> None:
-    write_array(tmp_path, "a", np.arange(100, dtype="<i4"), (50,), compressors=compressors)
-    chunk = tmp_path / "a" / "1"
-    chunk.write_bytes(spoil(chunk.read_bytes()))
+def test_a_broken_chunk_is_a_bad_gateway_that_names_the_key(tmp_path: Path) -> None:
+    spoilt: dict[str, tuple[Any, Callable[[bytes], bytes]]] = {
+        "truncated": ("auto", lambda chunk: chunk[: len(chunk) // 2]),
+        "corrupt": ("auto", lambda chunk: b"\x00" * len(chunk)),
+        "empty": ("auto", lambda _: b""),
+        "short": (None, lambda chunk: chunk[:-1]),
+        "long": (None, lambda chunk: chunk + b"x"),
+    }
+    for name, (compressors, spoil) in spoilt.items():
+        write_array(tmp_path, name, np.arange(100, dtype="<i4"), (50,), compressors=compressors)
+        chunk = tmp_path / name / "1"
+        chunk.write_bytes(spoil(chunk.read_bytes()))
 
     with running(tmp_path) as found:
-        for target in ("/v1/slice/data/a", "/v1/slice/data/a?format=json", "/v1/chunk/data/a/1"):
-            assert check_problem(request(found.url, target), 502, "chunk-corrupt")["key"] == "a/1"
-        for parts in ("bytes=0-3", "bytes=0-0,2-2"):
-            answer = request(found.url, "/v1/chunk/data/a/1", headers={"Range": parts})
-            assert check_problem(answer, 502, "chunk-corrupt")["key"] == "a/1"
-        assert request(found.url, "/v1/slice/data/a?select=:50").status == 200
+        for name in spoilt:
+            asked: list[tuple[str, dict[str, str]]] = [
+                (f"/v1/slice/data/{name}{query}", {}) for query in ("", "?format=json")
+            ]
+            asked += [(f"/v1/chunk/data/{name}/1", {"Range": part}) for part in ("", "bytes=0-3", "bytes=0-0,2-2")]
+            for target, headers in asked:
+                answer = request(found.url, target, headers=headers)
+                assert check_problem(answer, 502, "chunk-corrupt")["key"] == f"{name}/1"
+            assert request(found.url, f"/v1/slice/data/{name}?select=:50").status == 200
 
 
 @pytest.fixture
@@ -306,29 +282,20 @@ def failing(example_store: Path) -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("error", "status", "code"), [(StoreError, 502, "store-failed"), (StoreTimeout, 504, "store-timeout")]
 )
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/zarr/data/cube/0.0.0",
-        "/v1/slice/data/cube",
-        "/v1/chunk/data/cube/0.0.0?format=stored",
-        "/v1/slice/data/cube?format=csv&select=0",
-    ],
-)
 def test_a_store_that_cannot_answer_is_never_404(
-    failing: Running, target: str, error: type[StoreError], status: int, code: str
+    failing: Running, error: type[StoreError], status: int, code: str
 ) -> None:
     def before_chunk(key: str) -> None:
         raise error("data", key, "no answer")
 
     failing.store.before_chunk = before_chunk
 
-    document = check_problem(request(failing.url, target), status, code)
+    chunk, values = "chunk/data/cube/0.0.0?format=stored", "slice/data/cube?format=csv&select=0"
+    for target in ("/zarr/data/cube/0.0.0", "/v1/slice/data/cube", f"/v1/{chunk}", f"/v1/{values}"):
+        assert check_problem(request(failing.url, target), status, code)["store"] == "data"
 
-    assert document["store"] == "data"
 
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def half_down(example_store: Path) -> Iterator[str]:
     """The store ``data``, and ``down``, on whose port nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

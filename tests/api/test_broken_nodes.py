@@ -6,8 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,11 @@ from hyperslab.api.app import create_app
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Store
-from tests.s3 import S3Server
+from tests.api.support import DEFINITION, Served, problem, serving
 from tests.server import served
 
 A = "/v1/metadata/data/a"
 NOBODY = 65534
-DEFINITION = {"shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None}
 PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
 BROKEN = {
     "no JSON": {".zarray": b"{"},
@@ -38,74 +34,14 @@ BROKEN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A writable store, and a client of the service on it."""
-
-    http: httpx.Client
-    store: Store
-
-    def break_node(self, documents: dict[str, bytes], name: str = "a") -> None:
-        chunks = {"0": bytes(8), "1": bytes(8)} if ".zarray" in documents else {}
-        for key, data in {**documents, **chunks}.items():
-            self.store.put(f"{name}/{key}", data)
-
-    def keys(self) -> list[str]:
-        return [entry.key for entry in self.store.list_prefix("") if not entry.key.startswith(".hyperslab/")]
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
-    if request.param == "folder":
-        config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
-    else:
-        server: S3Server = request.getfixturevalue("s3_server")
-        config = server.new_bucket().config(name="data", writable=True)
-    with serving(config) as found:
-        yield found
-
-
-@contextmanager
-def serving(config: StoreConfig) -> Iterator[Served]:
-    store = open_store(config)
-    service = build([MountedStore("data", store, writable=True)])
-    with served(create_app(service)) as url, httpx.Client(base_url=url, timeout=30) as http:
-        yield Served(http, store)
-
-
-def problem(answer: httpx.Response) -> tuple[int, Any]:
-    return answer.status_code, answer.json().get("code")
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_node_is_deleted_with_all_its_keys(data: Served, name: str) -> None:
-    data.break_node(BROKEN[name])
-    data.store.put("b/.zgroup", b'{"zarr_format": 2}')
-    assert data.http.get(A).status_code == 502
-
-    assert data.http.delete(A).status_code == 204
-
-    assert data.http.get(A).status_code == 404
-    assert data.keys() == ["b/.zgroup"]
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_node_is_replaced(data: Served, name: str) -> None:
-    data.break_node(BROKEN[name])
-
-    made = data.http.put(A, params={"mode": "replace"}, json=DEFINITION)
-
-    assert made.status_code == 201
-    assert data.http.get(A).json()["shape"] == [4]
-    assert sorted(data.keys()) == [".zgroup", "a/.zarray"]
-    assert data.http.get("/v1/slice/data/a?format=json").json() == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_everything_else_tells_what_is_broken_and_changes_nothing(data: Served, name: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "name"), [*(("folder", name) for name in BROKEN), ("bucket", "no JSON")], indirect=["data"]
+)
+def test_a_broken_node_can_be_replaced_and_deleted_and_all_else_tells_what_is_broken(data: Served, name: str) -> None:
     data.break_node(BROKEN[name])
     before = sorted(data.keys())
 
+    assert data.http.get(A).status_code == 502
     answers = [
         data.http.put(A, json=DEFINITION),
         data.http.put(A, params={"mode": "open"}, json=DEFINITION),
@@ -123,6 +59,17 @@ def test_everything_else_tells_what_is_broken_and_changes_nothing(data: Served, 
     assert {problem(answer)[0] for answer in answers} == {502}
     assert {problem(answer)[1] for answer in answers} <= {"bad-metadata", "codec-refused"}
     assert sorted(data.keys()) == before
+
+    assert data.http.put(A, params={"mode": "replace"}, json=DEFINITION).status_code == 201
+    assert data.http.get(A).json()["shape"] == [4]
+    assert sorted(data.keys()) == [".zgroup", "a/.zarray"]
+    assert data.http.get("/v1/slice/data/a?format=json").json() == [0, 0, 0, 0]
+
+    assert data.http.delete(A).status_code == 204
+    data.break_node(BROKEN[name])
+    assert data.http.delete(A).status_code == 204
+    assert data.http.get(A).status_code == 404
+    assert data.keys() == [".zgroup"]
 
 
 def test_a_broken_group_with_children_goes_only_recursively(data: Served) -> None:

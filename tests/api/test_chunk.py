@@ -62,17 +62,6 @@ def test_stored_bytes_have_the_tag_of_their_key(client: httpx.Client) -> None:
 
     assert stored.content == key.content
     assert stored.headers["etag"] == key.headers["etag"]
-    assert (
-        client.get(
-            "/v1/chunk/data/cube/0.0.0?format=stored", headers={"If-None-Match": key.headers["etag"]}
-        ).status_code
-        == 304
-    )
-    assert (
-        client.get("/v1/chunk/data/cube/0.0.0?format=stored", headers={"Range": "bytes=1-3"}).content
-        == key.content[1:4]
-    )
-    assert client.head("/v1/chunk/data/cube/0.0.0?format=stored").headers["content-length"] == str(len(key.content))
 
 
 def test_stored_bytes_of_a_chunk_that_was_never_written_are_404(client: httpx.Client) -> None:
@@ -100,12 +89,3 @@ def test_a_chunk_that_the_grid_does_not_have_is_refused(
     answer = client.get(f"/v1/chunk/data/cube/{chunk}")
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
-
-
-def test_a_decoded_chunk_has_conditions_ranges_and_head(client: httpx.Client) -> None:
-    target = "/v1/chunk/data/cube/0.0.0"
-    whole = client.get(target)
-
-    assert client.get(target, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
-    assert client.get(target, headers={"Range": "bytes=10-19"}).content == whole.content[10:20]
-    assert client.head(target).headers["content-length"] == str(len(whole.content))

@@ -17,30 +17,28 @@ def conditions(**headers: str) -> Conditions:
     return Conditions.parse(named.get)
 
 
-@pytest.mark.parametrize("value", ['"a"', '"x", "a"', 'W/"a"', '"x",W/"a" , "y"', "*", '  "a"  '])
-def test_if_none_match_compares_weakly_and_spares_the_body(value: str) -> None:
-    assert conditions(if_none_match=value).check(NOW) is False
+def test_if_none_match_compares_weakly_and_spares_the_body() -> None:
+    for value in ('"a"', '"x", "a"', 'W/"a"', '"x",W/"a" , "y"', "*", '  "a"  '):
+        assert conditions(if_none_match=value).check(NOW) is False
+    for value in ('"b"', 'W/"b"', '""', '"x", "y"'):
+        assert conditions(if_none_match=value).check(NOW) is True
 
 
-@pytest.mark.parametrize("value", ['"b"', 'W/"b"', '""', '"x", "y"'])
-def test_another_tag_in_if_none_match_sends_the_body(value: str) -> None:
-    assert conditions(if_none_match=value).check(NOW) is True
-
-
-def test_if_none_match_stops_a_write() -> None:
+def test_if_none_match_stops_a_write_onto_something() -> None:
     with pytest.raises(PreconditionFailed) as caught:
         conditions(if_none_match="*").check(NOW, reading=False)
 
     assert (caught.value.header, caught.value.sent, caught.value.current) == ("If-None-Match", "*", '"a"')
-
-
-def test_a_write_onto_nothing_passes_if_none_match_any() -> None:
     assert conditions(if_none_match="*").check(Validators(None), reading=False) is True
 
 
 @pytest.mark.parametrize("value", ['"a"', '"x", "a"', "*"])
-def test_if_match_holds_for_the_present_tag(value: str) -> None:
+def test_if_match_holds_for_the_present_tag_and_not_where_nothing_is(value: str) -> None:
     assert conditions(if_match=value).check(NOW) is True
+    with pytest.raises(PreconditionFailed) as caught:
+        conditions(if_match=value).check(Validators(None))
+
+    assert caught.value.current is None
 
 
 @pytest.mark.parametrize("value", ['"b"', 'W/"a"', '""'])
@@ -49,14 +47,6 @@ def test_if_match_compares_strongly_and_tells_the_present_tag(value: str) -> Non
         conditions(if_match=value).check(NOW)
 
     assert caught.value.current == '"a"'
-
-
-@pytest.mark.parametrize("value", ["*", '"a"'])
-def test_if_match_fails_where_nothing_is(value: str) -> None:
-    with pytest.raises(PreconditionFailed) as caught:
-        conditions(if_match=value).check(Validators(None))
-
-    assert caught.value.current is None
 
 
 @pytest.mark.parametrize("name", ["if_match", "if_none_match"])

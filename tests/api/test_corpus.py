@@ -30,6 +30,7 @@ from hyperslab.arrays.service import build
 from hyperslab.demo import write_demo
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.odd_requests import Asked, reading, writing
+from tests.api.support import restore
 from tests.api.test_fuzz import ask, fill
 from tests.server import served
 
@@ -169,7 +170,7 @@ def answers() -> Iterator[tuple[str, Asked, dict[str, Any]]]:
                 answer = recorded(asked, *ask(urls[store], asked))
                 yield store, asked, answer
                 if store == "written" and answer["status"] < 300:
-                    _restore(folder / "original", folder / "written")
+                    restore(folder / "original", folder / "written")
 
 
 def _app(folder: Path, name: str, *, writable: bool = False) -> Any:
@@ -177,15 +178,6 @@ def _app(folder: Path, name: str, *, writable: bool = False) -> Any:
     return create_app(
         build([MountedStore(name, open_store(config), writable=writable)]), ApiOptions(max_upload_bytes=1 << 20)
     )
-
-
-def _restore(original: Path, folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    shutil.copytree(original, folder, dirs_exist_ok=True)
 
 
 def lines() -> Iterator[str]:

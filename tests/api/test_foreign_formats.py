@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,12 @@ from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import GroupNode
 from hyperslab.errors import StoreError
 from hyperslab.storage import StoreConfig
-from tests.api.test_broken_nodes import DEFINITION, Served, problem, serving
+from tests.api.support import DEFINITION, Served, problem, serving
 
 PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
 ARRAY = json.dumps({**PLAIN, "compressor": None}).encode()
 GROUP = b'{"zarr_format": 2}'
 ROOT = "/v1/metadata/data"
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
-    if request.param == "bucket":
-        config = request.getfixturevalue("s3_server").new_bucket().config(name="data", writable=True)
-    else:
-        config = StoreConfig(name="data", url=str(tmp_path / "data"), writable=True, durability="rename")
-    with serving(config) as found:
-        yield found
 
 
 def v3_group(folder: Path) -> None:

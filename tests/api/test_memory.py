@@ -88,26 +88,26 @@ def memory(server: Server, kind: str) -> int:
 @pytest.mark.parametrize(
     ("name", "small", "large"),
     [
-        ("planes", ":100", ""),
-        ("cubes", ":100", ""),
-        ("cubes", ":100,::-1", "::-1,:,::-2"),
+        ("planes", ":100", ":400"),
+        ("cubes", ":100", ":400"),
+        ("cubes", ":50,::-1", "::-1,:400,::-2"),
     ],
 )
 def test_the_peak_does_not_grow_with_the_slice(server: Server, name: str, small: str, large: str) -> None:
-    """200 MiB first, then 1 or 2 GiB."""
-    assert drain(server, name, small) == 200 * MIB
+    """100 or 200 MiB first, then 800 or 400."""
+    assert drain(server, name, small) >= 100 * MIB
     before = memory(server, "VmHWM")
-    assert drain(server, name, large) >= 1024 * MIB
+    assert drain(server, name, large) >= 400 * MIB
 
     assert memory(server, "VmHWM") - before < SLACK
 
 
 def test_a_slice_of_ten_times_the_memory_that_is_allowed_is_served(server: Server) -> None:
     drain(server, "cubes", ":1")
-    allowed = memory(server, "VmData") + 200 * MIB
+    allowed = memory(server, "VmData") + 100 * MIB
     resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (allowed, allowed))
 
-    assert drain(server, "cubes", "") > 10 * 200 * MIB
+    assert drain(server, "cubes", ":500") >= 10 * 100 * MIB
 
 
 def test_many_clients_together_stay_within_what_is_allowed(server: Server) -> None:

@@ -112,15 +112,6 @@ def test_no_page_is_longer_than_the_operator_allows(example_store: Path) -> None
         assert httpx.get(f"{found.url}/v1/metadata/data?limit=4").status_code == 400
 
 
-def test_head_and_conditions_work_on_documents(client: httpx.Client) -> None:
-    get, head = client.get("/v1/metadata/data/cube"), client.head("/v1/metadata/data/cube")
-
-    assert head.headers["content-length"] == str(len(get.content))
-    assert head.headers["etag"] == get.headers["etag"]
-    again = client.get("/v1/metadata/data/cube", headers={"If-None-Match": get.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-
-
 @pytest.mark.parametrize("path", ["table", "cube", "group", ""])
 def test_documents_that_differ_have_tags_that_differ(client: httpx.Client, path: str) -> None:
     """Whatever the query: equal tags mean equal bytes."""

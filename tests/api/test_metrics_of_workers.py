@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.api.support import request
 from tests.server import Server, running_server
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def test_a_worker_without_a_place_for_its_numbers_serves_and_tells_its_own(example_store: Path, tmp_path: Path) -> None:
@@ -25,14 +23,6 @@ def test_a_worker_without_a_place_for_its_numbers_serves_and_tells_its_own(examp
 
         assert told(server)["asked"] == 2
         assert "its own numbers only" in server.log
-
-
-@pytest.fixture
-def crowd(example_store: Path, tmp_path: Path) -> Iterator[Server]:
-    """Two workers."""
-    with running_server({"data": example_store}, workers=2, metrics_folder=str(tmp_path), cache_bytes=1000) as server:
-        wait_for(lambda: told(server)["limit"] == 2000)
-        yield server
 
 
 def workers(server: Server) -> list[int]:
@@ -75,70 +65,45 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_worker_that_does_not_run_for_some_seconds_is_not_replaced(crowd: Server) -> None:
-    """As on a machine that is busy with something else: its requests would be lost."""
-    first, second = workers(crowd)
-    with stopped(first):
-        time.sleep(7)
-    time.sleep(1)
-
-    assert workers(crowd) == [first, second]
-
-
-def test_every_worker_tells_what_all_have_answered(crowd: Server) -> None:
-    first, second = workers(crowd)
-
-    with stopped(first):
-        ask(crowd, 5)
-        of_second = told(crowd)
-    with stopped(second):
-        ask(crowd, 7)
-        of_first = told(crowd)
-    with stopped(first):
-        again = told(crowd)
-
-    assert of_second == {"asked": 5, "limit": 2000}
-    assert of_first == again == {"asked": 12, "limit": 2000}
-
-
-def test_a_folder_that_was_emptied_is_filled_again(crowd: Server, tmp_path: Path) -> None:
-    """As systemd does with what a user who logs out has in memory: the counters begin at zero."""
-    ask(crowd, 5)
-    for path in tmp_path.glob("*/*.db"):
-        path.unlink()
-    wait_for(lambda: told(crowd)["limit"] == 2000)
-    ask(crowd, 7)
-
-    assert told(crowd)["asked"] == 7
-
-
-def test_nothing_counted_is_lost_when_a_worker_is_killed(crowd: Server) -> None:
-    first, second = workers(crowd)
-    with stopped(second):
-        ask(crowd, 5)
-        assert told(crowd)["asked"] == 5
-    os.kill(first, signal.SIGKILL)
-
-    counts: list[float] = []
-
-    def replaced() -> bool:
-        found = told(crowd)
-        counts.append(found["asked"])
-        return found["limit"] == 2000 and first not in workers(crowd)
-
-    wait_for(replaced)
-    ask(crowd, 3)
-    wait_for(lambda: told(crowd)["asked"] == 8)
-
-    assert set(counts) == {5}
-
-
-def test_folder_of_the_numbers_ends_with_the_service(example_store: Path) -> None:
-    with running_server({"data": example_store}, workers=2) as server:
-        wait_for(lambda: len(workers(server)) == 2 and told(server)["limit"] > 0)
-        mapped = "".join(Path(f"/proc/{worker}/maps").read_text() for worker in workers(server))
+def test_the_numbers_of_two_workers_are_one_whatever_becomes_of_a_worker_or_of_their_folder(
+    example_store: Path,
+) -> None:
+    with running_server({"data": example_store}, workers=2, cache_bytes=1000) as server:
+        wait_for(lambda: told(server)["limit"] == 2000)
+        first, second = workers(server)
+        mapped = "".join(Path(f"/proc/{worker}/maps").read_text() for worker in (first, second))
         (folder,) = {Path(line.split()[-1]).parent for line in mapped.splitlines() if "/hyperslab-" in line}
-        names = {path.name for path in folder.iterdir()}
+        assert {path.name.partition("_")[0] for path in folder.iterdir()} == {"counter", "histogram", "gauge"}
 
-    assert {name.partition("_")[0] for name in names} == {"counter", "histogram", "gauge"}
+        with stopped(first):  # for longer than uvicorn waits for one: a busy machine may not let it run
+            ask(server, 5)
+            assert told(server) == {"asked": 5, "limit": 2000}
+            time.sleep(6)
+        with stopped(second):
+            ask(server, 7)
+            assert told(server) == {"asked": 12, "limit": 2000}
+        with stopped(first):
+            assert told(server) == {"asked": 12, "limit": 2000}
+        assert workers(server) == [first, second]
+
+        for path in folder.glob("*.db"):  # as systemd does when a user logs out: the counters begin at zero
+            path.unlink()
+        wait_for(lambda: told(server)["limit"] == 2000)
+        with stopped(second):
+            ask(server, 8)
+            assert told(server)["asked"] == 8
+        os.kill(first, signal.SIGKILL)
+        counts: list[float] = []
+
+        def replaced() -> bool:
+            found = told(server)
+            counts.append(found["asked"])
+            return found["limit"] == 2000 and first not in workers(server)
+
+        wait_for(replaced)
+        ask(server, 3)
+        wait_for(lambda: told(server)["asked"] == 11)
+        assert set(counts) == {8}
+        wait_for(lambda: server.log.count("Application startup complete") == 3)
+
     assert not folder.exists()

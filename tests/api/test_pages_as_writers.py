@@ -11,13 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import write_array
-from tests.server import served
+from tests.api.support import writable, write_array
 
 EVIL = "https://evil.example"
 NAMED = "https://viewer.example"
@@ -37,9 +32,7 @@ READS = [("GET", "/v1/slice/data/a", b""), ("POST", "/v1/points/data/a", b'{"coo
 @contextmanager
 def serving(folder: Path, options: ApiOptions | None = None) -> Iterator[httpx.Client]:
     write_array(folder, "a", np.arange(4, dtype="<i4"), (4,), compressors=None)
-    store = open_store(StoreConfig("data", str(folder), writable=True, durability="rename"))
-    app = create_app(build([MountedStore("data", store, writable=True)]), options)
-    with served(app) as url, httpx.Client(base_url=url) as client:
+    with writable(folder, options) as client:
         yield client
 
 

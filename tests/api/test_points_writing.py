@@ -13,12 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hyperslab.api.app import create_app
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import writable
 from tests.arrays.support import snapshot
-from tests.server import served
 
 POINTS = "/v1/points/data/a"
 WRITING = {"values": "1"}
@@ -29,9 +25,7 @@ CORNERS = [[0, 0], [-1, -1]]
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[httpx.Client]:
     """A writable service with an array of 6 x 8 zeros, ``<i4``, in chunks of 4 x 4."""
-    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
-    service = build([MountedStore("data", store, writable=True)])
-    with served(create_app(service)) as url, httpx.Client(base_url=url) as found:
+    with writable(tmp_path) as found:
         found.put("/v1/metadata/data/a", json={"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4"})
         yield found
 
@@ -103,26 +97,16 @@ def test_increments_under_if_match_are_never_lost(client: httpx.Client) -> None:
     assert gather(client).json() == [30, 30]
 
 
-@pytest.mark.parametrize(
-    ("points", "values", "status", "code"),
-    [
-        ([[0, 0]], [1, 2], 400, "bad-body"),
-        ([[0, 0]], [[1]], 400, "bad-body"),
-        ([[0, 0]], 1.5, 400, "bad-body"),
-        ([[0, 0]], None, 400, "bad-body"),
-        ([[0]], [1], 400, "bad-body"),
-        ([[0, 8]], [1], 422, "index-out-of-range"),
-    ],
-)
-def test_what_does_not_fit_is_refused_and_changes_no_byte(
-    client: httpx.Client, tmp_path: Path, points: Any, values: Any, status: int, code: str
-) -> None:
+def test_what_does_not_fit_is_refused_and_changes_no_byte(client: httpx.Client, tmp_path: Path) -> None:
     put(client, CORNERS, [1, 2])
     before = snapshot(tmp_path)
+    corner = [[0, 0]]
+    for points, values in ((corner, [1, 2]), (corner, [[1]]), (corner, 1.5), (corner, None), ([[0]], [1])):
+        answer = put(client, points, values)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-body"), (points, values)
+    outside = put(client, [[0, 8]], [1])
 
-    answer = put(client, points, values)
-
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert (outside.status_code, outside.json()["code"]) == (422, "index-out-of-range")
     assert snapshot(tmp_path) == before
 
 

@@ -10,18 +10,13 @@ from typing import Any
 import dask.array
 import httpx
 import numpy as np
-import obstore.store
 import pytest
 import tensorstore as ts
-import xarray
 import zarr
-from zarr.storage import ObjectStore
 
 from hyperslab import RemoteArray
-from tests.api.test_zarr_writers import EXPECTED, url, write
+from tests.api.support import writable
 from tests.layouts import definition
-
-__all__ = ["url"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata is")
 
@@ -32,42 +27,13 @@ SHARDED = definition("shards", [10, 8], [4, 8])
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url) as found:
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    with writable(tmp_path) as found:
         yield found
 
 
 def values(client: httpx.Client) -> Any:
     return np.array(client.get(SLICE, params={"format": "json"}).json())
-
-
-@pytest.mark.parametrize("library", ["fsspec", "obstore"])
-@pytest.mark.parametrize("shards", [None, (4, 6)])
-def test_zarr_3_creates_writes_resizes_and_appends(client: httpx.Client, library: str, shards: Any) -> None:
-    where: Any = f"{client.base_url}/zarr/data/a"
-    if library == "obstore":
-        where = ObjectStore(obstore.store.HTTPStore.from_url(where, client_options={"allow_http": True}))
-
-    write(zarr.create_array(where, shape=(10, 8), chunks=(4, 3), shards=shards, dtype="<f4"))
-
-    np.testing.assert_array_equal(values(client), EXPECTED)
-    client.put(SLICE, params={"select": "0,0"}, content="5", headers=JSON).raise_for_status()
-    seen = ts.open({"driver": "zarr3", "kvstore": f"{client.base_url}/zarr/data/a/"}).result().read().result()
-    assert (seen[0, 0], seen[14, 7]) == (5, 1)
-
-
-@pytest.mark.parametrize("shards", [None, (2, 5)])
-def test_xarray_writes_appends_and_fills_regions(client: httpx.Client, shards: Any) -> None:
-    where = f"{client.base_url}/zarr/data/set"
-    first = xarray.Dataset({"t": (("time", "x"), np.arange(10, dtype="<f4").reshape(2, 5))}, coords={"time": [0, 1]})
-    second = first.assign_coords(time=[2, 3])
-    first.to_zarr(where, zarr_format=3, mode="w-", encoding={"t": {"chunks": (1, 5), "shards": shards}})
-    second.to_zarr(where, zarr_format=3, append_dim="time")
-    (first.drop_vars("time") * 10).to_zarr(where, zarr_format=3, region={"time": slice(1, 3), "x": slice(0, 5)})
-
-    expected = xarray.concat([first, second], dim="time")
-    expected["t"][1:3] = first["t"].values * 10
-    xarray.testing.assert_equal(xarray.open_zarr(where).load(), expected)
 
 
 def test_dask_stores_chunks_smaller_than_the_shard_without_a_lock(client: httpx.Client) -> None:

@@ -22,8 +22,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
 from tests.api.conftest import CUBE, FLOATS, TABLE
-from tests.api.support import Running, npy, running, write_array
-from tests.api.test_broken_nodes import serving
+from tests.api.support import Running, npy, running, serving, write_array
 
 
 @pytest.fixture(scope="module")
@@ -158,19 +157,10 @@ def test_numbers_too_large_for_the_dtype_asked_for_become_infinite(tmp_path: Pat
     assert values.tolist() == [np.inf, -np.inf, 1]
 
 
-@pytest.mark.parametrize(
-    ("accept", "media_type"),
-    [
-        ("application/x-npy", "application/x-npy"),
-        ("text/csv;q=0.5, application/json", "application/json"),
-        ("text/html, */*;q=0.5", "application/octet-stream"),
-    ],
-)
-def test_the_accept_header_chooses_where_no_format_is_given(client: httpx.Client, accept: str, media_type: str) -> None:
-    answer = client.get("/v1/slice/data/cube?select=0,0", headers={"Accept": accept})
+def test_the_accept_header_chooses_where_no_format_is_given(client: httpx.Client) -> None:
+    answer = client.get("/v1/slice/data/cube?select=0,0", headers={"Accept": "text/csv;q=0.5, application/json"})
 
-    assert answer.headers["content-type"] == media_type
-    assert answer.headers["vary"] == "Accept"
+    assert (answer.headers["content-type"], answer.headers["vary"]) == ("application/json", "Accept")
 
 
 def test_every_data_answer_carries_the_headers_of_the_contract(client: httpx.Client) -> None:
@@ -196,7 +186,7 @@ def test_server_timing_and_array_chunks_tell_a_cold_read_from_a_warm_one(example
     assert warm.headers["array-chunks"] == "touched=6, cached=6, bytes=0"
 
 
-@pytest.mark.parametrize("form", ["raw", "npy", "json", "csv"])
+@pytest.mark.parametrize("form", ["npy", "csv"])
 def test_head_is_get_without_a_body_and_reads_no_chunk(example_store: Path, form: str) -> None:
     target = f"/v1/slice/data/cube?select=3,:,5&format={form}"
     with running(example_store) as found, httpx.Client(base_url=found.url) as fresh:
@@ -250,19 +240,15 @@ def test_the_tag_changes_with_what_is_asked_for_and_with_what_is_stored(tmp_path
 
 
 @pytest.mark.parametrize("form", ["raw", "npy", "json", "csv"])
-@pytest.mark.parametrize("spec", ["0-9", "100-", "-33", "7-7", "0-", "127-200"])
-def test_ranges_of_computed_bytes(client: httpx.Client, form: str, spec: str) -> None:
+def test_ranges_of_computed_bytes(client: httpx.Client, form: str) -> None:
     target = f"/v1/slice/data/cube?select=0,3:19:2,::3&format={form}"
     whole = client.get(target)
+    for spec, part in {"0-9": np.s_[:10], "100-": np.s_[100:], "-33": np.s_[-33:], "127-200": np.s_[127:201]}.items():
+        found = client.get(target, headers={"Range": f"bytes={spec}", "If-Range": whole.headers["etag"]})
 
-    part = client.get(target, headers={"Range": f"bytes={spec}", "If-Range": whole.headers["etag"]})
-
-    first, _, last = spec.partition("-")
-    expected = whole.content[int(first) : int(last) + 1 if last else None] if first else whole.content[-int(last) :]
-    assert part.status_code == 206
-    assert part.content == expected
-    assert part.headers["content-range"].endswith(f"/{len(whole.content)}")
-    assert part.headers["etag"] == whole.headers["etag"]
+        assert (found.status_code, found.content) == (206, whole.content[part])
+        assert found.headers["content-range"].endswith(f"/{len(whole.content)}")
+        assert found.headers["etag"] == whole.headers["etag"]
 
 
 @given(st.data())
@@ -300,17 +286,11 @@ def test_several_ranges_come_as_multipart(request: pytest.FixtureRequest, fixtur
     assert [part["Content-Type"] for part in parts] == ["application/x-npy"] * 3
 
 
-@pytest.mark.parametrize("header", ["items=0-5", "bytes=abc", "bytes=9-1", "bytes"])
-def test_a_range_that_is_none_is_ignored(client: httpx.Client, header: str) -> None:
-    assert client.get("/v1/slice/data/cube?select=0", headers={"Range": header}).status_code == 200
+@pytest.mark.parametrize("headers", [{"Range": "items=0-5"}, {"Range": "bytes=0-1", "If-Range": '"other"'}])
+def test_a_range_that_is_none_or_of_another_state_is_ignored(client: httpx.Client, headers: dict[str, str]) -> None:
+    answer = client.get("/v1/slice/data/cube?select=0", headers=headers)
 
-
-@pytest.mark.parametrize("etag", ['"other"', 'W/"x"', "Sun, 06 Nov 1994 08:49:37 GMT"])
-def test_if_range_of_another_state_sends_all(client: httpx.Client, etag: str) -> None:
-    answer = client.get("/v1/slice/data/cube?select=0", headers={"Range": "bytes=0-1", "If-Range": etag})
-
-    assert answer.status_code == 200
-    assert answer.content == CUBE[0].tobytes()
+    assert (answer.status_code, answer.content) == (200, CUBE[0].tobytes())
 
 
 def test_a_range_is_not_looked_at_before_the_conditions(client: httpx.Client) -> None:

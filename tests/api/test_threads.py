@@ -28,7 +28,7 @@ class StalledStore(CountingStore):
     """A store on the network that does not answer once it ``stalls``, until it is to ``go_on``."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(open_store(StoreConfig(name="far", url=str(folder), writable=True)))
+        super().__init__(open_store(StoreConfig(name="remote", url=str(folder), writable=True)))
         self.stalls = False
         self.go_on = threading.Event()
 
@@ -63,28 +63,28 @@ class StalledStore(CountingStore):
 
 def test_a_store_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_READY_SECONDS", 0.2)
-    for name in ("near", "far"):
+    for name in ("local", "remote"):
         zarr_array(tmp_path / name, np.zeros((4, 4)), (4, 4))
-    near = open_store(StoreConfig(name="near", url=str(tmp_path / "near"), writable=True))
-    far = StalledStore(tmp_path / "far")
-    service = build([MountedStore("near", near, writable=True), MountedStore("far", far, writable=True)])
+    local = open_store(StoreConfig(name="local", url=str(tmp_path / "local"), writable=True))
+    remote = StalledStore(tmp_path / "remote")
+    service = build([MountedStore("local", local, writable=True), MountedStore("remote", remote, writable=True)])
     with served(create_app(service, ApiOptions(request_threads=2))) as url, ThreadPoolExecutor(12) as pool:
         reading = "/v1/slice/{}/a?select=3", "/v1/metadata/{}", "/zarr/{}/a/.zarray", "/v1/tile/{}/a/info.json"
-        far.stalls = True
+        remote.stalls = True
         try:
-            asked = [pool.submit(httpx.get, url + target.format("far"), timeout=90) for target in 2 * reading]
-            asked += [pool.submit(_write, url, f"far/{name}") for name in ("a", "b", "c", "a")]
+            asked = [pool.submit(httpx.get, url + target.format("remote"), timeout=90) for target in 2 * reading]
+            asked += [pool.submit(_write, url, f"remote/{name}") for name in ("a", "b", "c", "a")]
             wait(asked, timeout=1)
             assert not any(request.done() for request in asked)
 
             for target in reading:
-                assert httpx.get(url + target.format("near"), timeout=30).status_code == 200
-            assert _write(url, "near/a").status_code == 204
+                assert httpx.get(url + target.format("local"), timeout=30).status_code == 200
+            assert _write(url, "local/a").status_code == 204
             ready = httpx.get(f"{url}/readyz", timeout=30).json()["stores"]
         finally:
-            far.go_on.set()
+            remote.go_on.set()
 
-    assert (ready["near"]["ready"], ready["far"]["ready"]) == (True, False)
+    assert (ready["local"]["ready"], ready["remote"]["ready"]) == (True, False)
 
 
 def _write(url: str, path: str) -> httpx.Response:

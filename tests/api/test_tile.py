@@ -90,13 +90,6 @@ def test_tms_counts_rows_from_below(pictures: Running) -> None:
     assert from_below.body == from_above.body
 
 
-def test_slashes_too_many_lead_to_the_same_tile(pictures: Running) -> None:
-    assert (
-        request(pictures.url, f"{TILE}//volume/0/0//0.png").body
-        == request(pictures.url, f"{TILE}/volume/0/0/0.png").body
-    )
-
-
 def test_an_array_named_like_a_level_is_found(pictures: Running) -> None:
     answer = request(pictures.url, f"{TILE}/image/0/0/0/0.npy?d0=1")
 
@@ -214,22 +207,6 @@ def test_a_url_with_a_version_may_be_kept_for_good(pictures: Running) -> None:
     assert "immutable" in versioned
 
 
-def test_an_immutable_store_lets_caches_keep_tiles(tmp_path: Path) -> None:
-    write_array(tmp_path, "a", VOLUME[0], (64, 64))
-
-    with running(tmp_path, mount={"recheck": "never"}) as server:
-        answer = request(server.url, f"{TILE}/a/0/0/0.png")
-
-    assert "immutable" in answer.headers["cache-control"]
-
-
-def test_answers_may_be_read_by_pages_from_anywhere(pictures: Running) -> None:
-    for target in ("volume/1/0/0.png", "volume/9/0/0.png", "volume/info.json"):
-        answer = request(pictures.url, f"{TILE}/{target}", headers={"Origin": "http://viewer"})
-
-        assert answer.headers["access-control-allow-origin"] == "*"
-
-
 # --- one drawing for many --------------------------------------------------------------------------------------
 
 
@@ -337,13 +314,6 @@ def test_a_tile_of_very_many_chunks_is_refused_and_says_from_which_zoom_on_there
         assert (problem["unit"], problem["requested"], problem["limit"]) == ("chunks", 500 * 500, 1 << 14)
         assert "from zoom 2 of 4" in problem["detail"]
     assert (info["minzoom"], good.status, levels) == (2, 200, [1, 2, 4])
-
-
-def test_other_methods_are_refused(pictures: Running) -> None:
-    answer = request(pictures.url, f"{TILE}/volume/0/0/0.png", "PUT", {"Content-Length": "0"})
-
-    assert answer.status == 405
-    assert "GET" in answer.headers["allow"]
 
 
 def test_a_broken_chunk_is_a_fault_of_the_store(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,12 @@ import tensorstore
 import zarr
 
 from hyperslab.storage import StoreConfig
-from tests.api.test_broken_nodes import Served, serving
+from tests.api.support import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Consolidated metadata|Numcodecs codecs)")
 
 ROOT = "/v1/metadata/data"
 ARRAY = {"zarr_format": 3, "shape": [8, 8], "data_type": "uint16", "chunks": [2, 2], "shards": [4, 4]}
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
-    if request.param == "bucket":
-        config = request.getfixturevalue("s3_server").new_bucket().config(name="data", writable=True)
-    else:
-        config = StoreConfig(name="data", url=str(tmp_path / "data"), writable=True, durability="rename")
-    with serving(config) as found:
-        yield found
 
 
 def keys_of(data: Served) -> list[str]:

@@ -321,12 +321,6 @@ def test_the_media_type_tells_metadata_from_chunks(example: Running) -> None:
     assert request(example.url, "/zarr/data/cube/0.0.0").headers["content-type"] == "application/octet-stream"
 
 
-def test_an_immutable_store_may_be_kept_by_caches(example_store: Path) -> None:
-    with running(example_store, mount={"recheck": "never"}) as found:
-        kept = request(found.url, "/zarr/data/cube/0.0.0").headers["cache-control"]
-    assert kept == "public, max-age=86400, immutable"
-
-
 def test_a_mutable_store_is_asked_each_time(example: Running) -> None:
     assert request(example.url, "/zarr/data/cube/0.0.0").headers["cache-control"] == "no-cache"
 

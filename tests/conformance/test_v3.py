@@ -23,7 +23,7 @@ from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadDefinition, BrokenData
 from hyperslab.storage import StoreConfig
-from tests.api.test_broken_nodes import Served, serving
+from tests.api.support import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a)")
 

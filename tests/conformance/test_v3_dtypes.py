@@ -13,7 +13,7 @@ from zarr.core.dtype import VariableLengthBytes, data_type_registry
 
 from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.storage import StoreConfig
-from tests.api.test_broken_nodes import Served, serving
+from tests.api.support import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")
 

@@ -22,7 +22,7 @@ from numcodecs import BZ2, LZ4, Delta, Zlib
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from hyperslab.storage import StoreConfig
-from tests.api.test_broken_nodes import Served, serving
+from tests.api.support import Served, serving
 from tests.js.test_clients import programs, run
 from tests.server import ServerFactory
 from tests.tools import zarr2_python

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import PageCheck
@@ -20,9 +20,6 @@ from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service
 from hyperslab.errors import HyperslabError, WrongKind
 from hyperslab.streams.service import Streams
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _MOST_CHUNKS: Final = 64
 _MOST_BYTES: Final = 1 << 20
@@ -82,10 +79,6 @@ class Context:
                 return response
         await request.release()
         return await (await answer(checking.result())).respond(request)
-
-    async def call(self, mount: MountedStore, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what looks up a few versions: on the event loop or in a thread, see `runs_on_loop`."""
-        return fn(*args, **kwargs) if runs_on_loop(mount) else await self.threads.run(fn, *args, **kwargs)
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:

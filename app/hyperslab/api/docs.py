@@ -5,10 +5,10 @@ The description is ``openapi.yaml``. The page needs no script and nothing from a
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
@@ -116,13 +116,11 @@ def routes(options: ApiOptions) -> list[Route]:
 def render(document: Mapping[str, Any], root: str) -> bytes:
     """The page of a description; ``root`` goes before links."""
     info, site = document["info"], document.get("externalDocs")
-    more = (
-        "" if site is None else f'{_text(site["description"])}: <a href="{html.escape(site["url"])}">documentation</a>.'
-    )
+    more = "" if site is None else f'{escape(site["description"])}: <a href="{escape(site["url"])}">documentation</a>.'
     parts = [
-        f"<h1>{_text(info['title'])} <small>{_text(info['version'])}</small></h1>",
+        f"<h1>{escape(info['title'])} <small>{escape(info['version'])}</small></h1>",
         f"<p>{_rich(info.get('description', ''))} The same for machines: ",
-        f'<a href="{html.escape(root)}/openapi.json">openapi.json</a>. {more}</p>',
+        f'<a href="{escape(root)}/openapi.json">openapi.json</a>. {more}</p>',
         *_operations(document["paths"]),
     ]
     return _page(info["title"], parts)
@@ -130,12 +128,12 @@ def render(document: Mapping[str, Any], root: str) -> bytes:
 
 def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
     """The page of a problem's code."""
-    members = ", ".join(f"<code>{_text(name)}</code>" for name in explained["members"]) or "none"
+    title, members = escape(explained["title"]), [f"<code>{escape(name)}</code>" for name in explained["members"]]
     parts = [
-        f"<h1>{_text(explained['title'])} <small>{_text(explained['code'])}, status {explained['status']}</small></h1>",
+        f"<h1>{title} <small>{escape(explained['code'])}, status {explained['status']}</small></h1>",
         f"<p><strong>What to do:</strong> {_rich(explained['remedy'])}.</p>",
-        f"<p>Facts in the problem document: {members}.</p>",
-        f'<p>All routes: <a href="{html.escape(root)}/docs">docs</a>.</p>',
+        f"<p>Facts in the problem document: {', '.join(members) or 'none'}.</p>",
+        f'<p>All routes: <a href="{escape(root)}/docs">docs</a>.</p>',
     ]
     return _page(explained["title"], parts)
 
@@ -143,7 +141,7 @@ def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
 def _page(title: str, parts: Sequence[str]) -> bytes:
     head = [
         "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>',
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
     ]
     return "\n".join([*head, *parts, "</body></html>\n"]).encode()
@@ -152,7 +150,7 @@ def _page(title: str, parts: Sequence[str]) -> bytes:
 def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for path, methods in paths.items():
         for method, operation in methods.items():
-            yield f'<section><h2><b class="{method}">{method.upper()}</b>{_text(path)}</h2>'
+            yield f'<section><h2><b class="{method}">{method.upper()}</b>{escape(path)}</h2>'
             yield f"<p><strong>{_rich(operation.get('summary', ''))}.</strong> "
             yield f"{_rich(operation.get('description', ''))}</p>"
             yield from _parameters(operation.get("parameters", ()))
@@ -165,18 +163,12 @@ def _parameters(parameters: Any) -> Iterator[str]:
     yield "<table>"
     for parameter in parameters:
         example = parameter.get("example")
-        shown = "" if example is None else f" For example <code>{_text(str(example))}</code>."
-        cells = (
-            f"<td><code>{_text(parameter['name'])}</code></td><td>{_rich(parameter.get('description', ''))}{shown}</td>"
-        )
-        yield f"<tr>{cells}</tr>"
+        shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
+        about = f"{_rich(parameter.get('description', ''))}{shown}"
+        yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
     yield "</table>"
-
-
-def _text(value: str) -> str:
-    return html.escape(value)
 
 
 def _rich(value: str) -> str:
     """Text in which backquotes mark code."""
-    return _CODE.sub(r"<code>\1</code>", html.escape(value))
+    return _CODE.sub(r"<code>\1</code>", escape(value))

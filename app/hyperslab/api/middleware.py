@@ -95,7 +95,12 @@ class Frame:
             scope[HANG_UP]()
         except Exception as error:
             if not status:
-                await _send_problem(error, scope, receive, send_on)
+                found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
+                if REASON in scope and isinstance(
+                    error, HyperslabError
+                ):  # all that many clients show of a refused write
+                    scope[REASON](str(error))
+                await Response(found.status, found.headers, found.body).send(Request(scope, receive, ""), send_on)
                 return
             self._metrics.count_cut(scope.get(ROUTE, "other"))  # without an end, the server closes the connection
             if isinstance(error, ChangedWhileRead):
@@ -131,13 +136,6 @@ class Frame:
             headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _send_problem(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
-    if REASON in scope and isinstance(error, HyperslabError):  # all that many Zarr clients show of a refused write
-        scope[REASON](str(error))
-    await Response(found.status, found.headers, found.body).send(Request(scope, receive, ""), send)
 
 
 def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:

@@ -77,21 +77,17 @@ class ResponseCache:
         tags = request.header(b"if-none-match")
         if cached is None or (tags is not None and tags != cached.etag):
             return None
-        if not self._holds(cached.sources):
+        sources, touched = cached.sources, cached.sources.touched
+        try:
+            now = self._versions.versions(sources.mount, "", sources.keys)
+        except (HyperslabError, VersionConflict):  # the endpoint will try as well, and say what is wrong
+            now = None
+        if now != sources.versions or monotonic() > sources.until:
             self._responses.drop(key)
             return None
-        touched = cached.sources.touched
         if tags is not None:
             return cached.unchanged
         if cached.found is None or touched is None:
             return cached.found
         cost = cost_headers(touched, touched, None, {"plan": perf_counter() - began})
         return Response(200, (*cached.found.headers, *cost), cached.found.body)
-
-    def _holds(self, sources: Sources) -> bool:
-        """False also where the store fails: the endpoint will try as well, and say what is wrong."""
-        try:
-            versions = self._versions.versions(sources.mount, "", sources.keys)
-        except (HyperslabError, VersionConflict):
-            return False
-        return versions == sources.versions and monotonic() <= sources.until

@@ -5,7 +5,7 @@ with a reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Set
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -206,7 +206,8 @@ class Request:
         return Query.parse(self.scope["query_string"])
 
     @cached_property
-    def _headers(self) -> dict[bytes, str]:
+    def headers(self) -> dict[bytes, str]:
+        """Headers by their names in lower case; several of a name are one list, as RFC 9110 §5.3 has it."""
         found: dict[bytes, str] = {}
         for name, value in self.scope["headers"]:
             text = value.decode("latin-1")
@@ -214,30 +215,26 @@ class Request:
         return found
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header (``name`` in lower case); several are one list, as RFC 9110 §5.3 has it."""
-        return self._headers.get(name)
-
-    def has_any(self, names: Set[bytes]) -> bool:
-        """Whether any of these headers was sent."""
-        return not names.isdisjoint(self._headers)
+        """The value of a header; None where it was not sent."""
+        return self.headers.get(name)
 
     @property
     def wants_all(self) -> bool:
         """Whether the answer is sure to be the whole of what was asked for: a GET without conditions and ranges."""
-        return self.method == "GET" and not self.has_any(_PARTIAL)
+        return self.method == "GET" and _PARTIAL.isdisjoint(self.headers)
 
     @cached_property
     def cache_key(self) -> CacheKey | None:
         """Under what the response may be cached and replayed; None where more decides about it."""
-        if self.method != "GET" or self.has_any(_NOT_REPLAYED):
+        if self.method != "GET" or not _NOT_REPLAYED.isdisjoint(self.headers):
             return None
         query = self.scope["query_string"]
-        return CacheKey(self._path + b"?" + query if query else self._path, self.header(b"accept"))
+        return CacheKey(self._path + b"?" + query if query else self._path, self.headers.get(b"accept"))
 
     @cached_property
     def conditions(self) -> Conditions:
         """Raises `BadParameter`."""
-        return Conditions.parse(self.header) if self.has_any(CONDITIONAL) else UNCONDITIONAL
+        return UNCONDITIONAL if CONDITIONAL.isdisjoint(self.headers) else Conditions.parse(self.headers.get)
 
     @property
     def root_path(self) -> str:

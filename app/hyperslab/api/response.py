@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -106,11 +106,6 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
     """A JSON document that is not worth a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
     return Response(status, described, dump_json(document))
-
-
-def encoded(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Headers as ASGI wants them; raises `UnicodeEncodeError` for what is not Latin-1."""
-    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in headers)
 
 
 class RoutedResponse(StarletteResponse):

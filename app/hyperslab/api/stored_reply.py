@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hyperslab.api.conditional import CONDITIONAL, strong_etag
-from hyperslab.api.context import Context
+from hyperslab.api.context import Context, runs_on_loop
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Representation
@@ -30,14 +30,14 @@ async def find_key(context: Context, request: Request, mount: MountedStore, path
     wanted and it is clear which; else it is looked up, a chunk of a local store on the event loop. Documents may have
     to be made, which blocks."""
     wanted = wanted_bytes(request)
-    if wanted is not None or path.rpartition("/")[2] in NAMES:
-        return await context.threads.run(context.keys.find, path, wanted)
-    return await context.call(mount, context.keys.find, path)
+    if wanted is None and runs_on_loop(mount) and path.rpartition("/")[2] not in NAMES:
+        return context.keys.find(path)
+    return await context.threads.run(context.keys.find, path, wanted)
 
 
 def wanted_bytes(request: Request) -> tuple[int, int] | None:
     """Start and stop of the bytes to be read at once; None where it is better to look first."""
-    if request.method != "GET" or request.has_any(_MAY_NEED_NONE):
+    if request.method != "GET" or not _MAY_NEED_NONE.isdisjoint(request.headers):
         return None
     text = request.header(b"range")
     place = (0, None) if text is None else place_of(text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
 from time import perf_counter
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.conditional import Validators, etag_of
@@ -27,7 +27,6 @@ from hyperslab.tiles.query import TileQuery, parse_query
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
 from hyperslab.wire import JSON
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _PINNED_SECONDS: Final = 31_536_000
@@ -43,16 +42,8 @@ class TileRoutes:
     tiles: Tiles
     prefix: str
 
-    @property
-    def stores(self) -> Collection[str]:
-        return self.context.service.catalog.mounts
-
-    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what blocks without blocking the loop."""
-        return await self.context.threads.run(fn, *args, **kwargs)
-
     async def run_while_there(self, request: Request, fn: Callable[[Cancel], T]) -> T:
-        """`run` of what may take long, and ends when the client leaves."""
+        """Call what may take long, in a thread; it ends when the client leaves."""
         async with cancelled_when_gone(request.receive) as cancel:
             return await self.context.threads.run(fn, cancel)
 

@@ -19,7 +19,7 @@ from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Response, RoutedResponse, array_headers, cost_headers, encoded
+from hyperslab.api.response import Buffer, Response, RoutedResponse, array_headers, cost_headers
 from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
@@ -92,13 +92,13 @@ async def gather(context: Context, request: Request) -> Response:
     cancel = await request.hold(context.admission, growth * plan.nbytes + reader.working_memory(plan))
     found, cost, data = await context.threads.run(read, cancel)
     decoded = "" if decoder is None else f" cf {array.version}"
-    described = [
-        ("Content-Type", media_types(plan.dtype)[form]),
-        ("Cache-Control", "no-store"),
-        ("ETag", points_etag(found.tag, f"{form}{decoded}")),
-    ]
+    described = (
+        (b"content-type", media_types(plan.dtype)[form].encode()),
+        (b"cache-control", b"no-store"),
+        (b"etag", points_etag(found.tag, f"{form}{decoded}").encode()),
+    )
     spent_headers = cost_headers(plan.touched, cost.cached, cost, {"plan": spent})
-    headers = (*encoded(described), *array_headers(plan.shape, dtype), *spent_headers)
+    headers = (*described, *array_headers(plan.shape, dtype), *spent_headers)
     return Response(200, headers, in_memory(context, data))
 
 

@@ -53,7 +53,9 @@ async def get_tile(routes: TileRoutes, request: Request) -> Reply:
     """Answer GET and HEAD."""
     tail = request.tail
     # the alias gives way to a store of its name
-    table = _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in routes.stores else _ROUTES
+    table = (
+        _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in routes.context.service.catalog.mounts else _ROUTES
+    )
     for pattern, route in table:
         match = pattern.fullmatch(tail)
         if match is not None:
@@ -101,15 +103,14 @@ async def _get_histogram(routes: TileRoutes, request: Request, match: re.Match[s
 
 async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     query = routes.query(request)
-
-    image = await routes.run(routes.tiles.legend, match["path"], query)
+    image = await routes.context.threads.run(routes.tiles.legend, match["path"], query)
     return document_reply(routes, match["path"], image, media_type="image/png")
 
 
 async def _get_dzi(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
     query = routes.query(request)
-    frame = await routes.run(routes.tiles.frame, match["path"], query)
+    frame = await routes.context.threads.run(routes.tiles.frame, match["path"], query)
     text = descriptor(frame.grid, overlap=query.overlap, fmt=query.format)
     return document_reply(routes, match["path"], text.encode(), media_type="application/xml")
 
@@ -137,7 +138,7 @@ async def _get_dzi_tile(routes: TileRoutes, request: Request, match: re.Match[st
 
 async def _get_iiif_base(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """The URI of the image itself leads to its description (Image API 3.0 §2)."""
-    await routes.run(routes.tiles.frame, match["path"], routes.query(request))
+    await routes.context.threads.run(routes.tiles.frame, match["path"], routes.query(request))
     target = routes.url(request, f"iiif/{match['path']}/info.json") + routes.query_suffix(request)
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
@@ -145,7 +146,7 @@ async def _get_iiif_base(routes: TileRoutes, request: Request, match: re.Match[s
 async def _get_iiif_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
     """The description of the image service."""
     query = routes.query(request)
-    frame = await routes.run(routes.tiles.frame, match["path"], query)
+    frame = await routes.context.threads.run(routes.tiles.frame, match["path"], query)
     identifier = routes.url(request, f"iiif/{match['path']}")
     document = iiif.info_document(frame.grid, identifier, partial(routes.tiles.reader.allows, frame))
     return document_reply(routes, match["path"], document, media_type=_LINKED_JSON)

@@ -42,7 +42,7 @@ VALUES = {
 }
 
 
-class Far:
+class Remote:
     """A service whose store is a bucket behind a proxy."""
 
     def __init__(self, url: str, server: S3Server, bucket: S3Bucket, proxy: FaultProxy) -> None:
@@ -63,14 +63,25 @@ class Far:
         return answer, [" ".join([seen.method, seen.headers.get("range", "")]).strip() for seen in self.proxy.seen]
 
 
-@pytest.fixture
-def far(s3_server: S3Server, s3_bucket: S3Bucket) -> Iterator[Far]:
-    for key, value in VALUES.items():
-        s3_server.client.put_object(Bucket=s3_bucket.name, Key=key, Body=value)
+@pytest.fixture(scope="module")
+def service(s3_server: S3Server) -> Iterator[Remote]:
+    bucket = s3_server.new_bucket()
     with FaultProxy(s3_server.url) as proxy:
-        store = open_store(s3_bucket.at(proxy.url).config(name="data", timeout=60.0, retries=0))
+        store = open_store(bucket.at(proxy.url).config(name="data", timeout=60.0, retries=0))
         with served(create_app(build([MountedStore("data", store)]))) as url:
-            yield Far(url, s3_server, s3_bucket, proxy)
+            found = Remote(url, s3_server, bucket, proxy)
+            for key, value in VALUES.items():
+                found.put(key, value)
+            yield found
+
+
+@pytest.fixture
+def remote(service: Remote) -> Iterator[Remote]:
+    """The service, whose bucket is put in order after each test."""
+    yield service
+    service.proxy.heal()
+    for key in ("a/0", "a/4"):
+        service.put(key, VALUES[key])
 
 
 FIRST = f"GET bytes=0-{MIB - 1}"
@@ -88,48 +99,48 @@ FIRST = f"GET bytes=0-{MIB - 1}"
     ],
 )
 def test_a_value_comes_by_one_request_and_a_large_one_by_ranges_that_touch(
-    far: Far, key: str, asked: list[str]
+    remote: Remote, key: str, asked: list[str]
 ) -> None:
-    answer, found = far.get(key)
+    answer, found = remote.get(key)
 
     assert (answer.status, answer.body) == (200, VALUES[key])
     assert answer.headers["content-length"] == str(len(VALUES[key]))
     assert found == asked
 
 
-def test_tag_and_date_are_those_that_looking_tells(far: Far) -> None:
-    read, _ = far.get("a/0")
-    looked, asked = far.get("a/0", "HEAD")
+def test_tag_and_date_are_those_that_looking_tells(remote: Remote) -> None:
+    read, _ = remote.get("a/0")
+    looked, asked = remote.get("a/0", "HEAD")
 
     assert asked == ["HEAD"]
     for name in ("etag", "last-modified", "content-length", "content-type", "cache-control"):
         assert read.headers[name] == looked.headers[name]
 
 
-def test_a_missing_key_takes_one_request(far: Far) -> None:
+def test_a_missing_key_takes_one_request(remote: Remote) -> None:
     """The first below an array takes a look at that, too: it could be a group that has a child of this name."""
-    first, _ = far.get("a/8")
-    answer, asked = far.get("a/9")
+    first, _ = remote.get("a/8")
+    answer, asked = remote.get("a/9")
 
     assert (first.status, answer.status, asked) == (404, 404, [FIRST])
-    refused, asked = far.get("b/9", accept="application/octet-stream")
+    refused, asked = remote.get("b/9", accept="application/octet-stream")
     assert (refused.status, asked) == (404, [FIRST])
 
 
-def test_a_copy_that_is_good_takes_one_look(far: Far) -> None:
-    first, _ = far.get("a/4")
+def test_a_copy_that_is_good_takes_one_look(remote: Remote) -> None:
+    first, _ = remote.get("a/4")
 
-    again, asked = far.get("a/4", if_none_match=first.headers["etag"])
-    refused, asked_too = far.get("a/4", if_match='"other"')
+    again, asked = remote.get("a/4", if_none_match=first.headers["etag"])
+    refused, asked_too = remote.get("a/4", if_match='"other"')
 
     assert (again.status, asked) == (304, ["HEAD"])
     assert (refused.status, asked_too) == (412, ["HEAD"])
 
 
-def test_a_stored_chunk_takes_one_request_beside_the_look_at_its_array(far: Far) -> None:
-    far.ask("/v1/metadata/data/a")
+def test_a_stored_chunk_takes_one_request_beside_the_look_at_its_array(remote: Remote) -> None:
+    remote.ask("/v1/metadata/data/a")
 
-    answer, asked = far.ask("/v1/chunk/data/a/0?format=stored")
+    answer, asked = remote.ask("/v1/chunk/data/a/0?format=stored")
 
     assert (answer.status, answer.body) == (200, VALUES["a/0"])
     assert sorted(asked) == [FIRST, "HEAD", "HEAD", "HEAD", "HEAD"]
@@ -145,8 +156,8 @@ def test_a_stored_chunk_takes_one_request_beside_the_look_at_its_array(far: Far)
         ("a/4", "bytes=5-2097156", slice(5, 2 * MIB + 5), [f"GET bytes=5-{MIB + 4}", f"GET bytes={MIB + 5}-2097156"]),
     ],
 )
-def test_one_range_takes_no_look_before(far: Far, key: str, sent: str, part: slice, asked: list[str]) -> None:
-    answer, found = far.get(key, range=sent)
+def test_one_range_takes_no_look_before(remote: Remote, key: str, sent: str, part: slice, asked: list[str]) -> None:
+    answer, found = remote.get(key, range=sent)
 
     start, stop, _ = part.indices(len(VALUES[key]))
     assert (answer.status, answer.body) == (206, VALUES[key][part])
@@ -154,17 +165,17 @@ def test_one_range_takes_no_look_before(far: Far, key: str, sent: str, part: sli
     assert found == asked
 
 
-def test_ranges_that_cannot_be_met_or_are_out_of_date_are_what_they_are_elsewhere(far: Far) -> None:
-    tag = far.get("a/0")[0].headers["etag"]
+def test_ranges_that_cannot_be_met_or_are_out_of_date_are_what_they_are_elsewhere(remote: Remote) -> None:
+    tag = remote.get("a/0")[0].headers["etag"]
 
-    beyond, _ = far.get("a/0", range="bytes=10-")
-    far_beyond, _ = far.get("a/0", range="bytes=99999999999999999999-")
-    several, _ = far.get("a/0", range="bytes=0-1,8-9")
-    current, asked = far.get("a/0", range="bytes=2-3", if_range=tag)
-    outdated, _ = far.get("a/0", range="bytes=2-3", if_range='"other"')
-    of_nothing, _ = far.get("a/1", range="bytes=0-5")
+    beyond, _ = remote.get("a/0", range="bytes=10-")
+    endless, _ = remote.get("a/0", range="bytes=99999999999999999999-")
+    several, _ = remote.get("a/0", range="bytes=0-1,8-9")
+    current, asked = remote.get("a/0", range="bytes=2-3", if_range=tag)
+    outdated, _ = remote.get("a/0", range="bytes=2-3", if_range='"other"')
+    of_nothing, _ = remote.get("a/1", range="bytes=0-5")
 
-    for refused in (beyond, far_beyond):
+    for refused in (beyond, endless):
         assert (refused.status, refused.headers["content-range"]) == (416, "bytes */10")
     assert (several.status, several.headers["content-type"].partition(";")[0]) == (206, "multipart/byteranges")
     assert (current.status, current.body, asked) == (206, b"23", ["GET bytes=2-3"])
@@ -172,45 +183,45 @@ def test_ranges_that_cannot_be_met_or_are_out_of_date_are_what_they_are_elsewher
     assert (of_nothing.status, of_nothing.body) == (200, b"")
 
 
-def test_the_bytes_are_of_the_version_that_the_tag_stands_for(far: Far) -> None:
+def test_the_bytes_are_of_the_version_that_the_tag_stands_for(remote: Remote) -> None:
     """The bucket is written to at the moment in which the key is asked for."""
-    far.proxy.inject(Before(lambda: far.put("a/0", b"another value")), method="GET", path="a/0")
+    remote.proxy.inject(Before(lambda: remote.put("a/0", b"another value")), method="GET", path="a/0")
 
-    answer, _ = far.get("a/0")
+    answer, _ = remote.get("a/0")
 
     assert answer.body == b"another value"
-    assert answer.headers["etag"] == far.get("a/0", "HEAD")[0].headers["etag"]
+    assert answer.headers["etag"] == remote.get("a/0", "HEAD")[0].headers["etag"]
 
 
-def test_two_versions_are_never_mixed(far: Far) -> None:
+def test_two_versions_are_never_mixed(remote: Remote) -> None:
     """The bucket is written to between the beginning of a large value and the rest."""
-    far.proxy.inject(Before(lambda: None), method="GET", path="a/4")
-    far.proxy.inject(Before(lambda: far.put("a/4", BIG[::-1])), method="GET", path="a/4")
+    remote.proxy.inject(Before(lambda: None), method="GET", path="a/4")
+    remote.proxy.inject(Before(lambda: remote.put("a/4", BIG[::-1])), method="GET", path="a/4")
 
     with pytest.raises((http.client.IncompleteRead, ConnectionError)) as cut:
-        far.get("a/4")
+        remote.get("a/4")
 
     if isinstance(cut.value, http.client.IncompleteRead):
         assert BIG[:MIB].startswith(cut.value.partial)
 
 
-def test_a_bucket_that_knows_no_ranges_is_asked_for_the_whole_value(far: Far) -> None:
-    far.proxy.inject(DropHeaders(("Range",)), times=math.inf)
+def test_a_bucket_that_knows_no_ranges_is_asked_for_the_whole_value(remote: Remote) -> None:
+    remote.proxy.inject(DropHeaders(("Range",)), times=math.inf)
 
-    small, large = far.get("a/0")[0], far.get("a/4")[0]
+    small, large = remote.get("a/0")[0], remote.get("a/4")[0]
 
     assert (small.status, small.body) == (200, VALUES["a/0"])
     assert (large.status, large.body) == (200, BIG)
 
 
-def test_documents_that_the_bucket_lacks_are_made(far: Far) -> None:
-    answer, _ = far.get(".zmetadata")
+def test_documents_that_the_bucket_lacks_are_made(remote: Remote) -> None:
+    answer, _ = remote.get(".zmetadata")
 
     assert answer.status == 200
     assert json.loads(answer.body)["metadata"]["a/.zarray"] == ARRAY
 
 
-def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(far: Far) -> None:
+def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(remote: Remote) -> None:
     """The first one needs the index; what is cached of it is checked by the request for the chunk itself."""
     serialize = {"name": "bytes", "configuration": {"endian": "little"}}
     configuration = {"chunk_shape": [2], "codecs": [serialize], "index_codecs": [serialize]}
@@ -228,16 +239,16 @@ def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(far: Fa
     def shard(first: bytes) -> bytes:
         return first + b"cd" + struct.pack("<4Q", 0, 2, 2, 2)
 
-    far.put("s/zarr.json", json.dumps(document).encode())
-    far.put("s/c/0", shard(b"ab"))
+    remote.put("s/zarr.json", json.dumps(document).encode())
+    remote.put("s/c/0", shard(b"ab"))
 
     def of_shard(target: str) -> tuple[bytes, int]:
-        answer, _ = far.ask(target)
-        return answer.body, sum("/s/c/0" in seen.path for seen in far.proxy.seen)
+        answer, _ = remote.ask(target)
+        return answer.body, sum("/s/c/0" in seen.path for seen in remote.proxy.seen)
 
     assert of_shard("/zarr2/data/s/0")[0] == b"ab"
     assert of_shard("/zarr2/data/s/1") == (b"cd", 1)
     assert of_shard("/v1/chunk/data/s/0?format=stored") == (b"ab", 1)
-    far.put("s/c/0", shard(b"AB"))
+    remote.put("s/c/0", shard(b"AB"))
     assert of_shard("/zarr2/data/s/0")[0] == b"AB"
     assert of_shard("/zarr2/data/s/0") == (b"AB", 1)
