@@ -31,7 +31,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = self.app_state.get(REFUSAL)
         self._patience = _LONGEST_SECONDS if self._refusal is None else self._refusal.patience
-        self._head_seconds = min(60.0, self._patience)
+        self._head_seconds = min(60.0, self._patience)  # how long a client may take for the head of a request
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
         self._waiting = b""
