@@ -25,6 +25,11 @@ def play(
     asyncio.run(run())
 
 
+async def come_and_stay(admission: Admission) -> None:
+    async with admission.hold(BIG):
+        await asyncio.sleep(60)
+
+
 def test_memory_is_held_for_as_long_as_the_answer_takes() -> None:
     async def scene(admission: Admission, budget: BytesInFlight) -> None:
         async with admission.hold(BIG), admission.hold(BIG):
@@ -100,12 +105,8 @@ def test_who_has_waited_too_long_is_told_when_to_come_back() -> None:
 
 def test_who_leaves_the_queue_keeps_nothing() -> None:
     async def scene(admission: Admission, budget: BytesInFlight) -> None:
-        async def come() -> None:
-            async with admission.hold(BIG):
-                await asyncio.sleep(60)
-
         async with admission.hold(budget.limit):
-            waiting = asyncio.create_task(come())
+            waiting = asyncio.create_task(come_and_stay(admission))
             await asyncio.sleep(0.01)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
@@ -116,12 +117,8 @@ def test_who_leaves_the_queue_keeps_nothing() -> None:
 
 def test_who_leaves_at_the_moment_of_being_let_in_gives_it_back() -> None:
     async def scene(admission: Admission, budget: BytesInFlight) -> None:
-        async def come() -> None:
-            async with admission.hold(BIG):
-                await asyncio.sleep(60)
-
         async with admission.hold(budget.limit):
-            waiting = asyncio.create_task(come())
+            waiting = asyncio.create_task(come_and_stay(admission))
             await asyncio.sleep(0.01)
         waiting.cancel()  # the turn was granted a moment ago, and the task has not run since
         await asyncio.gather(waiting, return_exceptions=True)

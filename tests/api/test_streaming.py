@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,24 +132,6 @@ def test_the_work_ends_when_the_client_leaves_in_the_middle(large: Running) -> N
     assert large.service.in_flight.held == 0
 
 
-def test_the_work_ends_when_the_client_leaves_before_the_first_byte(large: Running) -> None:
-    left, reached = threading.Event(), threading.Event()
-
-    def before_chunk(_: str) -> None:
-        reached.set()
-        left.wait(30)
-
-    large.store.before_chunk = before_chunk
-    with open_request(large.url, TARGET + "?format=npy"):
-        assert reached.wait(30)
-    wait_until(lambda: metric(large, "hyperslab_requests_total") >= 0)  # the loop has seen the connection close
-    time.sleep(0.1)
-    left.set()
-
-    wait_until(lambda: metric(large, "hyperslab_abandoned_total") == 1)
-    assert len(large.store.chunk_gets()) <= 2 * large.store.capabilities.width + 2
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -174,23 +157,47 @@ def test_the_work_ends_when_the_client_leaves_while_versions_are_looked_up(tmp_p
         wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
 
 
-@pytest.mark.parametrize("asked", ["info.json", "histogram.json", "0/0/0.png", "thumbnail.png?rescale=minmax"])
-def test_a_look_at_the_data_ends_when_the_client_leaves(tmp_path: Path, asked: str) -> None:
-    """What the brightness of a picture is told from is read for nobody else."""
-    left, reached = threading.Event(), threading.Event()
+@contextmanager
+def held(found: Running) -> Iterator[threading.Event]:
+    """Whoever reads a chunk waits for the end of the context; the event tells that somebody does."""
+    reached, go_on = threading.Event(), threading.Event()
 
     def before_chunk(_: str) -> None:
         reached.set()
-        left.wait(30)
+        go_on.wait(30)
 
-    write_array(tmp_path, "a", np.arange(1 << 20, dtype="<u4").reshape(1024, 1024), (32, 32))
-    with running(tmp_path, cache_bytes=0) as found:
-        found.store.before_chunk = before_chunk
-        with open_request(found.url, f"/v1/tile/data/a/{asked}"):
-            assert reached.wait(30)
-        wait_until(lambda: metric(found, "hyperslab_requests_total") >= 0)  # the loop has seen the connection close
-        time.sleep(0.1)
-        left.set()
+    found.store.before_chunk = before_chunk
+    try:
+        yield reached
+    finally:
+        go_on.set()
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("picture")
+    write_array(folder, "a", np.arange(1 << 20, dtype="<u4").reshape(1024, 1024), (32, 32))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "slice/data/a?format=npy",
+        *(
+            f"tile/data/a/{name}"
+            for name in ("info.json", "histogram.json", "0/0/0.png", "thumbnail.png?rescale=minmax")
+        ),
+    ],
+)
+def test_the_work_ends_when_the_client_leaves_before_the_first_byte(picture: Path, asked: str) -> None:
+    """What the brightness of a picture is told from is read for nobody else, either."""
+    with running(picture, cache_bytes=0) as found:
+        with held(found) as reached:
+            with open_request(found.url, f"/v1/{asked}"):
+                assert reached.wait(30)
+            metric(found, "hyperslab_requests_total")  # the loop has seen the connection close
+            time.sleep(0.1)
 
         wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
         assert len(found.store.chunk_gets()) < 512
@@ -208,20 +215,10 @@ def test_no_more_is_read_than_the_client_takes(large: Running) -> None:
 
 
 def test_others_are_answered_while_the_store_hangs(large: Running) -> None:
-    go_on, reached = threading.Event(), threading.Event()
-
-    def before_chunk(_: str) -> None:
-        reached.set()
-        go_on.wait(30)
-
-    large.store.before_chunk = before_chunk
-    with open_request(large.url, TARGET):
+    with held(large) as reached, open_request(large.url, TARGET):
         assert reached.wait(30)
-        try:
-            assert request(large.url, "/healthz").status == 200
-            assert request(large.url, "/v1/metadata/data/a").status == 200
-        finally:
-            go_on.set()
+        assert request(large.url, "/healthz").status == 200
+        assert request(large.url, "/v1/metadata/data/a").status == 200
 
 
 def test_all_memory_in_use_is_503_and_says_when_to_come_back(folder: Path) -> None:
