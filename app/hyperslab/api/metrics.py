@@ -57,8 +57,8 @@ class Metrics:
             "hyperslab_request_seconds", text, ("route",), buckets=_SECONDS, registry=self._registry
         )
         self._sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
-        self._abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
-        self._cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
+        self.abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
+        self.cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
         self.series = _Series(self._requests, self._seconds, self._sent)
         self._samples: list[Callable[[], None]] = []
         self.watch("chunk", service.cache.stats)
@@ -86,12 +86,6 @@ class Metrics:
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"hyperslab_{name}", text, registry=self._registry, multiprocess_mode="livesum")
-
-    def count_abandoned(self, route: str) -> None:
-        self._abandoned.labels(route).inc()
-
-    def count_cut(self, route: str) -> None:
-        self._cut.labels(route).inc()
 
     def text(self) -> bytes:
         """The text format that Prometheus reads."""

@@ -87,22 +87,22 @@ class Frame:
                 self._check(scope)
             await self._app(scope, receive, send_on)
         except Cancelled:
-            self._metrics.count_abandoned(scope.get(ROUTE, "other"))
+            self._metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
         except asyncio.CancelledError:  # the server ends, and waits no longer
-            self._metrics.count_cut(scope.get(ROUTE, "other"))
+            self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
             if HANG_UP not in scope:
                 raise
             scope[HANG_UP]()
         except Exception as error:
             if not status:
                 found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
-                if REASON in scope and isinstance(
-                    error, HyperslabError
-                ):  # all that many clients show of a refused write
+                # all that many Zarr clients show of a refused write
+                if REASON in scope and isinstance(error, HyperslabError):
                     scope[REASON](str(error))
                 await Response(found.status, found.headers, found.body).send(Request(scope, receive, ""), send_on)
                 return
-            self._metrics.count_cut(scope.get(ROUTE, "other"))  # without an end, the server closes the connection
+            # without an end, the server closes the connection
+            self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
             if isinstance(error, ChangedWhileRead):
                 log.info("cut the answer to %s: %s", scope["path"], error)
             else:

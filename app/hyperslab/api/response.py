@@ -111,15 +111,16 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
 class RoutedResponse(StarletteResponse):
     """The response of a handler of ours, as FastAPI's routes want to return it."""
 
-    def __init__(self, handler: Callable[[Request], Awaitable[Reply]], prefix: str, request: StarletteRequest) -> None:
+    def __init__(
+        self, handler: Callable[[Request], Awaitable[Response]], prefix: str, request: StarletteRequest
+    ) -> None:
         super().__init__()
         self._handler = handler
         self._request = Request(request.scope, request.receive, prefix)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ours has them
         async with self._request as request:
-            reply = await self._handler(request)
-            await (await reply.respond(request)).send(request, send)
+            await (await self._handler(request)).send(request, send)
 
 
 _REVALIDATE: Headers = ((b"cache-control", b"no-cache"),)
