@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from random import Random
 from typing import Any, TypeVar
 
 import numpy as np
+
+from tests.api.support import saved
 
 T = TypeVar("T")
 
@@ -122,12 +123,6 @@ HEADERS: dict[str, list[str]] = {
 def npy(header: str, data: bytes = bytes(64)) -> bytes:
     """A body that has some header of an npy file."""
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data
-
-
-def saved(array: Any) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 DEFINITION = {"shape": [3], "dtype": "<i4"}

@@ -223,10 +223,10 @@ def write_array(folder: Path, name: str, values: NDArray[Any], chunks: tuple[int
 def restore(original: Path, folder: Path) -> None:
     """Make a folder what ``original`` is; a service on it sees it by the versions of its files."""
     for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
+        if not entry.is_dir():
             entry.unlink()
+        while entry.exists():  # the service may just put a note into a folder
+            shutil.rmtree(entry, ignore_errors=True)
     shutil.copytree(original, folder, dirs_exist_ok=True)
 
 
@@ -234,6 +234,14 @@ def npy(body: bytes) -> NDArray[Any]:
     """The array of an npy body."""
     array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
     return array
+
+
+def saved(*arrays: NDArray[Any]) -> bytes:
+    """npy files, one behind the other."""
+    out = io.BytesIO()
+    for array in arrays:
+        np.save(out, array)
+    return out.getvalue()
 
 
 class WatchedStore(LocalStore):

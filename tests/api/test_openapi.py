@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,12 +12,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from hyperslab.api.options import ApiOptions
-from tests.api.support import restore, running, writable
+from tests.api.support import restore, running, saved, writable
 
 JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
 OBJECTS, PATCH = "application/vnd.hyperslab.objects", "application/merge-patch+json"
@@ -52,18 +50,11 @@ class Example:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def npy(*arrays: NDArray[Any]) -> bytes:
-    out = io.BytesIO()
-    for array in arrays:
-        np.save(out, array)
-    return out.getvalue()
-
-
 def as_json(status: int, target: str, document: Any, kind: str = JSON) -> Example:
     return Example(status, target, json.dumps(document).encode(), kind)
 
 
-ROWS, CELLS = npy(np.ones((1, 8), "<i4")), npy(np.ones((8, 8), "<i4"))
+ROWS, CELLS = saved(np.ones((1, 8), "<i4")), saved(np.ones((8, 8), "<i4"))
 DIMENSIONS = [{"name": n, "type": "space", "size": s, "chunk": 4} for n, s in (("z", None), ("y", 4), ("x", 6))]
 STREAM = {"arrays": [{"dtype": "|u1", "dimensions": DIMENSIONS}]}
 ZGROUP = b'{"zarr_format": 2}'
@@ -110,7 +101,7 @@ EXAMPLES = {
     ],
     "put /v1/chunk/{path}/{chunk}": [
         Example(204, "/v1/chunk/data/a/0.0", bytes(64), RAW),
-        Example(204, "/v1/chunk/data/a/0.0", npy(np.ones((4, 4), "<i4")), NPY),
+        Example(204, "/v1/chunk/data/a/0.0", saved(np.ones((4, 4), "<i4")), NPY),
         as_json(204, "/v1/chunk/data/a/0.0", 7),
         Example(400, "/v1/chunk/data/a/0.0", b"", OBJECTS),
     ],
@@ -126,7 +117,7 @@ EXAMPLES = {
     "get /v1/plan/{path}": [Example(200, "/v1/plan/data/a"), Example(422, "/v1/plan/data")],
     "post /v1/points/{path}": [
         as_json(204, "/v1/points/data/a?values=1", {"coordinates": [[0, 0]], "values": 1}),
-        Example(204, "/v1/points/data/a?values=1", npy(np.zeros((1, 2), int), np.ones(1, "<i4")), NPY),
+        Example(204, "/v1/points/data/a?values=1", saved(np.zeros((1, 2), int), np.ones(1, "<i4")), NPY),
         *(
             as_json(200, f"/v1/points/data/a?format={form}", {"coordinates": [[0, 0]]})
             for form in ("raw", "json", "csv")
@@ -142,7 +133,7 @@ EXAMPLES = {
     "patch /v1/stream/{path}": [
         Example(204, "/v1/stream/data/s", bytes(24), RAW),
         Example(204, "/v1/stream/data/s", bytes(24), "application/partial-upload"),
-        Example(204, "/v1/stream/data/s?key=", npy(np.zeros((4, 6), "|u1")), NPY),
+        Example(204, "/v1/stream/data/s?key=", saved(np.zeros((4, 6), "|u1")), NPY),
         Example(409, "/v1/stream/data/s", bytes(24), RAW, {"Upload-Offset": "99"}),
     ],
     "delete /v1/stream/{path}": [

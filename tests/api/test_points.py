@@ -13,19 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from hyperslab.api.options import ApiOptions
 from tests.api.conftest import CUBE, TABLE
-from tests.api.support import Running, npy, running
+from tests.api.support import Running, npy, running, saved
 
 NPY = {"Content-Type": "application/x-npy"}
-
-
-def body(points: NDArray[Any]) -> bytes:
-    out = io.BytesIO()
-    np.save(out, points)
-    return out.getvalue()
 
 
 def npy_file(header: str) -> bytes:
@@ -44,7 +37,7 @@ def client(example: Running) -> Iterator[httpx.Client]:
 def test_points_equal_numpy(client: httpx.Client, points: list[tuple[int, ...]]) -> None:
     wanted = np.array(points, np.int64).reshape(len(points), 3)
 
-    answer = client.post("/v1/points/data/cube?format=npy", content=body(wanted), headers=NPY)
+    answer = client.post("/v1/points/data/cube?format=npy", content=saved(wanted), headers=NPY)
 
     assert answer.status_code == 200
     np.testing.assert_array_equal(npy(answer.content), CUBE[tuple(wanted.T)])
@@ -55,7 +48,7 @@ def test_points_equal_numpy(client: httpx.Client, points: list[tuple[int, ...]])
 def test_coordinates_of_any_integer_dtype_are_taken(client: httpx.Client, dtype: str, order: Any) -> None:
     points = np.asarray([[0, 1, 2], [19, 29, 39]], dtype, order=order)
 
-    answer = client.post("/v1/points/data/cube?format=json", content=body(points), headers=NPY)
+    answer = client.post("/v1/points/data/cube?format=json", content=saved(points), headers=NPY)
 
     assert answer.json() == [int(CUBE[0, 1, 2]), int(CUBE[19, 29, 39])]
     assert answer.headers["array-shape"] == "[2]"
@@ -76,9 +69,9 @@ def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
 
 NO_COORDINATES = {
     "application/x-npy": [
-        *(b"not npy", b"", body(np.zeros((2, 3), np.int64))[:-1], body(np.zeros((2, 3), np.int64)) + b"!"),
-        *(body(np.zeros((2, 2), np.int64)), body(np.zeros(3, np.int64)), body(np.zeros((2, 3)))),
-        *(body(np.full((1, 3), 2**63, np.uint64)), npy_file("(" * 300)),
+        *(b"not npy", b"", saved(np.zeros((2, 3), np.int64))[:-1], saved(np.zeros((2, 3), np.int64)) + b"!"),
+        *(saved(np.zeros((2, 2), np.int64)), saved(np.zeros(3, np.int64)), saved(np.zeros((2, 3)))),
+        *(saved(np.full((1, 3), 2**63, np.uint64)), npy_file("(" * 300)),
         npy_file("{'descr': '<i8', 'fortran_order': False, 'shape': (True, 3)}"),
         npy_file("{'descr': '<i8', 'fortran_order': False, 'shape': (9**18, 3)}"),
     ],
@@ -97,7 +90,7 @@ NO_COORDINATES = {
 
 def test_bad_coordinates_are_refused(client: httpx.Client) -> None:
     bad = [(content, kind, 400, "bad-body") for kind, contents in NO_COORDINATES.items() for content in contents]
-    bad += [(body(np.full((1, 3), 99)), "application/x-npy", 422, "index-out-of-range")]
+    bad += [(saved(np.full((1, 3), 99)), "application/x-npy", 422, "index-out-of-range")]
     for content, kind, status, code in [*bad, (b"0,0,0", "text/csv", 415, "unsupported-media-type")]:
         answer = client.post("/v1/points/data/cube", content=content, headers={"Content-Type": kind})
 
@@ -118,7 +111,7 @@ def test_npy_with_objects_runs_nothing(client: httpx.Client) -> None:
 def test_too_many_points_and_too_long_a_body_are_refused(example_store: Path) -> None:
     with running(example_store, ApiOptions(max_points=10)) as found:
         url = f"{found.url}/v1/points/data/cube"
-        many = httpx.post(url, content=body(np.zeros((11, 3), np.int64)), headers=NPY)
+        many = httpx.post(url, content=saved(np.zeros((11, 3), np.int64)), headers=NPY)
         long = httpx.post(url, content=b"x" * 100_000, headers=NPY)
         endless = httpx.post(url, content=iter([b"x" * 1000] * 100), headers=NPY)
 
@@ -134,7 +127,7 @@ def test_json_that_would_not_fit_into_memory_is_refused(example_store: Path, kin
     headers = {} if kind is None else {"Content-Type": kind}
     with running(example_store, bytes_in_flight=24 * (len(text) - 1)) as server, httpx.Client() as fresh:
         refused = fresh.post(f"{server.url}/v1/points/data/cube", content=text, headers=headers)
-        taken = fresh.post(f"{server.url}/v1/points/data/cube", content=body(points))
+        taken = fresh.post(f"{server.url}/v1/points/data/cube", content=saved(points))
 
     assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "too-large", len(text) - 1)
     assert taken.status_code == 200

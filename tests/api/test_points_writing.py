@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from tests.api.support import writable
+from tests.api.support import saved, writable
 from tests.arrays.support import snapshot
 
 POINTS = "/v1/points/data/a"
@@ -30,13 +28,6 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
         yield found
 
 
-def npy(*arrays: NDArray[Any]) -> bytes:
-    out = io.BytesIO()
-    for array in arrays:
-        np.save(out, array)
-    return out.getvalue()
-
-
 def put(client: httpx.Client, points: Any, values: Any, **headers: str) -> httpx.Response:
     document = {"coordinates": points, "values": values}
     return client.post(POINTS, params=WRITING, json=document, headers=headers)
@@ -47,7 +38,7 @@ def gather(client: httpx.Client, points: Any = CORNERS) -> httpx.Response:
 
 
 def test_points_are_written_as_npy_and_as_json(client: httpx.Client) -> None:
-    body = npy(np.array([[0, 1], [5, 7]]), np.array([3, 4], "<i4"))
+    body = saved(np.array([[0, 1], [5, 7]]), np.array([3, 4], "<i4"))
 
     assert client.post(POINTS, params=WRITING, content=body, headers=NPY).status_code == 204
     assert put(client, [[2, 2], [3, 3]], [5, 6]).status_code == 204
@@ -57,7 +48,7 @@ def test_points_are_written_as_npy_and_as_json(client: httpx.Client) -> None:
 
 
 def test_the_kind_of_a_body_shows_without_a_content_type(client: httpx.Client) -> None:
-    body = npy(np.array([[0, 1]]), np.array(3, "<i4"))
+    body = saved(np.array([[0, 1]]), np.array(3, "<i4"))
 
     assert client.post(POINTS, params=WRITING, content=body).status_code == 204
     assert client.post(POINTS, params={"format": "json"}, content='{"coordinates": [[0, 1]]}').json() == [3]
@@ -132,16 +123,16 @@ def test_values_without_the_parameter_that_says_so_are_refused(client: httpx.Cli
 
 
 def test_npy_values_without_the_parameter_are_refused_too(client: httpx.Client) -> None:
-    values = npy(np.array([1, 2], "<i4"))
+    values = saved(np.array([1, 2], "<i4"))
 
-    answer = client.post(POINTS, content=npy(np.array(CORNERS)) + values, headers=NPY)
+    answer = client.post(POINTS, content=saved(np.array(CORNERS)) + values, headers=NPY)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "bad-body")
     assert f"{len(values)} bytes too many" in answer.json()["detail"]
 
 
 def test_bytes_behind_the_npy_of_the_values_are_refused(client: httpx.Client, tmp_path: Path) -> None:
-    body = npy(np.array(CORNERS), np.array([1, 2], "<i4"))
+    body = saved(np.array(CORNERS), np.array([1, 2], "<i4"))
     before = snapshot(tmp_path)
 
     answer = client.post(POINTS, params=WRITING, content=body + bytes(160), headers=NPY)

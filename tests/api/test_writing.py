@@ -31,7 +31,7 @@ from hyperslab.arrays.service import build
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.wire import pack_objects
-from tests.api.support import running, writable
+from tests.api.support import running, saved, writable
 from tests.arrays.support import snapshot
 
 JSON = {"Content-Type": "application/json"}
@@ -58,12 +58,6 @@ def npy_of(descr: str, shape: str = "(6, 8)") -> bytes:
     """An npy file whose header says ``descr`` and ``shape``."""
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(1024)
-
-
-def npy(values: NDArray[Any]) -> bytes:
-    out = io.BytesIO()
-    np.save(out, values)
-    return out.getvalue()
 
 
 def zarray(**members: Any) -> bytes:
@@ -210,7 +204,7 @@ def test_raw_npy_and_json_bodies_are_stored(client: httpx.Client, order: str, se
 
     assert client.put(SLICE, content=expected.tobytes()).status_code == 204
     assert (
-        client.put(SLICE, params={"select": "1:5:2,::-1"}, content=npy(-expected[:2]), headers=NPY).status_code == 204
+        client.put(SLICE, params={"select": "1:5:2,::-1"}, content=saved(-expected[:2]), headers=NPY).status_code == 204
     )
     assert client.put(SLICE, params={"select": "[0,5],[1,3]"}, content="[[1,2],[3,4]]", headers=JSON).status_code == 204
     assert client.put(SLICE, params={"select": "-1,-1"}, content="99", headers=JSON).status_code == 204
@@ -250,7 +244,7 @@ def test_parts_of_a_subarray_are_read_and_written(client: httpx.Client, select: 
     values = np.zeros(6, [("x", "<i4", (2, 3)), ("y", "<f8")])
     values["x"] = np.arange(36).reshape(6, 2, 3)
     client.put(A, json={"shape": [6], "chunks": [4], "dtype": [["x", "<i4", [2, 3]], ["y", "<f8"]]})
-    client.put(SLICE, content=npy(values), headers=NPY)
+    client.put(SLICE, content=saved(values), headers=NPY)
     query = {"field": "x", "select": select}
     expected = values["x"][index]
 
@@ -264,9 +258,9 @@ def test_parts_of_a_subarray_are_read_and_written(client: httpx.Client, select: 
 
     changed = np.asarray(-expected - 1, "<i4")
     tag = {"If-Match": plan["etag"]}
-    written = client.put(SLICE, params=query, content=npy(changed), headers={**NPY, **tag})
+    written = client.put(SLICE, params=query, content=saved(changed), headers={**NPY, **tag})
     assert written.status_code == 204, written.text
-    problem(client.put(SLICE, params=query, content=npy(changed), headers={**NPY, **tag}), 412, "precondition-failed")
+    problem(client.put(SLICE, params=query, content=saved(changed), headers={**NPY, **tag}), 412, "precondition-failed")
     values["x"][index] = changed
     stored = client.get(SLICE, params={"format": "npy"})
     np.testing.assert_array_equal(np.load(io.BytesIO(stored.content)), values)
@@ -434,7 +428,9 @@ def test_append_reports_where_and_repeats_nothing(client: httpx.Client) -> None:
 
     assert first.json() == {"path": "data/a", "axis": 0, "offset": 6, "length": 2, "shape": [8, 8], "repeated": False}
     assert (first.status_code, again.status_code, again.json()["repeated"]) == (201, 200, True)
-    assert client.post(url, params={"axis": 1}, content=npy(np.ones((8, 3), "<i4")), headers=NPY).json()["offset"] == 8
+    assert (
+        client.post(url, params={"axis": 1}, content=saved(np.ones((8, 3), "<i4")), headers=NPY).json()["offset"] == 8
+    )
     conflict = problem(client.post(url, params={"at": 6}, content=b"\0" * 44), 409, "append-conflict")
     assert conflict["length"] == 8
     assert client.get(A).json()["shape"] == [8, 11]
@@ -677,7 +673,7 @@ def test_what_means_nothing_in_the_dtype_is_refused_however_it_is_cast(
 ) -> None:
     """Units of time that are too far apart, and words."""
     make(client, dtype=dtype)
-    body = npy(np.full((6, 8), "word").astype(sent) if sent[1] in "US" else np.zeros((6, 8), sent))
+    body = saved(np.full((6, 8), "word").astype(sent) if sent[1] in "US" else np.zeros((6, 8), sent))
     for casting in ("safe", "same_kind", "unsafe"):
         problem(client.put(SLICE, params={"casting": casting}, content=body, headers=NPY), 400, "bad-body")
 
@@ -699,20 +695,20 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
 
 BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
-    ("PUT", SLICE, npy(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
-    ("PUT", SLICE, npy(np.zeros((6, 8), "<i4")) + bytes(160), NPY, 400, "bad-body"),
-    ("PUT", SLICE, npy(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),
+    ("PUT", SLICE, saved(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
+    ("PUT", SLICE, saved(np.zeros((6, 8), "<i4")) + bytes(160), NPY, 400, "bad-body"),
+    ("PUT", SLICE, saved(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("'<M8[0s]'"), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("'<M8\\x5bs/0]'"), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("[('a', ('<M8[s/0]', (2,)))]"), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("{'names': ['a'], 'formats': ['<M8[s/0]']}"), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("5"), NPY, 400, "bad-body"),
     ("PUT", SLICE, npy_of("'<i4'", f"(1{'0' * 30},)"), NPY, 400, "bad-body"),
-    ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), "x")), NPY, 400, "bad-body"),
-    ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), b"x")), NPY, 400, "bad-body"),
+    ("PUT", SLICE + "?casting=unsafe", saved(np.full((6, 8), "x")), NPY, 400, "bad-body"),
+    ("PUT", SLICE + "?casting=unsafe", saved(np.full((6, 8), b"x")), NPY, 400, "bad-body"),
     ("PUT", SLICE, b"PK\x03\x04" + bytes(400), NPY, 400, "bad-body"),
     ("PUT", SLICE, bytes(192), {"Array-Dtype": '"<M8[s/0]"'}, 400, "bad-body"),
-    ("PUT", SLICE + "?casting=unsafe", npy(np.full((6, 8), np.nan)), NPY, 400, "bad-body"),
+    ("PUT", SLICE + "?casting=unsafe", saved(np.full((6, 8), np.nan)), NPY, 400, "bad-body"),
     ("PUT", SLICE, b"1.5", JSON, 400, "bad-body"),
     ("PUT", SLICE, b'"NaN"', JSON, 400, "bad-body"),
     ("PUT", SLICE, b"[[1]]", JSON, 400, "bad-body"),
@@ -738,8 +734,8 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PATCH", A + "?shrink_only=1", b'{"shape": [5, 9]}', JSON, 422, "bad-definition"),
     ("POST", "/v1/append/data/a", b"\0" * 33, {}, 400, "bad-body"),
     ("POST", "/v1/append/data/a?axis=2", b"\0" * 32, {}, 400, "bad-parameter"),
-    ("POST", "/v1/append/data/a", npy(np.zeros((1, 8), "<i4")) + b"!", NPY, 400, "bad-body"),
-    ("POST", "/v1/append/data/a", npy(np.zeros((1, 7), "<i4")), NPY, 400, "bad-body"),
+    ("POST", "/v1/append/data/a", saved(np.zeros((1, 8), "<i4")) + b"!", NPY, 400, "bad-body"),
+    ("POST", "/v1/append/data/a", saved(np.zeros((1, 7), "<i4")), NPY, 400, "bad-body"),
     ("PUT", "/v1/metadata/data/a/b", b'{"kind": "group"}', JSON, 422, "wrong-kind"),
     ("PUT", "/v1/metadata/data/b", b'{"shape": [2]}', JSON, 422, "bad-definition"),
     ("PUT", "/v1/metadata/data/b", b'{"shape": [2], "dtype": "<i3"}', JSON, 422, "bad-definition"),
