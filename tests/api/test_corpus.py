@@ -27,11 +27,12 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.demo import write_demo
+from hyperslab.demo import demo_folder
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.odd_requests import Asked, reading, writing
 from tests.api.support import restore
 from tests.api.test_fuzz import ask, fill
+from tests.demos import demo_parent
 from tests.server import served
 
 CORPUS: Final = Path(__file__).with_name("corpus.jsonl.gz")
@@ -160,11 +161,10 @@ def answers() -> Iterator[tuple[str, Asked, dict[str, Any]]]:
         for store in ("odd", "written"):
             (folder / store).mkdir()
             fill(folder / store)
-        write_demo(folder / "demo")
         shutil.copytree(folder / "odd", folder / "original")
-        apps = {store: _app(folder / store, "demo" if store == "demo" else "data") for store in ("demo", "odd")}
+        apps = _app(demo_folder(demo_parent()), "demo"), _app(folder / "odd", "data")
         written = _app(folder / "written", "data", writable=True)
-        with served(apps["demo"]) as demo, served(apps["odd"]) as odd, served(written) as changed:
+        with served(apps[0]) as demo, served(apps[1]) as odd, served(written) as changed:
             urls = {"demo": demo, "odd": odd, "written": changed}
             for store, asked in requests():
                 answer = recorded(asked, *ask(urls[store], asked))

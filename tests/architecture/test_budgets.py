@@ -16,8 +16,8 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2392, 9),
-    "api": (6231, 37),
+    "": (2382, 9),
+    "api": (6189, 37),
     "arrays": (6718, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (4275, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 326
-TEST_LINES = 50_480
+TEST_LINES = 49_990
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000
