@@ -91,6 +91,7 @@ say "mypy"
 trap - EXIT
 wait "$clients"
 say "pytest"
-# Tests wait for servers and clocks, so two processes more than there are processors keep these busy.
-processes=${TEST_PROCESSES:-$(($(nproc) + 2))}
+# Tests wait for servers and clocks, so two processes more than there are processors keep these busy; each takes a GiB.
+processes=$(($(getconf _NPROCESSORS_ONLN) + 2))
+processes=${TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
 exec "$bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@"
