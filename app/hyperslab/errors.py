@@ -586,6 +586,10 @@ class Overloaded(HyperslabError, code="overloaded", title="Service overloaded", 
     sentence = "{reason}; try again in {retry_after} s"
 
 
+class QueueFull(Overloaded, code="queue-full", title="Frames come faster than they are stored", status=429):
+    """Of a stream whose frames are acknowledged before they are stored."""
+
+
 class ChangedWhileRead(Overloaded, code="changed-while-read", title="Changed while it was read"):
     """Somebody has written what was being read, and at every new attempt again."""
 

@@ -16,23 +16,23 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2382, 9),
-    "api": (6189, 37),
+    "": (2386, 9),
+    "api": (6192, 37),
     "arrays": (6718, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (4275, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (699, 8),
     "engine": (7043, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3353, 15),
-    "streams": (3431, 15),
+    "streams": (3535, 15),
     "tiles": (4477, 23),
     "viewer": (78, 2),
     "wire": (789, 7),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 326
-TEST_LINES = 49_990
+PRIVATE_CONSTANTS = 327
+TEST_LINES = 50_050
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

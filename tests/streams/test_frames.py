@@ -11,10 +11,16 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
+from hyperslab.cache import VersionedCache
+from hyperslab.storage import StoreConfig, open_store
+from hyperslab.streams.notes import Notes
+from hyperslab.streams.tail import Tails
+from tests.s3 import S3Server
 from tests.server import running_server
 from tests.streams.model import Sender
-from tests.streams.support import dimension
+from tests.streams.support import Place, dimension, place_of
 
 SHAPE, KEYS = (5, 6), ("a", "b/c")
 ARRAYS = [
@@ -24,9 +30,8 @@ ARRAYS = [
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[httpx.Client]:
-    store = {"url": str(folder), "writable": True, "durability": "rename"}
-    with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=60) as found:
+def served(place: Place) -> Iterator[httpx.Client]:
+    with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as found:
         yield found
 
 
@@ -53,11 +58,15 @@ def lines(client: httpx.Client, key: str, start: int = 0) -> list[dict[str, Any]
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_frames_and_their_metadata_are_those_sent_in_spite_of_cuts_refusals_and_restarts(tmp_path: Path) -> None:
-    with served(tmp_path) as client:
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_frames_and_their_metadata_are_those_sent_in_spite_of_cuts_refusals_and_restarts(
+    tmp_path: Path, s3_server: S3Server, kind: str
+) -> None:
+    place = place_of(kind, tmp_path, s3_server)
+    with served(place) as client:
         send(client)
-    with served(tmp_path) as client:
-        check_metadata(client, tmp_path)
+    with served(place) as client:
+        check_metadata(client, place)
 
 
 def send(client: httpx.Client) -> None:
@@ -101,7 +110,7 @@ def send(client: httpx.Client) -> None:
         np.testing.assert_array_equal(Sender(client, "lab/run", key).read(f"lab/run/{key}"), stored)
 
 
-def check_metadata(client: httpx.Client, folder: Path) -> None:
+def check_metadata(client: httpx.Client, place: Place) -> None:
     told = [{"key": "b/c", "frame": index, "metadata": {"z": index, "on": "b/c"}} for index in range(3)]
     told.append({"key": "b/c", "frame": 3, "metadata": [1.5]})
     assert lines(client, "b/c") == told
@@ -111,20 +120,26 @@ def check_metadata(client: httpx.Client, folder: Path) -> None:
     assert lines(client, "a", 15) == []
     assert client.get("/v1/stream/lab/run/frames?key=none").status_code == 400
     client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
-    stored = [json.loads(line) for line in (folder / "run" / "frames.jsonl").read_text().splitlines()]
+    stored = [json.loads(line) for line in place.read("run/frames.jsonl").splitlines()]
     assert stored == first + told
     assert lines(client, "b/c", 1) == told[1:]
     assert post(client, entry("a", 15))[0] == 409
     client.delete("/v1/stream/lab/run?discard=true").raise_for_status()
-    assert not (folder / "run").exists()
+    assert not [path for path in place.files().rglob("run/**/*") if path.is_file()]
 
 
-def test_a_document_that_somebody_has_put_stays(tmp_path: Path) -> None:
-    theirs = tmp_path / "run" / "frames.jsonl"
-    with served(tmp_path) as client:
+def test_a_document_that_somebody_has_put_stays_and_metadata_whose_frame_has_not_come_is_not_that_of_the_next(
+    tmp_path: Path, s3_server: S3Server
+) -> None:
+    theirs, place = tmp_path / "run" / "frames.jsonl", place_of("folder", tmp_path, s3_server)
+    with served(place) as client:
         client.put("/v1/stream/lab/run", json={"arrays": ARRAYS[:1]}).raise_for_status()
         theirs.write_text("theirs")
         assert post(client, entry("", 0, "first", frame("a", 0).tobytes()) + entry("a", 1))[0] == 200
+        (folder,) = (tmp_path / "run" / ".hyperslab.stream").glob("*.frames/0")
+        store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
+        Notes(Tails(VersionedCache(0))).append(store, f"{folder.relative_to(tmp_path)}/", 2, b'"killed after this"')
+        assert post(client, entry("a", 2))[0] == 200
         client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
         assert lines(client, "a") == [{"key": "a", "frame": 0, "metadata": "first"}]
         client.delete("/v1/stream/lab/run?discard=true").raise_for_status()

@@ -1,6 +1,6 @@
 """Streams outlive the process that serves them: SIGKILL at random moments, and a network that cuts, repeats and delays.
 
-``HYPERSLAB_KILLS`` says how often, 4 times by default.
+``HYPERSLAB_KILLS`` says how often, 4 times by default; in a bucket half as often.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 import zarr
 
 from tests.faults import Delay, FaultProxy, LoseAnswer, Reset
+from tests.s3 import S3Server
 from tests.server import running_server
 from tests.streams.model import Model, Sender
-from tests.streams.support import dimension
+from tests.streams.support import dimension, place_of
 
 KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
 IMAGE = {
     "key": "a",
     "dtype": "<u2",
-    "dimensions": [dimension("t", None, 3), dimension("c", 2, 1), dimension("y", 60, 16), dimension("x", 50, 16)],
+    "dimensions": [dimension("t", None, 3), dimension("c", 2, 1), dimension("y", 60, 30), dimension("x", 50, 30)],
     "pyramid": {"method": "mean"},
 }
 
@@ -47,14 +49,14 @@ def send_until_killed(sender: Sender, raw: bytes, offset: int, rng: random.Rando
             acked.append(offset)
 
 
-def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path) -> None:
-    rng, model = random.Random(KILLS), Model(IMAGE)
-    frames, offset = frames_of(model, 24 * (KILLS + 1)), 0
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path, s3_server: S3Server, kind: str) -> None:
+    rng, model, kills = random.Random(KILLS), Model(IMAGE), KILLS if kind == "folder" else KILLS // 2
+    frames, offset = frames_of(model, 24 * (kills + 1)), 0
     raw, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
-    expected = Model(IMAGE, [*frames]).levels(final=True)
-    store = {"url": str(tmp_path), "writable": True, "durability": "rename"}
-    for kill in range(KILLS):
-        with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=30) as client:
+    expected, place = Model(IMAGE, [*frames]).levels(final=True), place_of(kind, tmp_path, s3_server)
+    for kill in range(kills):
+        with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=30) as client:
             sender = Sender(client, "lab/run", "a")
             if not kill:
                 client.put("/v1/stream/lab/run", json={"arrays": [IMAGE]}).raise_for_status()
@@ -68,31 +70,35 @@ def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path) -> None
             acked = [offset]
             sending = threading.Thread(target=send_until_killed, args=(sender, raw, offset, rng, acked))
             sending.start()
-            time.sleep(rng.uniform(0.0, 0.4))
+            time.sleep(rng.uniform(0.0, 0.4 if kind == "folder" else 1.6))
             server.process.kill()
             sending.join()
             offset = acked[-1]
-        image = zarr.open_group(tmp_path / "run" / "a", mode="r")  # what another program finds
+        image = zarr.open_group(place.files() / "run" / "a", mode="r")  # what another program finds
         levels = image.attrs["multiscales"][0]["datasets"]  # type: ignore[index, call-overload]
         stored = [zarr.open_array(tmp_path / "run" / "a" / each["path"], mode="r") for each in levels]  # type: ignore
         np.testing.assert_array_equal(stored[0][...], expected[0][: stored[0].shape[0]])
         assert [bool(np.any(np.asarray(array[...]))) for array in stored] == [bool(stored[0].shape[0])] * len(stored)
-    with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         sender = Sender(client, "lab/run", "a")
         assert sender.state()["offset"] >= offset
         assert sender.patch(raw[sender.state()["offset"] :], None).status_code == 204
         finished = client.delete("/v1/stream/lab/run?finish=true").json()["arrays"]["a"]
         assert (finished["error"], finished["accepted"]) == (None, len(frames))
+    place.files()
     for array, level in zip(stored, expected, strict=True):
         np.testing.assert_array_equal(zarr.open_array(array.store_path, mode="r")[...], level)
 
 
-def test_any_sequence_of_cuts_repetitions_and_delays_ends_with_the_same_array(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_any_sequence_of_cuts_repetitions_and_delays_ends_with_the_same_array(
+    tmp_path: Path, s3_server: S3Server, kind: str
+) -> None:
     rng, model = random.Random(7), Model(IMAGE)
     frames = frames_of(model, 20)
     raw, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
-    store = {"url": str(tmp_path), "writable": True, "durability": "rename"}
-    with running_server({"lab": store}) as server, FaultProxy(server.url) as proxy:
+    place = place_of(kind, tmp_path, s3_server)
+    with running_server({"lab": place.store}) as server, FaultProxy(server.url) as proxy:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             client.put("/v1/stream/lab/run", json={"arrays": [IMAGE]}).raise_for_status()
         offset = 0

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import io
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.s3 import S3Server
 from tests.server import running_server
 from tests.streams.model import Model, Sender
-from tests.streams.support import Lab, dimension
+from tests.streams.support import Lab, dimension, place_of
 
 T, C, Z = dimension("t", None, 3), dimension("c", 2, 1), dimension("z", 3, 2)
 Y, X = dimension("y", 11, 4), dimension("x", 13, 5)
@@ -303,20 +306,58 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
     assert client.get("/v1/stream/lab/expired").json()["state"] == "open"
 
 
-def test_each_worker_serves_any_request(tmp_path: Path) -> None:
-    model = Model({"key": "a", **ARRAYS["channels"]})
-    frames, store = frames_of(model, 30), {"url": str(tmp_path), "writable": True, "durability": "rename"}
-    raw, offset = b"".join(frame.tobytes() for frame in frames), 0
-    with running_server({"lab": store}, workers=2) as server:
-        while offset < len(raw):
-            with httpx.Client(base_url=server.url, timeout=60) as client:  # connections go to either worker
-                sender = Sender(client, "lab/run", "a")
-                if not offset:
-                    opened(client, "lab/run", model.settings)
-                answer = sender.patch(raw[offset : offset + 1000], offset)
-                offset = int(answer.headers["upload-offset"])
-                assert answer.status_code == 204
-            with httpx.Client(base_url=server.url, timeout=60) as client:
-                found = Sender(client, "lab/run", "a").read("lab/run/a/0")
-            model.frames = [*frames[: offset // frames[0].nbytes]]
-            np.testing.assert_array_equal(found, model.values(final=False))
+@BOTH
+def test_frames_that_are_acknowledged_in_memory_are_stored_in_their_order(lab: Lab) -> None:
+    client, model = lab.client, Model({"key": "a", **ARRAYS["frames"]})
+    opened(client, "lab/memory", model.settings, ack="memory")
+    sender, frames = Sender(client, "lab/memory", "a"), frames_of(model, 12)
+    size, state = frames[0].nbytes, sender.state()
+    for number, frame in enumerate(frames):
+        answer = sender.patch(frame.tobytes(), number * size)
+        assert (answer.status_code, answer.headers["upload-offset"]) == (202, str((number + 1) * size))
+        state = sender.state()
+        assert state["durable"] <= state["accepted"] == state["offset"] // size == number + 1
+    assert sender.patch(b"gap", 12 * size + 1).json()["expected-offset"] == 12 * size
+    stored = client.post("/v1/stream/lab/memory/flush").json()["arrays"]["a"]
+    assert (stored["accepted"], stored["durable"], stored["error"]) == (12, 12, None)
+    assert sender.patch(frames[3].tobytes(), 3 * size).status_code == 202
+    assert sender.patch(frames[4].tobytes(), 3 * size).status_code == 409
+    model.frames = [*frames]
+    check_reads(sender, model)
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_of_two_who_send_to_one_place_through_two_replicas_one_wins(
+    tmp_path: Path, s3_server: S3Server, kind: str
+) -> None:
+    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 24
+    size = 11 * 13 * 2
+
+    def send(seed: int, client: httpx.Client) -> None:
+        sender, rng = Sender(client, "lab/run", "a"), np.random.default_rng(seed)
+        while (offset := sender.state()["offset"]) < count * size:
+            data = rng.bytes(min(int(rng.integers(1, 4 * size)), count * size - offset))
+            answer = sender.patch(data, offset)
+            if answer.status_code == 204:
+                assert won.setdefault(offset, data) is data
+            else:
+                assert answer.json()["code"] == "mismatching-upload-offset"
+            if rng.random() < 0.2:
+                client.post("/v1/stream/lab/run/flush").raise_for_status()
+
+    with ExitStack() as stack:
+        place = place_of(kind, tmp_path, s3_server)
+        servers = [stack.enter_context(running_server({"lab": place.store})) for _ in range(2)]
+        clients = [stack.enter_context(httpx.Client(base_url=server.url, timeout=60)) for server in servers]
+        opened(clients[0], "lab/run", model.settings)
+        with ThreadPoolExecutor() as pool:
+            for _ in pool.map(send, range(2), clients):
+                pass
+        raw = b"".join(won[offset] for offset in sorted(won))
+        model.frames = [*np.frombuffer(raw, model.dtype).reshape(count, *model.frame_shape)]
+        for client in clients:
+            check_reads(Sender(client, "lab/run", "a"), model)
+        lab = Lab(place, clients[1])
+        assert lab.client.delete("/v1/stream/lab/run?finish=true").json()["arrays"]["a"]["error"] is None
+        check_reads(Sender(clients[0], "lab/run", "a"), model, final=True)
+        check_files(lab, Sender(clients[0], "lab/run", "a"), model, final=True)

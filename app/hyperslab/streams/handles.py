@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from typing import Final
 
 from hyperslab.arrays.limits import BytesInFlight
@@ -17,6 +18,8 @@ from hyperslab.streams.record import StreamPlan
 
 PIECE_BYTES: Final = 8 << 20
 """Of a longer body so many bytes are stored at once."""
+QUEUE_BYTES: Final = 64 << 20
+"""What queues of a stream hold; one piece may be longer."""
 _IN_HAND: Final = 6
 """Of two chunks that are written at once: what is read, the chunk, and what it is encoded to."""
 _LARGE: Final = 256 << 20
@@ -25,9 +28,24 @@ _LONGEST_LOOK: Final = 1.0
 
 
 @dataclass(slots=True)
+class Queue:
+    """What of an array is acknowledged, and is not stored: bytes with their offsets, the epoch of their sender, and
+    metadata of a frame. What comes next belongs at ``end``; ``idle``: nobody stores it at the moment."""
+
+    end: int
+    pieces: deque[tuple[int, bytes, int | None, bytes]] = field(default_factory=deque)
+    idle: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(data) for _, data, _, _ in self.pieces)
+
+
+@dataclass(slots=True)
 class Handle:
     """What this process keeps of a stream: bytes that are reserved, when a request came ``last``, the arrays that are
-    committed in the background, the requests that send to each array, and what each had stored last."""
+    committed in the background, the requests that send to each array, and what each had stored last; and queues by
+    array, where bytes are acknowledged before they are stored."""
 
     reserved: int
     expires_in: int
@@ -35,16 +53,23 @@ class Handle:
     committing: set[int] = field(default_factory=set)
     sending: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    queues: dict[int, Queue] = field(default_factory=dict)
 
     @property
     def has_expired(self) -> bool:
         """Whether no request has come for too long."""
-        busy = any(self.sending.values()) or self.committing
+        busy = any(self.sending.values()) or self.committing or self.queued
         return not busy and time.monotonic() - self.last > self.expires_in
+
+    @property
+    def queued(self) -> int:
+        """Bytes in all queues."""
+        return sum(queue.nbytes for queue in [*self.queues.values()])
 
 
 class Handles:
-    """The handles of a process, by the path of their streams. ``lock`` is held while what is in one is changed.
+    """The handles of a process, by the path of their streams. ``lock`` is held while what is in one is changed, and
+    ``changed`` is told of queues.
 
     While there are any, a thread looks for those that have expired, has them closed by ``expire``, which is given the
     path, and lets go of them.
@@ -52,6 +77,7 @@ class Handles:
 
     def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], None]) -> None:
         self.lock = Lock()
+        self.changed = Condition(self.lock)
         self._in_flight = in_flight
         self._expire = expire
         self._handles: dict[str, Handle] = {}
@@ -100,10 +126,11 @@ class Handles:
 
 
 def memory_bound(plan: StreamPlan) -> int:
-    """The most bytes that a stream holds at once: pieces of bodies, rows and chunks that a commit has in hand, and the
-    shards, each as encoded chunks and as a whole, one after the other where they are large."""
+    """The most bytes that a stream holds at once: pieces of bodies, queues, rows and chunks that a commit has in
+    hand, and the shards, each as encoded chunks and as a whole, one after the other where they are large."""
     levels = [level for array in plan.arrays for level in array.levels]
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
     kept = 2 * max(kept_bytes(array) for array in plan.arrays)
-    return 4 * PIECE_BYTES + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard
+    queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
+    return 4 * PIECE_BYTES + queued + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard

@@ -18,13 +18,15 @@ from hyperslab.streams.heads import Heads, TailRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
 from hyperslab.streams.record import Stream
+from hyperslab.wire.streams import StreamSettings
 
 Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an array has come: ``rows`` are in chunks, ``end`` bytes are stored. ``error``: why it takes no more."""
+    """How far an array has come: ``rows`` are in chunks, ``end`` bytes are stored, and ``queued`` are acknowledged all
+    the same. ``error``: why it takes no more."""
 
     array: StreamArray
     rows: int
@@ -33,7 +35,8 @@ class Progress:
     missing: list[tuple[int, int, str]]
     error: str | None
     complete: bool
-    expires_in: int
+    settings: StreamSettings
+    queued: int = 0
 
     @property
     def size(self) -> int | None:
@@ -41,8 +44,9 @@ class Progress:
         return None if self.array.frames is None else self.array.frames * self.array.frame_nbytes
 
     @property
-    def accepted(self) -> int:
-        return self.end // self.array.frame_nbytes
+    def offset(self) -> int:
+        """Where the next byte belongs."""
+        return self.end + self.queued
 
     @property
     def visible(self) -> int:
@@ -50,9 +54,9 @@ class Progress:
         return max(self.rows, self.end // row) * self.array.frames_per_row
 
     def check_offset(self, at: int, nbytes: int) -> None:
-        """Raise `MismatchingUploadOffset` unless the array ends at ``at``, `StreamFull` if it has no room for more."""
-        if at != self.end:
-            raise MismatchingUploadOffset(self.array.path, self.end, at)
+        """Raise `MismatchingUploadOffset` unless ``at`` is the offset, `StreamFull` if there is no room for more."""
+        if at != self.offset:
+            raise MismatchingUploadOffset(self.array.path, self.offset, at)
         if self.size is not None and at + nbytes > self.size:
             raise StreamFull(self.array.path, self.size, at + nbytes)
 
@@ -84,7 +88,7 @@ class Gauge:
         end = tails.end if tails.tails else rows * row
         missing = [*record.missing, *tails.missing(array.frame_nbytes)]
         end = max(end, rows * row, record.stored)
-        return Progress(array, rows, end, tails, missing, error, record.complete, stream.plan.settings.expires_in)
+        return Progress(array, rows, end, tails, missing, error, record.complete, stream.plan.settings)
 
     def forget(self, stream: Stream, number: int) -> None:
         """Have the tail looked up again by whoever reads the array next."""
@@ -143,8 +147,8 @@ class Gauge:
         except (NodeNotFound, WrongKind) as failure:
             error = error or str(failure)
         empty = TailRows({}, level.object_rows * level.row_nbytes)
-        end, expires_in = rows * level.row_nbytes, stream.plan.settings.expires_in
-        return Progress(array, rows, end, empty, [*record.missing], error, complete=True, expires_in=expires_in)
+        end, settings = rows * level.row_nbytes, stream.plan.settings
+        return Progress(array, rows, end, empty, [*record.missing], error, complete=True, settings=settings)
 
     def _stored_frame(self, array: StreamArray, frame: int) -> np.ndarray:
         """The bytes of a frame that is in chunks, as they came."""
@@ -168,13 +172,14 @@ def described(array: StreamArray) -> dict[str, Any]:
 
 def counted(progress: Progress) -> dict[str, Any]:
     """What of an array changes, as its state says it."""
+    size = progress.array.frame_nbytes
     return {
-        "offset": progress.end,
-        "accepted": progress.accepted,
-        "durable": progress.accepted,
+        "offset": progress.offset,
+        "accepted": progress.offset // size,
+        "durable": progress.end // size,
         "visible": progress.visible,
         "missing": missing_frames(progress.missing),
-        "partial": progress.end % progress.array.frame_nbytes,
+        "partial": progress.offset % size,
         "error": progress.error,
         "complete": progress.complete,
     }

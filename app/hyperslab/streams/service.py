@@ -21,7 +21,6 @@ from hyperslab.arrays.nodes import BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
-    BadDefinition,
     CompletedUpload,
     HyperslabError,
     NodeExists,
@@ -87,8 +86,6 @@ class Streams:
         and `Overloaded` where there is no memory for it.
         """
         mount, prefix = self._catalog.locate_writable(path)
-        if settings.ack == "memory":
-            raise BadDefinition("ack", "frames are acknowledged when they are stored: expected tail or chunk")
         path = mount.path(prefix)
         plan = StreamPlan.of(settings, path)
         with self._stream_lock(mount, prefix):
@@ -141,7 +138,7 @@ class Streams:
     def progress(self, path: str, key: str | None, epoch: int | None = None) -> Progress:
         """How far an array has come. Raises `StreamNotFound`, `BadParameter` and `StaleEpoch`."""
         stream = self._open(path, writing=False, epoch=epoch)
-        return self._gauge.progress(stream, stream.array(key)[0])
+        return self._writer.progress(stream, stream.array(key)[0])
 
     def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
         record, path = stream.record, stream.path
@@ -172,13 +169,14 @@ class Streams:
         self, path: str, key: str | None, at: int, data: Buffer, epoch: int | None = None, note: Buffer = b""
     ) -> int:
         """Store bytes of an array behind its end, which is ``at``, and before them a ``note``: metadata of the frame
-        that begins there; returns its end.
+        that begins there; returns its end. With ``ack=memory`` they are taken, and stored later.
 
         Raises `MismatchingUploadOffset` if it ends elsewhere, `StreamFull`, `CompletedUpload`, `ArrayFailed`,
         `StaleEpoch`, and `StoreError`, after which the array takes no more.
         """
         stream = self._open(path, epoch=epoch)
-        return self._writer.append(stream, stream.array(key)[0], at, data, epoch, note)
+        store = self._writer.take if stream.plan.settings.ack == "memory" else self._writer.append
+        return store(stream, stream.array(key)[0], at, data, epoch, note)
 
     def skip(  # noqa: PLR0917
         self, path: str, key: str | None, frames: int, reason: str, at: int | None = None, epoch: int | None = None
@@ -186,19 +184,21 @@ class Streams:
         """Note that so many frames from ``at`` on (default: the next ones) will not come; returns the end of the array
         in bytes. Raises as `append`."""
         stream = self._open(path, epoch=epoch)
+        self._writer.wait(stream)
         return self._writer.skip(stream, stream.array(key)[0], frames, reason, at, epoch)
 
     def complete(self, path: str, key: str | None, epoch: int | None = None) -> None:
         """Note that an array takes no more."""
         stream = self._open(path, epoch=epoch)
         _, array = stream.array(key)
+        self._writer.wait(stream)
         self._records.change(stream, lambda record: record.with_array(array.key, complete=True))
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
         """The metadata of the frames ``[start, stop)`` of an array that are stored, as JSON lines, many at a time."""
         stream = self._open(path, writing=False)
         number, array = stream.array(key)
-        accepted = self._gauge.progress(stream, number).accepted
+        accepted = self._gauge.progress(stream, number).end // array.frame_nbytes
         name = dump_json(array.key)
         for notes in self._gauge.notes(stream, number, start, accepted if stop is None else min(stop, accepted)):
             yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
@@ -230,6 +230,7 @@ class Streams:
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
         """Store all whole rows in chunks; returns the state, which says what has failed."""
         stream = self._open(path, epoch=epoch)
+        self._writer.wait(stream)
         self._flush(stream)
         return self.state(path)
 
@@ -240,6 +241,7 @@ class Streams:
         (``pad``) or left out (``drop``).
         """
         stream = self._open(path, writing=False, epoch=epoch)
+        self._writer.wait(stream)
         with self._stream_lock(stream.mount, stream.prefix):
             stream = self._open(path, writing=False)
             if stream.record.state == "finished":
@@ -416,7 +418,7 @@ class Streams:
         for number, array in enumerate(plan.arrays):
             arrays[array.key] = {
                 **described(array),
-                **counted(self._gauge.progress(stream, number)),
+                **counted(self._writer.progress(stream, number)),
                 "padded": record.array(array.key).padded,
             }
         handle = self._handles.get(stream.path)

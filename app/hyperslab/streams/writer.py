@@ -26,6 +26,7 @@ from hyperslab.errors import (
     MismatchingUploadOffset,
     Overloaded,
     PartlyWritten,
+    QueueFull,
     StaleEpoch,
     StreamFull,
     StreamNotFound,
@@ -33,7 +34,7 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.commit import Committer, missing_frames
-from hyperslab.streams.handles import Handles
+from hyperslab.streams.handles import QUEUE_BYTES, Handle, Handles, Queue
 from hyperslab.streams.heads import KeptRows, MemoryRows, Rows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
@@ -44,6 +45,8 @@ from hyperslab.streams.tail import Tail, Tails
 
 T = TypeVar("T")
 
+_PATIENCE: Final = 5.0
+"""Seconds that a request waits for room in a queue."""
 _MOST_WAITING: Final = 2
 """Groups of rows that may wait in tails for their commit, before what comes next waits, too."""
 
@@ -97,6 +100,73 @@ class ArrayWriter:
         self._tell(stream, stream.plan.arrays[number])
         self._commit_later(stream, number)
         return end
+
+    def take(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> int:  # noqa: PLR0917
+        """Take bytes into the queue of their array, from where they are stored in their order; raises as `append`, and
+        `QueueFull`.
+
+        What cannot be stored is dropped with all behind it: nothing was promised. The next sender finds the offset of
+        what is stored.
+        """
+        handle = self._handles.of(stream.path, stream.plan)
+        with self._handles.changed:
+            room = self._handles.changed.wait_for(
+                lambda: not handle.queued or handle.queued + len(data) <= QUEUE_BYTES, _PATIENCE
+            )
+        if not room:
+            raise QueueFull(f"{handle.queued} bytes wait to be stored")
+        progress = self._writable(stream, number)
+        with self._handles.changed:
+            queue = handle.queues.setdefault(number, Queue(progress.end))
+            queue.end = max(queue.end, progress.end)
+            replace(progress, queued=queue.end - progress.end).check_offset(at, len(data))
+            queue.pieces.append((at, bytes(data), epoch, bytes(note)))
+            queue.end += len(data)
+            idle, queue.idle = queue.idle, False
+        if idle:
+            self._background.submit(self._store_queue, stream, number, handle, queue)
+        return at + len(data)
+
+    def wait(self, stream: Stream) -> None:
+        """Return when all that was taken before is stored, or dropped."""
+        handle = self._handles.get(stream.path)
+        with self._handles.changed:
+            while handle is not None and handle.queued and not self._closed.is_set():
+                self._handles.changed.wait(1.0)
+
+    def progress(self, stream: Stream, number: int) -> Progress:
+        """How far an array has come, with what this process has in its queue."""
+        handle = self._handles.get(stream.path)
+        queue = None if handle is None else handle.queues.get(number)
+        waiting = queue is not None and queue.pieces
+        progress = self._gauge.progress(stream, number)
+        return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
+
+    def _store_queue(self, stream: Stream, number: int, handle: Handle, queue: Queue) -> None:
+        dropped = True
+        try:
+            while True:
+                with self._handles.changed:
+                    self._handles.changed.notify_all()
+                    if not queue.pieces:
+                        dropped, queue.idle = False, True
+                        return
+                    at, data, epoch, note = queue.pieces[0]
+                try:
+                    self.append(stream, number, at, data, epoch, note)
+                except MismatchingUploadOffset:
+                    if not self._gauge.holds(stream, number, at, data, note):
+                        raise
+                with self._handles.changed:
+                    queue.pieces.popleft()
+        except HyperslabError:
+            return  # the array says so where it takes no more
+        finally:
+            with self._handles.changed:
+                if dropped:
+                    queue.pieces.clear()
+                    handle.queues.pop(number, None)
+                self._handles.changed.notify_all()
 
     def skip(self, stream: Stream, number: int, frames: int, reason: str, at: int | None, epoch: int | None) -> int:  # noqa: PLR0917
         """See `Streams.skip`."""

@@ -164,7 +164,7 @@ class StreamSettings:
         zarr_format: 2 or 3.
         expires_in: Seconds without a request, at most 86,400, after which it is closed; it can be resumed.
         ack: When frames are acknowledged: stored in the ``tail``, or in their ``chunk``, or in ``memory``, which
-            promises nothing.
+            promises nothing: what waits is lost with the process.
     """
 
     arrays: tuple[ArraySettings, ...] = ()

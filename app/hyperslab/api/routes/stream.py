@@ -102,7 +102,7 @@ async def _frame_lines(context: Context, request: Request, path: str, key: str |
     """The metadata of the frames of one array, as JSON lines; of those that are stored by now."""
     start, streams = request.query.integer("from", 0, low=0, high=2**62), context.streams
     progress = await context.threads.run(streams.progress, path, key)
-    lines = partial(streams.frame_lines, path, key, start, progress.accepted)
+    lines = partial(streams.frame_lines, path, key, start, progress.end // progress.array.frame_nbytes)
     size = await context.threads.run(lambda: sum(map(len, lines())))
     found = await context.threads.run(lines)
 
@@ -131,7 +131,7 @@ async def put_stream(context: Context, request: Request) -> Response:
 
 
 async def patch_stream(context: Context, request: Request) -> Response:
-    """Store bytes of one array: 204 with the offset when they are stored."""
+    """Store bytes of one array: 204 with the offset when they are stored; 202 where they are taken to be."""
     query = request.query
     query.only(("key",))
     key, epoch, offset = query.values.get("key"), _epoch(request), _offset(request)
@@ -156,14 +156,17 @@ async def patch_stream(context: Context, request: Request) -> Response:
                 await upload.store(data)
         else:
             check_as_is(request)
-            upload.at = progress.end if offset is None else offset
+            upload.at = progress.offset if offset is None else offset
             await _receive(context, request, upload, known)
     finally:
         stop()
     if completes == "?1":
         await upload.run(context.streams.complete, request.tail, key, epoch)
     progress = await upload.run(context.streams.progress, request.tail, key)
-    return Response(204, _upload_headers(progress))
+    headers = _upload_headers(progress)
+    if progress.settings.ack != "memory":
+        return Response(204, headers)
+    return Response(202, ((UPLOAD_OFFSET.lower().encode(), b"%d" % progress.offset), *headers[1:]))
 
 
 async def post_stream(context: Context, request: Request) -> Response:
@@ -226,7 +229,7 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
     offsets = {}
     for name in sending:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await context.threads.run(streams.progress, path, name)).end}
+            offsets[name] = {"offset": (await context.threads.run(streams.progress, path, name)).offset}
     if error is not None:
         error.beside = {"arrays": offsets}
         raise error
@@ -268,7 +271,7 @@ class _Upload:
         """Raise for a body of so many bytes that cannot be taken, before any of it is."""
         if progress.error is not None:
             raise ArrayFailed(progress.array.path, progress.error)
-        self.at = progress.end if self._offset is None else self._offset
+        self.at = progress.offset if self._offset is None else self._offset
         if self.at < progress.end and self.at + length <= progress.end:
             return  # sent before, and to be compared
         progress.check_offset(self.at, length)
@@ -410,7 +413,7 @@ async def _json_body(context: Context, request: Request) -> dict[str, Any]:
 def _upload_headers(progress: Progress, state: str = "open") -> Headers:
     complete = progress.complete or state == "finished"
     limits = [] if progress.size is None else [f"max-size={progress.size}"]
-    limits.append(f"max-age={progress.expires_in}")
+    limits.append(f"max-age={progress.settings.expires_in}")
     return (
         (UPLOAD_OFFSET.lower().encode(), b"%d" % progress.end),
         (UPLOAD_COMPLETE.lower().encode(), b"?1" if complete else b"?0"),
