@@ -310,6 +310,8 @@ class ObjectStore(Store):
                 yield inside
 
     def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
+        if self._connection.kind == "gs" and if_version is not ABSENT and not if_version.isdecimal():
+            raise VersionConflict(key, self._version(key))  # no generation: what a listing of GCS names, or a client
         try:
             return self._call(key, lambda: self._puts.put(key, path, body, if_version))
         except VersionConflict as conflict:
