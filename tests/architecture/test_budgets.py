@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2386, 9),
     "api": (6192, 37),
-    "arrays": (6718, 28),  # 250 of it read shards
+    "arrays": (6743, 28),  # 250 of it read shards
     "cache": (177, 1),
     "client": (4275, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (699, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 327
-TEST_LINES = 50_050
+TEST_LINES = 50_130
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -19,22 +20,26 @@ from tests.server import Server, running_server
 
 RAW = {"content-type": "application/octet-stream"}
 DTYPE = np.dtype("<i4")
+PATIENCE = 90
+"""Seconds for which an event is waited for. A comment comes every 15."""
 
 
 def events(client: httpx.Client, path: str, since: str | None = None) -> Generator[tuple[str, str, dict[str, Any]]]:
-    """Id, kind and data of each event, until the connection ends."""
+    """Id, kind and data of each event, until the connection ends; fails where none comes for long."""
     headers = {} if since is None else {"last-event-id": since}
     with client.stream("GET", f"/v1/changes/{path}", headers=headers, timeout=60) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
         event: dict[str, str] = {}
+        heard = time.monotonic()
         for line in response.iter_lines():
+            assert time.monotonic() - heard < PATIENCE, f"no event of {path} came"
             name, _, value = line.partition(": ")
             if line and name != ":":
                 event[name] = value
             elif event:
                 yield event["id"], event["event"], json.loads(event["data"])
-                event = {}
+                event, heard = {}, time.monotonic()
 
 
 def next_changes(found: Iterator[tuple[str, str, dict[str, Any]]], until: str, member: str) -> list[dict[str, Any]]:
@@ -76,20 +81,38 @@ def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> No
         client.delete("/v1/metadata/data/g", params={"recursive": "true"})
         next_changes(found, "data/g", "deleted")
 
-        polled = client.get("/v1/changes/data/g", headers={"accept": "application/json"}).json()
+        polls = {"accept": "application/json"}
+        polled = client.get("/v1/changes/data/g", headers=polls).json()
         assert polled["events"] == []
-        missed = client.get("/v1/changes/data/g", params={"since": first}, headers={"accept": "application/json"})
+        missed = client.get("/v1/changes/data/g", params={"since": first}, headers=polls)
         assert {event["path"] for event in missed.json()["events"]} <= {"data/g", "data/g/a"}
         assert missed.json()["next"] == polled["next"]
-        lost = client.get("/v1/changes/data/g", params={"since": "data=0-0"}, headers={"accept": "application/json"})
+        lost = client.get("/v1/changes/data/g", params={"since": "data=0-0"}, headers=polls)
         assert [(event["path"], event["unknown"]) for event in lost.json()["events"]] == [("data/g", True)]
 
         (tmp_path / "foreign").mkdir()
         (tmp_path / "foreign" / ".zgroup").write_text('{"zarr_format": 2}')
-        assert next_changes(found, "data/foreign", "unknown")[-1] == {"path": "data/foreign", "unknown": True}
+        foreign = {"path": "data/foreign", "unknown": True}
+        assert next_changes(found, "data/foreign", "unknown")[-1] == foreign
+        missed = client.get("/v1/changes/data", params={"since": polled["next"]}, headers=polls)
+        assert any(foreign.items() <= event.items() for event in missed.json()["events"])
         for since in ("zzz", "other=1-1", "data=x"):
             assert client.get("/v1/changes/data", params={"since": since}).json()["title"], since
         assert client.get("/v1/changes/nowhere").status_code == 404
+        found.close()
+        (tmp_path / "foreign" / ".zattrs").write_text('{"by": "another program"}')  # while nobody follows
+        with closing(events(client, "data")) as found_again:
+            assert next(found_again)[1] == "ready"
+            assert next_changes(found_again, "data/foreign", "unknown")[-1] == foreign
+
+
+def test_after_a_long_time_without_followers_everything_is_unknown(server: Server, tmp_path: Path) -> None:
+    accept = {"accept": "application/json"}
+    last = httpx.get(f"{server.url}/v1/changes/data", headers=accept).json()["next"]
+    (tmp_path / ".hyperslab" / "watch").write_text('{"renewed": 0}')  # as if it were long ago
+    with running_server({"data": {"url": str(tmp_path), "writable": True}}) as another:
+        missed = httpx.get(f"{another.url}/v1/changes/data", params={"since": last}, headers=accept)
+    assert [(event["path"], event["unknown"]) for event in missed.json()["events"]] == [("data", True)]
 
 
 def test_each_row_of_a_stream_is_told_before_it_is_in_a_chunk(server: Server) -> None:

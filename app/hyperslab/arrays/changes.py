@@ -65,7 +65,7 @@ class ChangeLog:
 
     def __init__(self, store: Store, *, writable: bool) -> None:
         self._store = store
-        self._writable = writable
+        self.writable = writable
         self._remote = not store.capabilities.cheap_stat
         self._lock = Lock()
         self._pending: list[str] = []
@@ -91,16 +91,23 @@ class ChangeLog:
     def watch(self) -> None:
         """Have changes recorded for some minutes from now; to be called again every now and then. When it returns,
         every worker and replica knows."""
-        if not self._writable or time.monotonic() - self._renewed < _RENEW_AFTER:
+        if not self.writable or time.monotonic() - self._renewed < _RENEW_AFTER:
             return
         known = time.monotonic() - self._renewed < _WATCHED_FOR
+        lapsed = not known and self._has_lapsed()
         self._store.put(_WATCH, distinct(dump_json({"renewed": time.time_ns()})))
-        if not known and self._store.stat(_LOG) is None:
-            with suppress(VersionConflict):
-                self._store.put(_LOG, _text(new_log()), if_version=ABSENT)
+        if lapsed:
+            with self._store.lock(_LOG):
+                self._store.put(_LOG, _text(new_log()))
         self._renewed = time.monotonic()
         if self._remote and not known:
             time.sleep(LOOK_AFTER)  # until no look from before the mark holds any more
+
+    def _has_lapsed(self) -> bool:
+        """Whether changes have gone unrecorded, because nobody had followed for long; or nobody ever has."""
+        stored = self._store.get(_WATCH)
+        renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
+        return not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
 
     def read(self, known: tuple[str | None, Log]) -> tuple[str | None, Log]:
         """The version and the content of the log, if it has another version than the known one."""

@@ -81,6 +81,7 @@ class ChangeFeed:
         self._woken = Condition()
         self._running = False
         self._known: _Known = OrderedDict()
+        self._looks = _Looks(catalog, mount)
 
     @contextmanager
     def following(self, path: str, since: str | None, deliver: Deliver) -> Iterator[str]:
@@ -94,7 +95,7 @@ class ChangeFeed:
             raise BadParameter("since", since, "expected the id of an event")
         self._log.watch()
         with self._lock:
-            self._advance()
+            self._looks.explain(self._advance())
             log = self._state[1]
             now = self._id(log.next)
             if since is not None and since != now:
@@ -132,7 +133,6 @@ class ChangeFeed:
 
     def _run(self) -> None:
         tick = _REMOTE_TICK if self._mount.is_remote else _LOCAL_TICK
-        looks = _Looks(self._catalog, self._mount)
         while True:
             try:
                 self._log.watch()
@@ -141,19 +141,30 @@ class ChangeFeed:
                         self._running = False
                         return
                     paths = {path for path, _ in self._followers.values()}
-                    looks.explain(self._advance())
-                if foreign := looks.look(paths):
-                    touched: dict[str, _Touched] = {}
-                    for key in foreign:
-                        self._sort_in(touched, key)
-                    with self._lock:
-                        at = self._id(self._state[1].next)
-                        found = [self._describe(path, _Touched(unknown=True), self._known) for path in touched]
-                        self._tell([Change(at, data) for data in found if data is not None])
+                    self._looks.explain(self._advance())
+                if foreign := self._looks.look(paths):
+                    self._tell_foreign(foreign)
             except HyperslabError:  # a store that is away: what it has to tell is told when it is back
                 time.sleep(tick)
             with self._woken:
                 self._woken.wait(tick)
+
+    def _tell_foreign(self, keys: Iterable[str]) -> None:
+        """Tell what other programs have changed: by way of the log, for those too who are cut off or follow another
+        replica; where that cannot be written, those who are there."""
+        touched: dict[str, _Touched] = {}
+        for key in keys:
+            self._sort_in(touched, key)
+        if self._log.writable:
+            for path in touched:
+                prefix = as_prefix(path.partition("/")[2])
+                self._looks.report(prefix)
+                self._log.record(prefix, created=False)
+            return
+        with self._lock:
+            at = self._id(self._state[1].next)
+            found = [self._describe(path, _Touched(unknown=True), self._known) for path in touched]
+            self._tell([Change(at, data) for data in found if data is not None])
 
     def _advance(self) -> Sequence[str]:
         """Read the log, tell what is new in it, and return that. The caller holds the lock."""
@@ -255,12 +266,19 @@ class _Looks:
         self._mount = mount
         self._seen: dict[str, dict[str, str]] = {}
         self._explained: set[str] = set()
+        self._reported: set[str] = set()
         self._suspects: set[str] = set()
         self._next = time.monotonic()
 
     def explain(self, entries: Iterable[str]) -> None:
-        """Take note of entries of the log."""
-        self._explained.update(entry.removeprefix("+") for entry in entries)
+        """Take note of entries of the log; those that were reported here explain nothing that came after."""
+        keys = {entry.removeprefix("+") for entry in entries}
+        self._explained |= keys - self._reported
+        self._reported -= keys
+
+    def report(self, key: str) -> None:
+        """Take note that a key is about to be in the log, because of what was seen here."""
+        self._reported.add(key)
 
     def look(self, paths: Iterable[str]) -> set[str]:
         """Keys that changed and that the log does not tell; most calls look at nothing."""
