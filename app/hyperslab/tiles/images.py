@@ -101,7 +101,7 @@ class Images:
         try:
             node = self.catalog.open_node(path)
             well = self._parse(node).ome.well if isinstance(node, GroupNode) else None
-            inner = path if well is None else f"{path}/{well.images[0].path}"
+            inner = path if well is None else f"{path}/{well.images[0]}"
             image = self.open(inner, field, single=True)
         except (*_UNREADABLE, Impossible):
             return None
@@ -211,16 +211,17 @@ class Images:
 
     def _salvage(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Image:
         """The first array of a group whose metadata is broken."""
-        for name in self._arrays_of(group):
+
+        def names() -> Iterator[str]:
+            yield from ome_zarr.broken_dataset_paths(group.attributes)
+            yield from (c.name for c in self.catalog.some_children(group, _CHILDREN_TRIED) if c.kind == "array")
+
+        for name in names():
             try:
                 return array_image(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
             except _UNREADABLE:  # perhaps the next one
                 continue
         raise BadMetadata(f"{group.prefix}.zattrs", None, "; ".join(problems) or "it names no image")
-
-    def _arrays_of(self, group: GroupNode) -> Iterator[str]:
-        yield from ome_zarr.broken_dataset_paths(group.attributes)
-        yield from (c.name for c in self.catalog.some_children(group, _CHILDREN_TRIED) if c.kind == "array")
 
     def _open_series(self, group: GroupNode, field: str | None) -> Image:
         """The first image that is there of a bioformats2raw collection: they are numbered if no list names them."""
@@ -320,5 +321,5 @@ def _mosaic(ome: Ome, path: str) -> Mosaic | None:
         return None
     images = ome.well.images
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
-    cells = tuple(Cell(f"{path}/{image.path}", *divmod(i, columns)) for i, image in enumerate(images))
+    cells = tuple(Cell(f"{path}/{image}", *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic(-(-len(images) // columns), columns, cells)

@@ -184,11 +184,18 @@ class Statistics:
         self, subject: Subject, cancel: Cancel | None, finer: int = 0, *, single: bool = False
     ) -> tuple[list[ReadPlan], bool]:
         """What to read of a level, and whether that is all of the coarsest one."""
-        images = self._images_of(subject.image, cancel)
+        image = subject.image
+        images = [] if image.is_empty and image.mosaic is None else [image]  # or some of a mosaic's
+        if image.mosaic is not None:
+            cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // _MOST_IMAGES)]
+            opened = self._reader.each(
+                image.mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
+            )
+            images = [one for one in opened if one is not None and len(one.axes) == len(image.axes)] or images
         plans: list[ReadPlan] = []
-        cells = 0
-        for image in images:
-            array = image.levels[max(0, len(image.levels) - 1 - finer)].array
+        size = 0
+        for one in images:
+            array = one.levels[max(0, len(one.levels) - 1 - finer)].array
             metadata = array.metadata
             shape = metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
@@ -199,22 +206,11 @@ class Statistics:
                 most_chunks=most_chunks,
                 single=single,
             )
-            plans += [self._reader.plan(array, normalise(box, shape), image.field) for box in boxes]
-            cells = prod(size for axis, size in enumerate(shape) if axis not in fixed)
+            plans += [self._reader.plan(array, normalise(box, shape), one.field) for box in boxes]
+            size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
         plans = self._reader.look_up_together(plans, cancel)
-        whole = sum(plan.selection.size for plan in plans) == cells
-        return plans, whole and subject.image.mosaic is None
-
-    def _images_of(self, image: Image, cancel: Cancel | None) -> list[Image]:
-        """The image itself, or some of a mosaic's."""
-        if image.mosaic is None:
-            return [] if image.is_empty else [image]
-        cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // _MOST_IMAGES)]
-        opened = self._reader.each(
-            image.mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
-        )
-        found = [one for one in opened if one is not None and len(one.axes) == len(image.axes)]
-        return found or [image]  # its levels are those of an image that is there
+        whole = sum(plan.selection.size for plan in plans) == size
+        return plans, whole and image.mosaic is None
 
     def _read_all(
         self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None, *, damaged: bool = False
@@ -344,8 +340,13 @@ def sample_boxes(
     extents = [min(steps_of[axis], shape[axis]) for axis in free]
     steps = _steps(extents, most_cells // _FEWEST_BOXES)
     number = max(1, min(_MOST_BOXES, most_cells // _cells(extents, steps), prod(counts), most_chunks))
+    places: set[tuple[int, ...]] = set()
+    for coords in islice(_spread(counts), 16 * number):  # in a small grid they keep falling together
+        places.add(coords)
+        if len(places) == number:
+            break
     boxes = []
-    for coords in _distinct(counts, number):
+    for coords in sorted(places):
         box: list[SelectionItem] = [fixed.get(axis, 0) for axis in range(len(shape))]
         for axis, coord, extent, step in zip(free, coords, extents, steps, strict=True):
             start = coord * steps_of[axis]
@@ -377,16 +378,6 @@ def _steps(extents: Sequence[int], most_cells: int) -> list[int]:
 
 def _cells(extents: Sequence[int], steps: Sequence[int]) -> int:
     return prod(ceil(extent / step) for extent, step in zip(extents, steps, strict=True))
-
-
-def _distinct(counts: Sequence[int], number: int) -> list[tuple[int, ...]]:
-    """So many different places in a grid, in order; in a small grid fewer if they keep falling together."""
-    found: set[tuple[int, ...]] = set()
-    for coords in islice(_spread(counts), 16 * number):
-        found.add(coords)
-        if len(found) == number:
-            break
-    return sorted(found)
 
 
 def _spread(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -1,5 +1,10 @@
-"""The parts of OME-Zarr metadata, each as a record and the function that reads it: ``multiscales`` (axes and levels),
-``omero`` (how channels want to be shown), ``image-label`` (the colours of a segmentation), ``plate`` and ``well``."""
+"""OME-Zarr metadata as facts: the attributes of a group in, frozen records out. Pure.
+
+Written for version 0.4 of the specification; 0.1 to 0.3 are tolerated, and so are the attributes of 0.5 (nested in
+``ome``). A member that is broken is left out and named in `Ome.problems`; all others count. In the order of the
+specification: ``multiscales`` (axes and levels), ``omero`` (how channels want to be shown), ``image-label`` (the
+colours of a segmentation), ``plate`` and ``well``.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,14 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from hyperslab.errors import shown
-from hyperslab.tiles.ome.member import Member
+from hyperslab.tiles.member import Member, Problems
 
 T = TypeVar("T")
 RGBA = tuple[int, int, int, int]
 
 _TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 _COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
-
+_MOST_PROBLEMS: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
 _WELL_PATH: Final = re.compile(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)")
 
@@ -95,12 +100,6 @@ class ImageLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Acquisition:
-    id: int
-    name: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class PlateWell:
     """``row`` and ``column`` count from 0."""
 
@@ -117,18 +116,88 @@ class Plate:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     wells: tuple[PlateWell, ...]
-    acquisitions: tuple[Acquisition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldOfView:
-    path: str
-    acquisition: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    images: tuple[FieldOfView, ...]
+    """Paths of its images, the fields of view."""
+
+    images: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ome:
+    """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which)."""
+
+    multiscale: Multiscale | None = None
+    omero: Omero | None = None
+    image_label: ImageLabel | None = None
+    plate: Plate | None = None
+    well: Well | None = None
+    is_collection: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether the group is a plate, a well or a collection: several images and none itself."""
+        return bool(self.plate or self.well or (self.is_collection and not self.multiscale))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no OME metadata at all, not even broken metadata."""
+        return self == Ome()
+
+
+def read_ome(attributes: Mapping[str, Any]) -> Ome:
+    """Everything that OME-Zarr says in the attributes of one group; never raises."""
+    problems: Problems = []
+    root = _root(attributes, problems)
+    multiscales, omero, label, plate, well = (
+        root[name] for name in ("multiscales", "omero", "image-label", "plate", "well")
+    )
+    version = root.get("version", None).value
+    ome = Ome(
+        multiscale=None if multiscales.is_missing else multiscales.lenient(lambda m: parse_multiscales(m, version)),
+        omero=None if omero.is_missing else omero.lenient(parse_omero),
+        # labels remain labels where their colours are broken
+        image_label=None if label.is_missing else label.lenient(parse_image_label) or ImageLabel({}, None),
+        plate=None if plate.is_missing else plate.lenient(parse_plate),
+        well=None if well.is_missing else well.lenient(parse_well),
+        is_collection=root["bioformats2raw.layout"].value == 3,
+    )
+    more = len(problems) - _MOST_PROBLEMS
+    return replace(ome, problems=(*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else ())))
+
+
+def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
+    """The names in the attributes of a ``labels`` group, without those that are broken."""
+    return _names(_root(attributes, problems)["labels"])
+
+
+def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
+    """The images of a bioformats2raw collection, from the attributes of its ``OME`` group."""
+    return _names(_root(attributes, problems)["series"])
+
+
+def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whatever paths a broken ``multiscales`` still names: the arrays to show as they are; never raises."""
+    try:
+        entries = _root(attributes, []).get("multiscales", []).list()
+        datasets = [dataset.value for entry in entries for dataset in entry.get("datasets", []).list()]
+    except ValueError:
+        return ()
+    return tuple(d["path"] for d in datasets if isinstance(d, Mapping) and isinstance(d.get("path"), str))
+
+
+def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
+    """The members of OME-Zarr; some writers put null where they have nothing to say."""
+    nested = attributes.get("ome")
+    block = nested if isinstance(nested, Mapping) else attributes
+    return Member({name: value for name, value in block.items() if value is not None}, "", problems)
+
+
+def _names(member: Member) -> tuple[str, ...]:
+    return () if member.is_missing else member.lenient(lambda m: m.usable(Member.text)) or ()
 
 
 # --- multiscales -----------------------------------------------------------------------------------------------
@@ -334,8 +403,8 @@ def parse_plate(block: Member) -> Plate:
     wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), silent=silent))
     if not wells:
         raise block["wells"].error("none can be used")
-    acquisitions = block.get("acquisitions", []).lenient(lambda a: a.usable(_parse_acquisition, at_least=0))
-    return Plate(block["name"].text_or(None), rows, columns, wells, acquisitions or ())
+    block.get("acquisitions", []).lenient(lambda a: a.usable(_check_acquisition, at_least=0))
+    return Plate(block["name"].text_or(None), rows, columns, wells)
 
 
 def parse_well(block: Member) -> Well:
@@ -386,15 +455,17 @@ def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...
     return PlateWell(path, *places)
 
 
-def _parse_acquisition(entry: Member) -> Acquisition:
+def _check_acquisition(entry: Member) -> int:
+    """Nothing is made of it; what is wrong with it is told."""
     number = entry["id"].integer(at_least=0)
     for member, least in (("maximumfieldcount", 1), ("starttime", 0), ("endtime", 0)):
         if not entry[member].is_missing:
             entry[member].lenient(partial(Member.integer, at_least=least))
-    return Acquisition(number, entry["name"].text_or(None))
+    return number
 
 
-def _parse_field(image: Member) -> FieldOfView:
+def _parse_field(image: Member) -> str:
     path = _checked(image["path"], image["path"].path())
-    acquisition = image["acquisition"]
-    return FieldOfView(path, acquisition.lenient(Member.integer) if acquisition.is_given else None)
+    if image["acquisition"].is_given:
+        image["acquisition"].lenient(Member.integer)
+    return path
