@@ -14,7 +14,7 @@ import zarr
 from numcodecs import blosc
 
 from hyperslab import demo
-from hyperslab.demo import brain, climate, microscope, tables
+from hyperslab.demo import climate, tables
 
 MB = 1_000_000
 
@@ -34,21 +34,15 @@ def test_a_few_tens_of_megabytes(store: Path) -> None:
     assert 20 * MB < size < 80 * MB
 
 
-def test_brain_is_the_same_each_time_it_is_made(store: Path) -> None:
-    np.testing.assert_array_equal(read(store / "brain"), brain.volume())
-
-
-def test_microscope_is_the_same_each_time_it_is_made(store: Path) -> None:
-    intensity, labels = microscope.stack()
+def test_a_corner_of_the_microscope_is_stored_in_shards(store: Path) -> None:
     sharded: Any = zarr.open_array(store / "sharded" / "0", mode="r", zarr_format=3)
 
     assert (sharded.shards, sharded.chunks) == ((1, 16, 192, 192), (1, 4, 96, 96))
-    np.testing.assert_array_equal(sharded[...], intensity[:, :, :384, :384])
-    np.testing.assert_array_equal(read(store / "microscope" / "0"), intensity)
-    np.testing.assert_array_equal(read(store / "microscope" / "labels" / "nuclei" / "0"), labels)
+    np.testing.assert_array_equal(sharded[...], read(store / "microscope" / "0")[:, :, :384, :384])
 
 
 def test_climate_is_the_same_each_time_it_is_made(store: Path) -> None:
+    """As are the others: the recorded answers of the HTTP interface tell their values."""
     cube = climate.cube()
 
     np.testing.assert_array_equal(read(store / "climate" / "sst"), cube["sst"])

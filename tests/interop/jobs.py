@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab import wire
-from tests.interop.tables import COMPRESSORS, ORDERS, SEPARATORS, CodecRow, Config, DtypeRow
+from tests.interop.tables import COMPRESSORS, DTYPES, ORDERS, SEPARATORS, CodecRow, Config, DtypeRow
 
 Array = NDArray[Any]
 
@@ -48,15 +48,16 @@ class Job:
 
 
 def jobs_of(row: DtypeRow, compressors: tuple[CodecRow, ...] = COMPRESSORS) -> list[Job]:
-    """The first example of a dtype with every compressor, order and separator; the others with every compressor, in
-    the four kinds of order and separator by turns."""
+    """Every example of a dtype with every compressor, in the four kinds of order and separator by turns: over all
+    dtypes, every compressor meets each kind."""
     filters = () if row.object_codec is None else (row.object_codec,)
     configs = [config for codec in compressors for config in codec.configs]
-    layouts = list(product(ORDERS, SEPARATORS))
-    cells = [(row.examples[0], config, layout) for config in configs for layout in layouts]
-    for number, dtype in enumerate(row.examples[1:]):
-        cells += [(dtype, config, layouts[(number + i) % len(layouts)]) for i, config in enumerate(configs)]
-    return [Job(f"n{i}", dtype, config, filters, *layout) for i, (dtype, config, layout) in enumerate(cells)]
+    layouts, turn = list(product(ORDERS, SEPARATORS)), DTYPES.index(row)
+    return [
+        Job(f"n{number}-{i}", dtype, config, filters, *layouts[(turn + number + i) % len(layouts)])
+        for number, dtype in enumerate(row.examples)
+        for i, config in enumerate(configs)
+    ]
 
 
 def filter_jobs(row: CodecRow) -> list[Job]:

@@ -1,10 +1,9 @@
-"""Pictures in folders, tiles of them, and a rendering of the same by loops over pixels."""
+"""Pictures in folders, tiles of them, and a rendering of the same without levels, strips and chunks."""
 
 from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,7 +96,7 @@ def numbers(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query =
     return found
 
 
-# --- the same by loops -----------------------------------------------------------------------------------------
+# --- the same by other means ------------------------------------------------------------------------------------
 
 
 def slow_tile(plane: Array, factor: int, place: tuple[int, int], size: int = 256) -> tuple[Array, Array]:
@@ -105,24 +104,20 @@ def slow_tile(plane: Array, factor: int, place: tuple[int, int], size: int = 256
 
     ``plane`` is the stored level, ``factor`` its cells per pixel, ``place`` column and row of the tile.
     """
-    values, hidden = np.zeros((size, size), np.float64), np.ones((size, size), bool)
-    for i, j in np.ndindex(size, size):
-        top, left = (place[1] * size + i) * factor, (place[0] * size + j) * factor
-        cells = plane[top : top + factor, left : left + factor].astype(np.float64)
-        there = cells[~np.isnan(cells)]
-        if there.size:
-            values[i, j], hidden[i, j] = there.sum() / there.size, False
-    return values.astype(work_dtype(plane.dtype)), hidden
+    (x, y), extent = place, factor * size
+    part = plane[y * extent : (y + 1) * extent, x * extent : (x + 1) * extent].astype(np.float64)
+    cells = np.full((extent, extent), np.nan)
+    cells[: part.shape[0], : part.shape[1]] = part
+    boxes = cells.reshape(size, factor, size, factor)
+    counts = (~np.isnan(boxes)).sum(axis=(1, 3))
+    return (np.nansum(boxes, axis=(1, 3)) / np.maximum(counts, 1)).astype(work_dtype(plane.dtype)), counts == 0
 
 
 def slow_steps(values: Array, low: float, high: float) -> Array:
     """``floor((v - low) * (255 / (high - low)) + 0.5)`` within 0 and 255, in the dtype of the values."""
-    number = values.dtype.type
-    out = np.zeros(values.shape, np.uint8)
-    for place in np.ndindex(values.shape):
-        step = (values[place] - number(low)) * number(255 / (high - low))
-        out[place] = math.floor(min(max(step, number(0)), number(255)) + number(0.5))
-    return out
+    number = values.dtype.type if values.dtype.kind == "f" else np.float64
+    steps = (values - number(low)) * number(255 / (high - low))
+    return np.floor(np.clip(steps, number(0), number(255)) + number(0.5)).astype(np.uint8)
 
 
 def slow_grey(plane: Array, factor: int, place: tuple[int, int], window: tuple[float, float], size: int = 256) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.tiles.ome import Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
@@ -436,6 +436,7 @@ def spots(document: Any) -> Iterator[tuple[Any, Any]]:
         yield from spots(value)
 
 
+@settings(max_examples=50)
 @given(st.data(), JSON)
 def test_nothing_in_the_metadata_makes_reading_it_fail(data: st.DataObject, rubbish: Any) -> None:
     document = copy.deepcopy(

@@ -54,8 +54,7 @@ def spans(draw: st.DrawFn) -> tuple[int, Edges]:
     return size, box_edges(Span(start, step, count), 1, size)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@given(vertical=spans(), horizontal=spans())
+@given(dtype=st.sampled_from(DTYPES), vertical=spans(), horizontal=spans())
 def test_a_pixel_is_the_mean_of_its_cells(
     dtype: str, vertical: tuple[int, Edges], horizontal: tuple[int, Edges]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tiles of stored arrays equal a rendering by loops, pixel for pixel: every dtype, level and edge."""
+"""Tiles of stored arrays equal a plain rendering of the whole plane, pixel for pixel: every dtype, level and edge."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_a_tile_that_would_read_too_much_is_refused_with_the_cap(tmp_path: Path)
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_tile_of_any_image_equals_the_loops(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, data: st.DataObject) -> None:
     height, width = (data.draw(st.integers(1, 300), label=side) for side in ("height", "width"))
     chunks = tuple(data.draw(st.integers(7, 130)) for _ in range(2))
     plane = values_of(data.draw(st.sampled_from(NUMBERS)), (height, width))
