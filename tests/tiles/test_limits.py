@@ -98,3 +98,12 @@ def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Pat
     with tiles_on(tmp_path) as tiles:
         frame = tiles.frame("data/a", parse_query([]))
         assert Amount.of(frame, frame.grid.region(0, 0, 0)).decoded == 4 * 8192 * 8192
+
+
+def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Path) -> None:
+    write_empty(tmp_path / "a", (4096, 4096), (4096, 4096), BZ2)
+
+    with tiles_on(tmp_path) as tiles:
+        found = tiles.tile("data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
+
+    assert found.memory > 4096 * 4096

@@ -44,7 +44,6 @@ def write_array(
 ) -> None:
     """Make an array that holds ``values``; its ``.zarray`` comes last. With ``sparse``, chunks of nothing but the fill
     value are left out."""
-    folder.mkdir(parents=True)
     document = {
         "zarr_format": 2,
         "shape": list(values.shape),
@@ -57,19 +56,7 @@ def write_array(
         "dimension_separator": separator,
     }
     metadata = ArrayMetadata.from_document(document, str(folder / ".zarray"))
-
-    def write_chunk(coords: tuple[int, ...]) -> None:
-        part = values[metadata.grid.bounds(coords)]
-        if sparse and not part.any():
-            return
-        chunk = np.full(metadata.chunks, metadata.fill, values.dtype)
-        chunk[tuple(slice(size) for size in part.shape)] = part
-        path = folder / metadata.grid.key(coords)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(metadata.codec.encode(chunk))
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(write_chunk, itertools.product(*map(range, metadata.grid.counts))))
+    _write_chunks(folder, metadata, values, sparse=sparse)
     _write_json(folder / ".zattrs", attributes)
     (folder / ".zarray").write_bytes(metadata.to_bytes())
 
@@ -78,29 +65,39 @@ def write_sharded(
     folder: Path, values: NDArray[Any], names: Sequence[str], *, chunks: Sequence[int], shards: Sequence[int]
 ) -> None:
     """Make an array of Zarr v3 that holds ``values``; ``names`` are those of its axes. Its ``zarr.json`` comes last."""
-    request = {
-        "zarr_format": 3,
-        "shape": list(values.shape),
-        "dtype": dtype_to_json(values.dtype),
-        "chunks": list(chunks),
-        "shards": list(shards),
-        "dimension_names": list(names),
-    }
-    document = new_document(request, {})
-    metadata = checked(document)
-    (level,) = metadata.levels
-    pieces: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
-    for coords in itertools.product(*map(range, metadata.grid.counts)):
-        part = values[metadata.grid.bounds(coords)]
-        chunk = np.zeros(metadata.chunks, values.dtype)
-        chunk[tuple(slice(size) for size in part.shape)] = part
-        origin = tuple(at * size for at, size in zip(coords, metadata.chunks, strict=True))
-        pieces[metadata.stored_coords(coords)][level.position(level.local(origin))] = metadata.codec.encode(chunk)
-    for coords, shard in pieces.items():
-        path = folder / metadata.stored_grid.key(coords)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(level.join(shard))
+    request = {"zarr_format": 3, "shape": [*values.shape], "dtype": dtype_to_json(values.dtype), "chunks": [*chunks]}
+    document = new_document({**request, "shards": [*shards], "dimension_names": [*names]}, {})
+    _write_chunks(folder, checked(document), values)
     _write_json(folder / "zarr.json", document)
+
+
+def _write_chunks(folder: Path, metadata: ArrayMetadata, values: NDArray[Any], *, sparse: bool = False) -> None:
+    """Write each stored object: a chunk, or the chunks of a shard."""
+    stored: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
+    for coords in itertools.product(*map(range, metadata.grid.counts)):
+        if not sparse or values[metadata.grid.bounds(coords)].any():
+            stored[metadata.stored_coords(coords)].append(coords)
+
+    def encoded(coords: tuple[int, ...]) -> bytes:
+        part = values[metadata.grid.bounds(coords)]
+        chunk = np.full(metadata.chunks, metadata.fill, values.dtype)
+        chunk[tuple(slice(size) for size in part.shape)] = part
+        return metadata.codec.encode(chunk)
+
+    def write(at: tuple[int, ...]) -> None:
+        path = folder / metadata.stored_grid.key(at)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not metadata.levels:
+            path.write_bytes(encoded(at))
+            return
+        (level,) = metadata.levels
+        origins = [tuple(i * size for i, size in zip(c, metadata.chunks, strict=True)) for c in stored[at]]
+        places = [level.position(level.local(origin)) for origin in origins]
+        path.write_bytes(level.join(dict(zip(places, map(encoded, stored[at]), strict=True))))
+
+    folder.mkdir(parents=True)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, stored))
 
 
 def write_v3_group(folder: Path, attributes: Mapping[str, Any]) -> Path:
