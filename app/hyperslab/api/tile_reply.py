@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 _PINNED_SECONDS: Final = 31_536_000
 """For URLs with ``v=``: whoever puts a version into a URL changes it when the data changes."""
-_MOST_PARAMETERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class TileRoutes:
         """The query; raises `BadParameter`."""
         text = request.scope["query_string"].decode("latin-1")
         try:
-            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
         except ValueError as error:  # UnicodeDecodeError is one
             raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
         return parse_query(pairs)

@@ -10,14 +10,13 @@ from xml.sax.saxutils import quoteattr
 
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 
-_NAMESPACE = "http://schemas.microsoft.com/deepzoom/2008"
-
 
 def descriptor(grid: TileGrid, *, overlap: int, fmt: str) -> str:
     """The ``.dzi`` document."""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<Image xmlns="{_NAMESPACE}" TileSize="{grid.size}" Overlap="{overlap}" Format={quoteattr(fmt)}>'
+        '<Image xmlns="http://schemas.microsoft.com/deepzoom/2008" '
+        f'TileSize="{grid.size}" Overlap="{overlap}" Format={quoteattr(fmt)}>'
         f'<Size Width="{grid.width}" Height="{grid.height}"/></Image>\n'
     )
 

@@ -23,10 +23,6 @@ MOST_ACROSS: Final = 16_383
 """Its longest side: WebP has no more."""
 
 _NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
-_BOX: Final = re.compile(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", re.ASCII)
-_SIZE: Final = re.compile(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", re.ASCII)
-_SHARE: Final = re.compile(rf"pct:({_NUMBER})", re.ASCII)
-_TURN: Final = re.compile(r"(!)?([0-9]{1,3})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +126,7 @@ def _named_region(grid: TileGrid, text: str) -> tuple[int, int, int, int] | None
 
 
 def _parse_box(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
-    match = _BOX.fullmatch(text)
+    match = re.fullmatch(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", text)
     numbers = [float(n) for n in match.groups()[1:]] if match else []
     if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
         raise BadParameter("region", text, "full, square, x,y,w,h or pct:x,y,w,h")
@@ -144,12 +140,12 @@ def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
     """Width and height in pixels."""
     if text == "max":
         return _scaled_down(width, height, _largest_scale(width, height))
-    if match := _SHARE.fullmatch(text):
+    if match := re.fullmatch(rf"pct:({_NUMBER})", text):
         share = float(match[1]) / 100
         if not share:
             raise BadParameter("size", text, "at least one pixel")
         return max(1, round(width * share)), max(1, round(height * share))
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", text)
     if match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):
         raise BadParameter("size", text, "max, w,h or w, or ,h or !w,h or pct:n")
     wanted_width, wanted_height = (int(n) if n else None for n in match.groups()[1:])
@@ -193,7 +189,7 @@ def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, floa
 
 
 def _parse_rotation(text: str) -> tuple[bool, int]:
-    match = _TURN.fullmatch(text)
+    match = re.fullmatch(r"(!)?([0-9]{1,3})", text)
     if match is None or int(match[2]) not in (0, 90, 180, 270):
         raise BadParameter("rotation", text, "0, 90, 180 or 270, after a ! to mirror first")
     return match[1] is not None, int(match[2]) // 90

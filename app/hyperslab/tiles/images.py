@@ -17,13 +17,9 @@ from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joine
 from hyperslab.tiles.ome import Dataset, Multiscale, Ome
 from hyperslab.tiles.pyramid import axis_factor
 
-_OPEN_IMAGES: Final = 4096
-_PARSED_BYTES: Final = 8 << 20
-_CHILDREN_TRIED: Final = 100
 _CELLS_TRIED: Final = 8
 """So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
 _MOST_CELLS_TRIED: Final = 200
-_SERIES_TRIED: Final = 8
 _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """Errors of a part of an image that leave the rest usable. A store that fails is none: that is never absence."""
 
@@ -51,8 +47,8 @@ class Images:
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self.catalog = catalog
         self._reader = reader
-        self._open_images: VersionedCache[_Open] = VersionedCache(_OPEN_IMAGES)
-        self._parsed: VersionedCache[_Parsed] = VersionedCache(_PARSED_BYTES)
+        self._open_images: VersionedCache[_Open] = VersionedCache(4096)
+        self._parsed: VersionedCache[_Parsed] = VersionedCache(8 << 20)
 
     def open(self, path: str, field: str | None = None, *, single: bool = False) -> Image:
         """The image at a path; of a collection of images the first.
@@ -214,7 +210,7 @@ class Images:
 
         def names() -> Iterator[str]:
             yield from ome_zarr.broken_dataset_paths(group.attributes)
-            yield from (c.name for c in self.catalog.some_children(group, _CHILDREN_TRIED) if c.kind == "array")
+            yield from (c.name for c in self.catalog.some_children(group, 100) if c.kind == "array")
 
         for name in names():
             try:
@@ -228,7 +224,7 @@ class Images:
         listed = self._group_or_none(f"{group.path}/OME")
         problems: list[str] = []
         names = ome_zarr.series_paths(listed.attributes, problems) if listed is not None else ()
-        for name in (names or ("0",))[:_SERIES_TRIED]:
+        for name in (names or ("0",))[:8]:
             try:
                 image = self.open(f"{group.path}/{name}", field, single=True)
             except _UNREADABLE as error:  # perhaps the next one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import ChunkCorrupt
@@ -25,8 +25,6 @@ from hyperslab.tiles.statistics import (
 )
 from hyperslab.tiles.style import default_colour
 from hyperslab.wire import dtype_to_json
-
-_MOST_LISTED: Final = 256
 
 Json = dict[str, Any]
 
@@ -118,7 +116,7 @@ def _brightness(
     """The sample of the first channel that is shown (None if nothing can be decoded), what was in its way, and the
     channels with their windows."""
     count = 1 if frame.channel_axis is None else frame.image.axes[frame.channel_axis].size
-    listed = range(min(count, _MOST_LISTED))
+    listed = range(min(count, 256))
     windows: list[Window | ChunkCorrupt] = [(0.0, 1.0) for _ in listed]
     if not frame.image.is_empty:
         windows = tiles.statistics.windows_of(frame, query, [(index, None) for index in listed], cancel)

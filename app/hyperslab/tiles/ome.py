@@ -27,7 +27,6 @@ _VERSION: Final = re.compile(r"0\.[1-5](?![0-9])")
 _MISSING: Final = object()
 _TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 _COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
-_MOST_PROBLEMS: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
 _WELL_PATH: Final = re.compile(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)")
 
@@ -170,8 +169,8 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
         well=None if well.is_missing else well.lenient(parse_well),
         is_collection=root["bioformats2raw.layout"].value == 3,
     )
-    more = len(problems) - _MOST_PROBLEMS
-    return replace(ome, problems=(*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else ())))
+    more = len(problems) - 100
+    return replace(ome, problems=(*problems[:100], *([f"and {more} more"] if more > 0 else ())))
 
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:

@@ -18,8 +18,6 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _DENSE: Final = 1 << 20
 """Label values that lie so close together are counted in a table instead of being sorted."""
-_NARROWEST: Final = 1e-36
-"""A window narrower than this has no inverse in float32."""
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 
@@ -81,7 +79,7 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
         if scale.high - scale.low > np.finfo(np.float64).max:  # halved, a window has a width again
             values, scale = values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
     dtype = work_dtype(values.dtype)
-    low, width = dtype.type(scale.low), max(scale.high - scale.low, _NARROWEST)
+    low, width = dtype.type(scale.low), max(scale.high - scale.low, 1e-36)  # less has no inverse in float32
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.subtract(values, low, dtype=dtype)
         if scale.gamma == 1:

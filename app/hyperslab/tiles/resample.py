@@ -5,7 +5,7 @@ Sums of integers are exact and those of floats in double precision: a pixel does
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from hyperslab.tiles.pyramid import Edges
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-_MOST_STRIDES: Final = 16
-"""Adding up so many strided views is faster than `numpy.add.reduceat`."""
 
 
 def is_identity(edges: Edges) -> bool:
@@ -122,4 +119,4 @@ def _uniform_step(edges: Edges) -> int | None:
     sizes = np.diff(edges)
     step = int(sizes[0])
     uniform = bool(np.all(sizes[:-1] == step)) and 0 < sizes[-1] <= step
-    return step if uniform and step <= _MOST_STRIDES else None
+    return step if uniform and step <= 16 else None  # of more, `numpy.add.reduceat` is as fast

@@ -42,13 +42,8 @@ _MOST_DECODED: Final = 1 << 30
 """Bytes of the chunks that are read, which may be much more than the cells that are wanted: unless a single chunk has
 more."""
 _MOST_VALUES: Final = 1 << 20
-_MOST_IMAGES: Final = 6
 _MOST_CHANNELS: Final = 16
 """Of more channels than this, all share one window: else a first look at a spectrum would read it all."""
-_SMALL: Final = 1 << 20
-_LARGE_AT_ONCE: Final = 2
-"""So many samples of more than `_SMALL` bytes are taken at once: no plan of an answer counts their memory."""
-_CACHE_BYTES: Final = 32 << 20
 _SECONDS: Final = 1.0
 """A sample is checked once in so many seconds: windows need not follow every single write."""
 _REMOTE_SECONDS: Final = 4.0
@@ -105,8 +100,8 @@ class Statistics:
     def __init__(self, images: Images, reader: Reader) -> None:
         self._images = images
         self._reader = reader
-        self._samples: VersionedCache[Sample] = VersionedCache(_CACHE_BYTES)
-        self._turns = BoundedSemaphore(_LARGE_AT_ONCE)
+        self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
+        self._turns = BoundedSemaphore(2)  # of samples that are not small: no plan of an answer counts their memory
 
     def windows(self, frame: Frame, query: TileQuery, cancel: Cancel | None = None) -> list[Window]:
         """What is shown of each channel of a frame; raises as `sample` does."""
@@ -159,7 +154,7 @@ class Statistics:
             tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
             sample = self._samples.any_version(subject.key)
             if sample is None or sample.tag != tag:
-                small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= _SMALL
+                small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
                 with nullcontext() if small else self._turns:
                     sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
             return sample, version, sample.values.nbytes + 1024
@@ -187,7 +182,7 @@ class Statistics:
         image = subject.image
         images = [] if image.is_empty and image.mosaic is None else [image]  # or some of a mosaic's
         if image.mosaic is not None:
-            cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // _MOST_IMAGES)]
+            cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // 6)]
             opened = self._reader.each(
                 image.mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
             )
@@ -309,8 +304,6 @@ def widened(low: float, high: float) -> Window:
 # --- boxes of a sample -----------------------------------------------------------------------------------------
 
 _MOST_BOXES: Final = 64
-_FEWEST_BOXES: Final = 8
-_FEWEST_CELLS: Final = 1 << 9
 
 
 def sample_boxes(
@@ -338,7 +331,7 @@ def sample_boxes(
         most_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
     counts = [ceil(shape[axis] / steps_of[axis]) for axis in free]
     extents = [min(steps_of[axis], shape[axis]) for axis in free]
-    steps = _steps(extents, most_cells // _FEWEST_BOXES)
+    steps = _steps(extents, most_cells // 8)
     number = max(1, min(_MOST_BOXES, most_cells // _cells(extents, steps), prod(counts), most_chunks))
     places: set[tuple[int, ...]] = set()
     for coords in islice(_spread(counts), 16 * number):  # in a small grid they keep falling together
@@ -358,7 +351,7 @@ def sample_boxes(
 def _grown(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], most: int) -> list[int]:
     """Extents of a chunk, or of up to ``most`` adjacent chunks if one has few cells, as cubical as can be."""
     extents, number = list(chunks), 1
-    while 2 * number <= most and prod(extents[axis] for axis in free) < _FEWEST_CELLS:
+    while 2 * number <= most and prod(extents[axis] for axis in free) < 512:
         growing = [axis for axis in free if extents[axis] < shape[axis]]
         if not growing:
             break

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -41,8 +40,6 @@ from hyperslab.tiles.render import (
 )
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import at, channel_facts
-
-_LEGEND_HEIGHT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
     Raises `NotRepresentable` for labels that have a colour of their own each, and `BadParameter` for what does not go
     together.
     """
-    index = np.broadcast_to(np.arange(query.size) * 256 // query.size, (_LEGEND_HEIGHT, query.size)).astype(np.uint8)
+    index = np.broadcast_to(np.arange(query.size) * 256 // query.size, (16, query.size)).astype(np.uint8)
     _check_repeated(frame, query)
     labels = _labels_wanted(frame, query)
     if labels is not None:
