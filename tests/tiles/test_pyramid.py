@@ -56,6 +56,7 @@ def test_tiles_of_a_zoom_cover_the_plane_without_overlap(height: int, width: int
         (5, 5, 2.0, 1),
         (0, 0, 2.0, 1),
         (7, 1, 8.0, 8),
+        (5, 0, 2.0, 1),
         (100, 50, -2.0, 2),
     ],
 )
