@@ -1,6 +1,6 @@
 """The arrays that are read: made once, the same on every machine, with content that compresses as measurements do.
 
-Needs zarr-python 3. Each array is a Zarr v2 folder below the work folder.
+Needs zarr-python 3. Each array is a folder below the work folder, of Zarr v2 or, where it has shards, of v3.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.codecs import BloscCodec, ZstdCodec
 
 NDArray = npt.NDArray[Any]
 Content = Callable[[tuple[int, ...], int], NDArray]
@@ -29,7 +30,7 @@ ZSTD: Final = {"id": "zstd", "level": 1}
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """An array to be made; ``codec`` is its compressor as ``.zarray`` spells it."""
+    """An array to be made; ``codec`` is its compressor as ``.zarray`` spells it. With ``shards`` it is of Zarr v3."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,6 +38,7 @@ class ArraySpec:
     dtype: str
     codec: Mapping[str, Any] | None
     content: Content
+    shards: tuple[int, ...] | None = None
 
     @property
     def itemsize(self) -> int:
@@ -51,13 +53,17 @@ class ArraySpec:
         return prod(self.chunks) * self.itemsize
 
     def block(self, start: int) -> NDArray:
-        """The rows of one row of chunks, from row ``start`` on."""
-        rows = min(self.chunks[0], self.shape[0] - start)
+        """The rows of one row of chunks or shards, from row ``start`` on."""
+        rows = min(self._rows, self.shape[0] - start)
         return self.content((rows, *self.shape[1:]), start).astype(self.dtype)
 
     def blocks(self) -> Iterator[tuple[int, NDArray]]:
-        """First row and values of each row of chunks."""
-        return ((start, self.block(start)) for start in range(0, self.shape[0], self.chunks[0]))
+        """First row and values of each row of chunks, or of shards."""
+        return ((start, self.block(start)) for start in range(0, self.shape[0], self._rows))
+
+    @property
+    def _rows(self) -> int:
+        return (self.shards or self.chunks)[0]
 
 
 def micrographs(shape: tuple[int, ...], start: int) -> NDArray:
@@ -105,6 +111,14 @@ FIELD: Final = ArraySpec("field", (4096, 4096), (512, 512), "<f4", None, field)
 SMALL: Final = ArraySpec("small", (512, 512), (128, 128), "<u2", None, counts)
 ALL: Final = (STACK, CLIMATE, SLIDE, FIELD, SMALL)
 
+_CUBES: Final = ArraySpec("shards-lz4", (256, 512, 512), (32, 64, 64), "<u2", BLOSC, micrographs, (128, 256, 256))
+SHARDED: Final = (
+    _CUBES,
+    replace(_CUBES, name="shards-zstd", codec=ZSTD),
+    replace(_CUBES, name="shards-raw", codec=None),
+    replace(_CUBES, name="shards-lz4-8k", shape=(128, 512, 512), chunks=(16, 16, 16)),
+)
+
 
 def make(folder: Path, spec: ArraySpec) -> Path:
     """The array's folder; written where it is not there yet, and never seen half-written."""
@@ -113,15 +127,18 @@ def make(folder: Path, spec: ArraySpec) -> Path:
         return target
     unfinished = folder / f"{spec.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    codec = None if spec.codec is None else numcodecs.get_codec(dict(spec.codec))
+    codec: Any = None if spec.codec is None else numcodecs.get_codec(dict(spec.codec))
+    if spec.shards is not None and spec.codec is not None:
+        codec = BloscCodec(cname="lz4", clevel=5, shuffle="shuffle") if spec.codec is BLOSC else ZstdCodec(level=1)
     array = zarr.create_array(
         str(unfinished),
         shape=spec.shape,
         chunks=spec.chunks,
+        shards=spec.shards,
         dtype=spec.dtype,
         compressors=codec,
         fill_value=0,
-        zarr_format=2,
+        zarr_format=2 if spec.shards is None else 3,
     )
     for start, block in spec.blocks():
         array[start : start + len(block)] = block

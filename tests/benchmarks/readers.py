@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 Selection = tuple[Any, ...]
@@ -98,7 +99,8 @@ def tensorstore(root: str, name: str) -> ArrayReader:
     kvstore = {"driver": "file", "path": f"{root}/{name}"}
     if is_url:
         kvstore = {"driver": "http", "base_url": f"{root}/{name}/"}
-    array = ts.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
+    is_v3 = not is_url and Path(root, name, "zarr.json").exists()
+    array = ts.open({"driver": "zarr3" if is_v3 else "zarr", "kvstore": kvstore}, read=True).result()
     return Opened(lambda selection: array[selection].read().result())
 
 

@@ -8,7 +8,8 @@ from tests.benchmarks.suite import Suite
 from tests.benchmarks.suites import loads, objects, reading, scaling, tiles, writes
 
 _IN_ORDER: Final = (
-    *(reading.ENGINE, reading.HTTP, loads.RPS, loads.MEMORY, objects.SUITE, writes.SUITE, tiles.SUITE),
+    *(reading.ENGINE, reading.SHARDS, reading.HTTP),
+    *(loads.RPS, loads.MEMORY, objects.SUITE, writes.SUITE, tiles.SUITE),
     *(scaling.SUITE, loads.STARVATION, reading.PEERS_SUITE, reading.SMOKE),
 )
 SUITES: Final[dict[str, Suite]] = {suite.name: suite for suite in _IN_ORDER}

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.request import urlopen
 
 from tests.benchmarks.cases import all_cases
-from tests.benchmarks.data import CLIMATE, FIELD, SLIDE, STACK, ArraySpec, make_all, warm
+from tests.benchmarks.data import CLIMATE, FIELD, SHARDED, SLIDE, STACK, ArraySpec, make_all, warm
 from tests.benchmarks.nginx import Missing, nginx
 from tests.benchmarks.processes import end, start
 from tests.benchmarks.programs import Program, quiet_server, read_in_turns, running
@@ -64,13 +64,18 @@ def measure(
 # --- engine ----------------------------------------------------------------------------------------------------------
 
 
-def engine_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:  # noqa: ARG001 - there is no server
+def shards_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:  # noqa: ARG001 - there is no server
     root = str(bench.arrays)
     yield Program(OURS, "hyperslab", root)
     yield Program(FRESH, "hyperslab-fresh", root)
     yield Program(TENSORSTORE, "tensorstore", root)
     yield Program("zarr-python 3", "zarr-python", root)
     yield Program("zarrs", "zarrs", root)
+
+
+def engine_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
+    yield from shards_programs(bench, stack)
+    root = str(bench.arrays)
     if bench.zarr2_python:
         yield Program("zarr-python 2", "zarr-python", root, python=bench.zarr2_python)
     else:
@@ -98,6 +103,27 @@ ENGINE: Final = Suite(
     partial(measure, engine_programs),
     lambda outcome: [comparison(outcome, "In process", ours=OURS, against=[TENSORSTORE, "zarr-python 3"])],
     engine_targets,
+)
+
+
+def shards_targets(outcome: Outcome) -> Iterator[Target]:
+    """For each array: planes, cube, tile, series and whole."""
+    ratios = {case: value for case, value in outcome.ratios(OURS, TENSORSTORE).items() if not case.endswith("cell")}
+    cpu = outcome.ratios(OURS, TENSORSTORE, "cpu")
+    for name in dict.fromkeys(case.partition(": ")[0] for case in ratios):
+        own = {case: value for case, value in ratios.items() if case.startswith(f"{name}: ")}
+        mean, worst = geometric_mean(own.values()) or 0.0, max(own, key=own.__getitem__)
+        busy = geometric_mean([cpu[case] for case in own if case in cpu]) or 0.0
+        found = f"{mean:.2f}× (by processor time {busy:.2f}×); worst {worst.partition(': ')[2]}, {own[worst]:.2f}×"
+        yield Target(f"{name}: time at most 1.2× TensorStore's (geometric mean)", found, mean <= 1.2)
+
+
+SHARDS: Final = Suite(
+    "shards",
+    "Reading shards in process",
+    partial(measure, shards_programs, specs=SHARDED),
+    lambda outcome: [comparison(outcome, "Shards", ours=OURS, against=[TENSORSTORE, "zarr-python 3"])],
+    shards_targets,
 )
 
 # --- http ------------------------------------------------------------------------------------------------------------

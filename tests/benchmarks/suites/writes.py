@@ -9,14 +9,13 @@ import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec
 
 from tests.benchmarks.cases import Selection
 from tests.benchmarks.data import BLOSC, ArraySpec, make, micrographs, slide
@@ -78,7 +77,7 @@ def measure(bench: Bench, specs: Sequence[ArraySpec] = SPECS) -> Iterator[Measur
     with ExitStack() as stack:
         for name in _FOLDERS:
             for spec in specs:
-                (make_sharded if name == "sharded" else make)(folder / name, spec)
+                make(folder / name, sharded(spec) if name == "sharded" else spec)
         normal, synced = _programs(folder, bench, stack)
         for programs, suffix in ((normal, ""), (synced, f", {SYNCED}")):
             workers, problems = stack.enter_context(running(programs))
@@ -117,19 +116,10 @@ def _programs(folder: Path, bench: Bench, stack: ExitStack) -> tuple[list[Progra
     return normal, synced
 
 
-def make_sharded(folder: Path, spec: ArraySpec) -> None:
-    """The same chunks in Zarr v3, a row of them in a shard, and nothing written yet."""
-    codec = None if spec.codec is None else BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+def sharded(spec: ArraySpec) -> ArraySpec:
+    """The same chunks in Zarr v3, a row of them in a shard."""
     rows = zip(spec.shape[1:], spec.chunks[1:], strict=True)
-    shards = (spec.chunks[0], *(size // chunk * chunk for size, chunk in rows))
-    zarr.create_array(
-        str(folder / spec.name),
-        shape=spec.shape,
-        chunks=spec.chunks,
-        shards=shards,
-        dtype=spec.dtype,
-        compressors=codec,
-    )
+    return replace(spec, shards=(spec.chunks[0], *(size // chunk * chunk for size, chunk in rows)))
 
 
 def _values(folder: Path, spec: ArraySpec) -> Path:
