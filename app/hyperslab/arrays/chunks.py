@@ -185,7 +185,8 @@ class ChunkReader:
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items needed, where decoding only them is worth it; else None."""
         partial, metadata = self._partial, self._metadata
-        if (partial is None and self._codec.start is None) or part.covers_chunk:
+        may_pay = self._codec.start is not None if partial is None else partial.may_pay
+        if not may_pay or part.covers_chunk:
             return None
         if partial is None:
             items = part.reach(metadata.chunks, metadata.order)

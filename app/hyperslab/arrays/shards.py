@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from time import perf_counter
@@ -9,14 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import StoredParts
-from hyperslab.engine.runs import Run
+from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
 from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
@@ -152,15 +153,16 @@ class ShardReader(ChunkReader):
 
     def _not_cached(self, parts: Sequence[Projection], version: str, out: NDArray, cost: ReadCost) -> Iterator[_Wanted]:
         """Place chunks that are cached, and give the others."""
+        looks, keeps = version != UNKNOWN and self._cache.limit > 0, self._caching is not Caching.NEVER
         for part in parts:
-            name = chunk_name(self._array, part.coords)
-            chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
+            name = chunk_name(self._array, part.coords) if looks or keeps else ("", "", "")
+            chunk = self._cache.get(name, version) if looks else None
             if chunk is not None:
                 self._place(part, chunk, out)
                 cost.add(cached=1)
             else:
                 runs = self._runs(part)
-                keep = self._is_kept(name, version, partly=runs is not None)
+                keep = keeps and self._is_kept(name, version, partly=runs is not None)
                 yield _Wanted(part, None if keep else runs, keep)
 
     def _is_read_whole(self, shard: _Shard, wanted: Sequence[_Wanted]) -> bool:
@@ -181,9 +183,10 @@ class ShardReader(ChunkReader):
             return None
         stored, fetched = found, perf_counter()
         memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
+        origins = self._origins(shard, [want.part.coords for want in wanted]).tolist()
         chunks = [
-            (want, chunk_in(shard.levels, self._origin(shard, want.part.coords), stored.data, shard.key, memo))
-            for want in wanted
+            (want, chunk_in(shard.levels, origin, stored.data, shard.key, memo))
+            for want, origin in zip(wanted, origins, strict=True)
         ]
         whole, index = memo[()]
         held = _held(index, len(whole))
@@ -199,37 +202,35 @@ class ShardReader(ChunkReader):
     def _read_ranges(
         self, shard: _Shard, wanted: Sequence[_Wanted], version: str, out: NDArray, cost: ReadCost
     ) -> tuple[str | None, bool]:
-        start = perf_counter()
+        start, key = perf_counter(), shard.key
         top, is_sure = self._top(shard, version)
         if top is None:
             for want in wanted:
-                self._place_fill(want.part, shard.key, out)
+                self._place_fill(want.part, key, out)
             return None, True
-        found, pieces = top, []
-        for want, extent in zip(
-            wanted, self._extents(shard, [want.part.coords for want in wanted], found), strict=True
-        ):
+        version, pieces, most = top.version, [], self._codec.most_stored
+        for want, extent in zip(wanted, self._extents(shard, [want.part.coords for want in wanted], top), strict=True):
             if extent is None:
-                self._place_fill(want.part, shard.key, out)
-            elif extent.stop - extent.start > self._codec.most_stored:
-                nbytes, most = extent.stop - extent.start, self._codec.most_stored
-                raise ChunkCorrupt(shard.key, None, f"{nbytes} bytes, at most {most} make a chunk")
+                self._place_fill(want.part, key, out)
+            elif extent.stop - extent.start > most:
+                raise ChunkCorrupt(key, None, f"{extent.stop - extent.start} bytes, at most {most} make a chunk")
             else:
-                pieces.append(_Piece(want, extent, [extent]))
-        pieces = self._enter(shard.key, sorted(pieces, key=lambda piece: piece.extent), found.version)
+                pieces.append(_Piece(want, extent, (extent,)))
+        pieces.sort(key=lambda piece: piece.extent)
+        pieces = self._enter(key, pieces, version)
         cost.add(fetch=perf_counter() - start)
 
         def place(item: tuple[_Piece, Sequence[Buffer]]) -> None:
-            self._place_piece(item[0], shard.key, item[1], found.version, out)
+            self._place_piece(item[0], key, item[1], version, out)
 
         for batch in _by_size(pieces):
             start = perf_counter()
-            data = self._ranges(shard.key, [bounds for piece in batch for bounds in piece.ranges], found.version)
+            data = self._ranges(key, [bounds for piece in batch for bounds in piece.ranges], version)
             fetched, rest = perf_counter(), iter(data)
             loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
             self.each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
-        return found.version, is_sure or bool(pieces)
+        return version, is_sure or bool(pieces)
 
     def _enter(self, key: str, pieces: list[_Piece], version: str) -> list[_Piece]:
         """The same pieces, with ranges of those chunks of which only a part is worth fetching."""
@@ -277,10 +278,10 @@ class ShardReader(ChunkReader):
     def _extents(self, shard: _Shard, chunks: Sequence[Coords], top: _Top) -> list[Extent | None]:
         """Where each chunk lies in the stored object; one request more for each further level of shards."""
         key, (outermost, *inner) = shard.key, shard.levels
-        origins = np.array([self._origin(shard, coords) for coords in chunks], np.int64).reshape(len(chunks), -1)
+        origins = self._origins(shard, chunks)
         found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
         for level in inner:
-            shards = [*dict.fromkeys(extent for extent in found if extent is not None)]
+            shards = sorted({extent for extent in found if extent is not None})
             places = self._ranges(key, [_index_place(level, extent, key) for extent in shards], top.version)
             indexes = {extent: level.parse_index(data, key) for extent, data in zip(shards, places, strict=True)}
             positions = level.positions(origins)
@@ -291,16 +292,21 @@ class ShardReader(ChunkReader):
                     found[i] = within and Extent(around.start + within.start, around.start + within.stop)
         return found
 
-    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[bytes | memoryview]:
-        if not ranges:
-            return []
-        found = self._store.get_ranges(key, ranges, version)
+    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[memoryview]:
+        """The bytes of each range; those that meet are read as one."""
+        spans = merge_runs(sorted(ranges), 0)
+        found = self._store.get_ranges(key, spans, version) if spans else []
         if found is None:
             raise VersionConflict(key, None)
-        for (start, stop), data in zip(ranges, found, strict=True):
+        for (start, stop), data in zip(spans, found, strict=True):
             if len(data) != stop - start:
                 raise ChunkCorrupt(key, "sharding_indexed", f"ends before byte {stop}, where a chunk is said to end")
-        return found
+        firsts, views = [start for start, _ in spans], [*map(memoryview, found)]
+        cut: list[memoryview] = []
+        for start, stop in ranges:
+            at = bisect_right(firsts, start) - 1
+            cut.append(views[at][start - firsts[at] : stop - firsts[at]])
+        return cut
 
     def _place_piece(self, piece: _Piece, key: str, data: Sequence[Buffer], version: str, out: NDArray) -> None:
         want, partial = piece.wanted, self._partial
@@ -329,10 +335,9 @@ class ShardReader(ChunkReader):
         origin = tuple([axis.start for axis in metadata.stored_grid.bounds(coords)])
         return _Shard(coords, self._array.chunk_key(coords), metadata.coding(coords).levels, origin, asked)
 
-    def _origin(self, shard: _Shard, coords: Coords) -> Coords:
-        """The first item of a chunk, counted from that of the shard."""
-        places = zip(coords, self._metadata.chunks, shard.origin, strict=True)
-        return tuple([at * size - first for at, size, first in places])
+    def _origins(self, shard: _Shard, chunks: Sequence[Coords]) -> NDArray:
+        """The first item of each chunk, counted from that of the shard."""
+        return np.array(chunks, np.int64).reshape(len(chunks), -1) * self._metadata.chunks - shard.origin
 
 
 def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
@@ -368,7 +373,8 @@ def _by_size(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
     nbytes = 0
     for piece in pieces:
         batch.append(piece)
-        nbytes += sum([stop - start for start, stop in piece.ranges])
+        for start, stop in piece.ranges:
+            nbytes += stop - start
         if nbytes >= _BATCH_BYTES:
             yield batch
             batch, nbytes = [], 0

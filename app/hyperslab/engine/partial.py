@@ -65,6 +65,8 @@ class PartialDecoder:
         self._block: int | None = None
         """The block size of the latest frame: a good guess for the next one, as one program writes the same in all.
         Nothing that must be right depends on it."""
+        self.may_pay = True
+        """Whether decoding one block of the latest frame alone costs less than all of it."""
 
     @property
     def gap(self) -> int:
@@ -163,6 +165,7 @@ class PartialDecoder:
         if size is not None and header.cbytes != size:
             raise ValueError(f"the header says {header.cbytes} bytes, there are {size}")
         self._block = None if header.stored else header.blocksize or None
+        self.may_pay = header.stored or header.nblocks < 1 or _pays(header, 1, header.block_nbytes(0))
         return header
 
     def _work(self, runs: Sequence[Run], block: int) -> int:
@@ -187,11 +190,13 @@ def _saves(frame: BloscFrame, blocks: Sequence[Run]) -> bool:
     Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Time is counted in bytes here: LZ4
     decodes about 10 of them in a nanosecond, copying is as fast, and Zstandard decodes one or two.
     """
-    header = frame.header
-    needed = _length([frame.span(*part) for part in blocks])
+    return _pays(frame.header, len(blocks), _length([frame.span(*part) for part in blocks]))
+
+
+def _pays(header: BloscHeader, stretches: int, needed: int) -> bool:
     copied = needed * header.cbytes / header.nbytes
     each, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
-    return header.nbytes - needed > each * len(blocks) + copy * copied
+    return header.nbytes - needed > each * stretches + copy * copied
 
 
 def _source_of(parts: Sequence[Part]) -> Source:
