@@ -228,6 +228,10 @@ def test_an_index_larger_than_memory_allows_is_not_read(tmp_path: Path) -> None:
         else:
             assert read(service, np.s_[3:5,]).tolist() == [3, 4]
         service.close()
+    service = service_of(StoreConfig(name="data", url=str(tmp_path)), slab_bytes=1000)
+    plan = plan_items(service.reader, service.catalog.open_array("data/a"), np.s_[3:5,])
+    assert 2 * 64 * 16 < service.reader.working_memory(plan) < 6 * 64 * 16, "an index is counted before it is read"
+    service.close()
 
 
 def test_what_others_have_read_wrong(tmp_path: Path) -> None:

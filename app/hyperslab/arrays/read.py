@@ -267,16 +267,19 @@ class Reader:
         return 2 * memory if memory > 2 * self.slab_bytes else 0
 
     def working_memory(self, plan: Plan) -> int:
-        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too.
+        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too, and the
+        indexes of the shards: as stored, as parsed, and as cached.
 
         Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it: with
         blocks and gaps that come along about four times what is wanted.
         """
-        metadata = plan.array.metadata
+        metadata, mount = plan.array.metadata, plan.array.mount
         memory = metadata.codec.memory
+        index = 3 * sum([level.index_nbytes for level in metadata.levels])
+        index = index * min(plan.stored, mount.store.capabilities.width) if index > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
-            return 0
-        return min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory
+            return index
+        return index + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""

@@ -288,7 +288,7 @@ def object_memory(reader: Reader, array: ArrayNode) -> int:
     if not metadata.levels:
         return each
     helpers = reader.pool(array.mount).most_helpers(metadata.chunks_per_object - 1, each) if each else 0
-    shard = 2 * metadata.shard_nbytes
+    shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
     return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
 
 
