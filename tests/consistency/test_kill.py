@@ -19,7 +19,7 @@ import zarr
 from hyperslab.arrays.service import Service
 from hyperslab.errors import NodeNotFound
 from tests.arrays.support import plan_items
-from tests.consistency.writer_process import CHUNKS, COLUMNS, A, service_on, write_until_killed
+from tests.consistency.writer_process import CHUNKS, COLUMNS, REPLACED, A, service_on, write_until_killed
 from tests.layouts import LAYOUTS, definition
 
 ROUNDS = {"v2": 80, "v3": 20, "shards": 100}
@@ -32,6 +32,7 @@ class Model:
 
     values: NDArray = field(default_factory=lambda: np.zeros((0, COLUMNS), "<i4"))
     created: dict[int, bool] = field(default_factory=dict)
+    replaced: tuple[int, bool] = (0, False)
     pending: tuple[str, int] | None = None
 
     def note(self, message: tuple[Any, ...]) -> None:
@@ -50,6 +51,8 @@ class Model:
             self.values = np.vstack([self.values, np.full((rows, COLUMNS), value, "<i4")])
         elif name == "resize":
             self._resize(rest[0])
+        elif name == REPLACED:
+            self.replaced = (value, rest[0])
         else:
             self.created[value] = rest[0]
 
@@ -110,8 +113,9 @@ def _check(service: Service, model: Model) -> None:
         wrong = found != model.values
         assert found.shape == model.values.shape
         assert not wrong.any() or (name == "write" and (found[wrong] == value).all())
-    model.values, model.pending = found.copy(), None
     _check_created(service, model)
+    _check_replaced(service, model, value if name == "create" else None)
+    model.values, model.pending = found.copy(), None
 
 
 def _check_shape(found: NDArray, model: Model, name: str, value: int) -> None:
@@ -131,6 +135,24 @@ def _check_created(service: Service, model: Model) -> None:
         assert array.attributes == {"value": value}
         if filled:
             assert service.reader.read(plan_items(service.reader, array, ()))[0].tolist() == [value] * 4
+
+
+def _check_replaced(service: Service, model: Model, pending: int | None) -> None:
+    """The last array that replaced others is there, or the one that was about to; or while it was, none."""
+    path, (value, filled) = f"data/made/{REPLACED}", model.replaced
+    try:
+        array = service.catalog.open_array(path)
+    except NodeNotFound:
+        assert pending is not None or not value
+        model.replaced = (0, False)
+        return
+    found = service.reader.read(plan_items(service.reader, array, ()))[0].tolist()
+    if array.attributes == {"value": pending}:
+        assert set(found) <= {0, pending}
+    else:
+        assert array.attributes == {"value": value}
+        assert set(found) == {value if filled else 0} or (pending is not None and set(found) <= {0, value})
+    model.replaced = (array.attributes["value"], set(found) != {0})
 
 
 def test_a_node_whose_creation_was_killed_can_be_created_again(tmp_path: Path) -> None:

@@ -106,22 +106,28 @@ def late_write(replica: Replica, **request: Any) -> Iterator[list[httpx.Response
         late.join()
 
 
-def test_the_documents_of_two_creators_do_not_mix(pair: tuple[Replica, Replica]) -> None:
-    """The first is held up between its attributes and its .zarray; the second must not put attributes of its own."""
+@pytest.mark.parametrize("layouts", [("v2", "v2"), ("v3", "shards"), ("v2", "v3"), ("v3", "v2")], ids="-".join)
+def test_the_documents_of_two_creators_do_not_mix(pair: tuple[Replica, Replica], layouts: tuple[str, str]) -> None:
+    """The first is held up before its document (and behind its attributes); the second must not put any of its own."""
     first, second = pair
-    holds = [replica.hold("PUT", "/a/.zarray") for replica in pair]
+    holds = [replica.hold("PUT", f"/{key(layout, 'a/.zarray')}") for replica, layout in zip(pair, layouts, strict=True)]
     answers: list[httpx.Response] = []
     threads = []
-    for replica, name, (came, _), patience in zip(pair, ("first", "second"), holds, (20, 1), strict=True):
-        definition = {**DEFINITION, "attributes": {"by": name}}
-        threads.append(in_background(answers, replica, "PUT", A, json=definition))
+    for replica, name, layout, (came, _), patience in zip(
+        pair, ("first", "second"), layouts, holds, (20, 1), strict=True
+    ):
+        made = definition(layout, [8], [4], attributes={"by": name})
+        threads.append(in_background(answers, replica, "PUT", A, json=made))
         came.wait(patience)
     for thread, (_, go_on) in zip(threads, holds, strict=True):
         go_on.set()
         thread.join()
 
     assert sorted(answer.status_code for answer in answers) == [201, 409]
-    assert first.client.get(A).json()["attributes"] == second.client.get(A).json()["attributes"] == {"by": "first"}
+    found = [replica.client.get(A).json() for replica in (first, second)]
+    assert found[0] == found[1]
+    assert found[0]["attributes"] == {"by": "first"}
+    assert not found[0].get("also")
 
 
 def test_a_late_chunk_does_not_end_up_in_the_array_that_replaced_its_own(pair: tuple[Replica, Replica]) -> None:

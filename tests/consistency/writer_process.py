@@ -12,10 +12,12 @@ import numpy as np
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
+from tests.layouts import LAYOUTS, definition
 
 A = "data/a"
 COLUMNS = 10
 CHUNKS = (6, 4)
+REPLACED = "replaced"
 
 
 def service_on(folder: str) -> Service:
@@ -61,10 +63,12 @@ def _shrink(service: Service, chance: random.Random, value: int) -> tuple[Any, .
 
 
 def _create(service: Service, chance: random.Random, value: int) -> tuple[Any, ...]:
-    path = f"data/made/{value}"
-    definition = {"shape": [4], "chunks": [2], "dtype": "<i4", "attributes": {"value": value}}
-    service.creator.create_array(path, definition)
-    if chance.random() < 0.5:
+    """A new array, or one in place of another, in any layout."""
+    new = chance.random() < 0.5
+    path = f"data/made/{value if new else REPLACED}"
+    made = definition(chance.choice(LAYOUTS), [4], [2], attributes={"value": value})
+    service.creator.create_array(path, made, mode="create" if new else "replace")
+    filled = chance.random() < 0.5
+    if filled:
         service.writer.write(path, (), np.full(4, value, "<i4"))
-        return "created", value, True
-    return "created", value, False
+    return "created" if new else REPLACED, value, filled
