@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
 
 from hyperslab import RemoteArray
 from hyperslab.engine.sharding import ShardLevel
@@ -28,7 +30,8 @@ from tests.api.support import Served, serving
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a)")
 
 MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
-DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "U3", "S4", "V5"]
+NUMBERS = itertools.count()
+DTYPES = ["bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "M8[s]", "m8[10us]", "m8", "U3", "S4", "V5"]
 DTYPES += ["[('a', 'i4'), ('b', 'f8')]"]
 BYTES: list[list[Any]] = [
     [],
@@ -73,38 +76,60 @@ def items(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 @settings(deadline=None, max_examples=MANY)
 @given(draw=st.data())
-def test_what_one_writes_all_read_alike(data: tuple[Served, Path], draw: DataObject) -> None:
+def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Path], draw: DataObject) -> None:
+    """zarr-python or the service, by a request or by a key, makes the array; each of them and TensorStore may write."""
     served, folder = data
     dtype = np.dtype(eval(draw.draw(st.sampled_from([d if d.startswith("[") else repr(d) for d in DTYPES]))))
     rank = draw.draw(st.integers(1, 3))
-    inner = tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))
-    outer = tuple(size * draw.draw(st.integers(1, 3)) for size in inner)
+    sizes = [tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))]  # of a chunk, and of what holds it
     shape = tuple(draw.draw(st.integers(1, 9)) for _ in range(rank))
     order = draw.draw(st.permutations(range(rank)))
     endian = BytesCodec(endian=draw.draw(st.sampled_from(["little", "big"])))
     chain: list[Any] = [TransposeCodec(order=order), endian, *draw.draw(st.sampled_from(BYTES))]
-    if dtype.kind != "V" and draw.draw(st.booleans()):  # zarr-python cannot write records in shards
+    in_tensorstore = dtype.kind in "biufc"  # and no codec behind a shard
+    for _ in range(draw.draw(st.integers(0, 2)) if dtype.kind != "V" else 0):  # zarr-python has no records in shards
         location = draw.draw(st.sampled_from(["start", "end"]))
-        chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
-    values = items(dtype, shape)
-    place: dict[str, Any] = {"store": str(folder / "a"), "zarr_format": 3, "overwrite": True}
-    zarr.create(shape=shape, dtype=dtype, chunks=outer, codecs=chain, **place)
-    url = f"{served.http.base_url}/v1/metadata/data/a"
+        index: list[Any] = [BytesCodec(), *draw.draw(st.sampled_from([[], [Crc32cCodec()]]))]
+        chain = [ShardingCodec(chunk_shape=sizes[-1], codecs=chain, index_codecs=index, index_location=location)]
+        after = draw.draw(st.sampled_from([[], [], [Crc32cCodec()]]))
+        chain, in_tensorstore = [*chain, *after], in_tensorstore and not after
+        sizes.append(tuple(size * draw.draw(st.integers(1, 3)) for size in sizes[-1]))
+    values, name = items(dtype, shape), f"a{next(NUMBERS)}"
+    made: Any = zarr.create(shape=shape, dtype=dtype, chunks=sizes[-1], codecs=chain, store={}, zarr_format=3)
+    document = json.loads(made.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
+    match draw.draw(st.sampled_from(["zarr-python", "request", "key"])):
+        case "zarr-python":
+            place: dict[str, Any] = {"store": str(folder / name), "zarr_format": 3}
+            zarr.create(shape=shape, dtype=dtype, chunks=sizes[-1], codecs=chain, **place)
+        case "request":
+            members = ("zarr_format", "shape", "data_type", "codecs", "chunk_grid", "fill_value")
+            asked = {member: document[member] for member in members}
+            answer = served.http.put(f"/v1/metadata/data/{name}", json=asked)
+            assert answer.status_code == 201, answer.text
+        case "key":
+            answer = served.http.put(f"/zarr/data/{name}/zarr.json", content=json.dumps(document))
+            assert answer.is_success, answer.text
+    url = f"{served.http.base_url}/v1/metadata/data/{name}"
     readers: dict[str, Any] = {
-        "zarr-python": zarr.open_array(str(folder / "a"), mode="r+"),
+        "zarr-python": zarr.open_array(str(folder / name), mode="r+"),
         "service": RemoteArray(url, headers={"cache-control": "no-cache"}),
+        "zarr-python through the service": zarr.open_array(f"{served.http.base_url}/zarr/data/{name}", mode="r"),
     }
-    if dtype.kind in "biufc" and dtype.itemsize:
-        readers["tensorstore"] = TensorStore(folder / "a")
-    filled = tuple(slice(0, draw.draw(st.integers(0, size))) for size in shape)
-    readers[draw.draw(st.sampled_from([*readers]))][filled] = values[filled]
-    expected = np.array(readers["zarr-python"][...])
-    expected[filled] = values[filled]
+    if in_tensorstore:
+        readers["tensorstore"] = TensorStore(folder / name)
+    for writer in draw.draw(st.lists(st.sampled_from([w for w in readers if "through" not in w]), max_size=2)):
+        filled = tuple(slice(*sorted(draw.draw(st.tuples(*[st.integers(0, size)] * 2)))) for size in shape)
+        expected = np.array(readers["zarr-python"][...])
+        expected[filled] = values[filled]
+        readers[writer][filled] = values[filled]
+        for reader_name, reader in readers.items():
+            np.testing.assert_array_equal(np.asarray(reader[...]), expected, err_msg=f"{reader_name}: {document}")
     step = tuple(slice(None, None, draw.draw(st.sampled_from([1, 2, -1, -2]))) for _ in shape)
+    picked = draw.draw(st.lists(st.integers(0, shape[0] - 1), min_size=1, max_size=4))
+    expected = np.array(readers["zarr-python"][...])
 
-    for name, reader in readers.items():
-        np.testing.assert_array_equal(np.asarray(reader[...]), expected, err_msg=name)
     np.testing.assert_array_equal(readers["service"][step], expected[step])
+    np.testing.assert_array_equal(readers["service"].oindex[picked], expected[picked])
 
 
 class TensorStore:

@@ -290,6 +290,8 @@ def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     for it."""
     if not _TIME.fullmatch(text):
         raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
+    if np.datetime_data(dtype)[0] == "generic":
+        raise ValueError(f"{text} has no count, as {dtype.str!r} has no unit")
     exact = np.datetime64(text.removesuffix("Z"))
     found = exact.astype(dtype.newbyteorder("="))
     if found != exact:

@@ -249,9 +249,9 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
     match flat.dtype.kind:
         case "c":
             items: list[Any] = [[value.real, value.imag] for value in flat.tolist()]
-        case "M":
+        case "M" if np.datetime_data(flat.dtype)[0] != "generic":
             items = _time_texts(flat)
-        case "m":
+        case "M" | "m":
             counts, missing = flat.astype(np.int64).tolist(), np.isnat(flat).tolist()
             items = ["NaT" if is_nat else count for count, is_nat in zip(counts, missing, strict=True)]
         case "S":

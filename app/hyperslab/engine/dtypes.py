@@ -46,7 +46,7 @@ NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
 _V3_ALONE: Final = frozenset({"uint2", "uint4"})
 _TYPE_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", re.ASCII)
-_UNIT = re.compile(r"\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]", re.ASCII)
+_UNIT = re.compile(r"\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]|", re.ASCII)
 _NAMED_KINDS = {"int": "i", "uint": "u", "float": "f", "complex": "c", "datetime": "M", "timedelta": "m"}
 _NAMED = re.compile(
     rf"bool|object|(?P<kind>{'|'.join(_NAMED_KINDS)})(?P<bits>[0-9]{{1,3}})(?P<unit>\[\w+\])?", re.ASCII
@@ -165,7 +165,7 @@ def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if kind not in "mM" and unit is not None:
         raise ValueError(f"{shown(text)} is no time and has no unit")
     time = _UNIT.fullmatch(unit or "")
-    if kind in "mM" and (time is None or int(time[1] or 1) >= 2**31):
+    if kind in "mM" and (time is None or not (unit or v3) or int(time[1] or 1) >= 2**31):
         raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
     if kind not in _CHARACTER_BYTES and itemsize not in _SIZES[kind]:
         sizes = " or ".join(map(str, _SIZES[kind]))

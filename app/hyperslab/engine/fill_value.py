@@ -240,7 +240,10 @@ def _parse_time(value: Any, dtype: DType) -> Item:
     return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
 
 
-def _format_time(item: Item) -> int:
+def _format_time(item: Item) -> int | str:
+    """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
+    if item.dtype == np.dtype("M8") and np.isnat(item):
+        return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 
 

@@ -33,7 +33,7 @@ from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 """The members that every array has, beside the two that say what the document is."""
-_OPTIONAL: Final = ("attributes", "consolidated_metadata")
+_CONSOLIDATED: Final = "consolidated_metadata"
 _OF_ARRAYS: Final = (*ARRAY_MEMBERS, "dimension_names", "storage_transformers")
 
 
@@ -68,15 +68,17 @@ def from_document(value: Any, key: str) -> Document:
     read.require("zarr_format", "node_type")
     read("zarr_format", _format)
     kind = read("node_type", _node_type)
-    known = {"zarr_format", "node_type", *_OPTIONAL} | ({*_OF_ARRAYS} if kind == "array" else set())
+    known = {"zarr_format", "node_type", "attributes", *(_OF_ARRAYS if kind == "array" else [_CONSOLIDATED])}
+    if read.document.get(_CONSOLIDATED) is None:  # which releases of zarr-python wrote
+        known.add(_CONSOLIDATED)
     for name, member in read.document.items():
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     attributes = read("attributes", _attributes)
     read("storage_transformers", _no_transformers)
-    array = _array(read, key) if kind == "array" else None
-    consolidated = read("consolidated_metadata", _consolidated)
-    return Document(array, attributes, read.document, None if array else consolidated)
+    if kind == "array":
+        return Document(_array(read, key), attributes, read.document)
+    return Document(None, attributes, read.document, read(_CONSOLIDATED, _consolidated))
 
 
 def _array(read: Members, key: str) -> ArrayMetadata:

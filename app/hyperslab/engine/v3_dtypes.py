@@ -121,11 +121,11 @@ def _only(name: str, configuration: Mapping[str, Any], *members: str) -> Any:
 
 
 def _unit(name: str, configuration: Mapping[str, Any]) -> str:
-    """``[25us]``, of a unit and how many of it a count means."""
+    """``[25us]``, of a unit and how many of it a count means; nothing where there is no unit."""
     unit, factor = _only(name, configuration, "unit", "scale_factor"), configuration.get("scale_factor")
     if not isinstance(unit, str) or type(factor) is not int or not 0 < factor < 2**31:
         raise ValueError(f"{name}: expected a unit and a scale_factor below 2**31, found {shown(configuration)}")
-    return f"[{'' if factor == 1 else factor}{_UNITS.get(unit, unit)}]"
+    return "" if unit == "generic" else f"[{'' if factor == 1 else factor}{_UNITS.get(unit, unit)}]"
 
 
 def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
