@@ -221,7 +221,7 @@ def test_the_memory_of_a_write_is_that_of_its_shards(tmp_path: Path) -> None:
     make(tmp_path, [sharding((10, 10), LITTLE)], (8000, 4000), (4000, 4000))
     with service_on(tmp_path) as service:
         array = service.catalog.open_array(A)
-        assert service.writer.memory(array, 1) == 2 * 4 * 4000 * 4000
+        assert service.writer.memory(array, 1) == 2 * (4 * 4000 * 4000 + 16 * 400 * 400 + 4)  # with the index
         assert service.writer.memory(array, 2) == 2 * service.writer.memory(array, 1)
     with service_on(tmp_path, slab_bytes=64 << 20) as service:
         assert service.writer.memory(service.catalog.open_array(A), 2) == 0
