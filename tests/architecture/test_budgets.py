@@ -17,12 +17,12 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2386, 9),
-    "api": (6191, 37),
-    "arrays": (6743, 28),  # 250 of it read shards
+    "api": (6193, 37),
+    "arrays": (6755, 28),  # 250 of it read shards
     "cache": (177, 1),
-    "client": (4275, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
+    "client": (4276, 18),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (696, 8),
-    "engine": (7043, 32),  # 1,200 of it are Zarr v3: sharding and v3*
+    "engine": (7053, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3355, 15),
     "streams": (3535, 15),
     "tiles": (4373, 21),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 306
-TEST_LINES = 50_120
+TEST_LINES = 50_220
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

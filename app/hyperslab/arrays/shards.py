@@ -240,7 +240,9 @@ class ShardReader(ChunkReader):
             return pieces
         extents = [pieces[i].extent for i in entered]
         begins = [(start, min(stop, start + partial.head_bytes)) for start, stop in extents]
-        heads = self._ranges(key, begins, version) if partial.head_bytes else [b""] * len(entered)
+        heads: Sequence[Buffer] = [b""] * len(entered)
+        if partial.head_bytes:
+            heads = self._ranges(key, begins, version)
         for i, head, (start, stop) in zip(entered, heads, extents, strict=True):
             ranges = partial.ranges(head, pieces[i].wanted.runs or (), key, stop - start)
             if ranges is not None:
@@ -301,7 +303,7 @@ class ShardReader(ChunkReader):
         for (start, stop), data in zip(spans, found, strict=True):
             if len(data) != stop - start:
                 raise ChunkCorrupt(key, "sharding_indexed", f"ends before byte {stop}, where a chunk is said to end")
-        firsts, views = [start for start, _ in spans], [*map(memoryview, found)]
+        firsts, views = [start for start, _ in spans], [memoryview(data) for data in found]
         cut: list[memoryview] = []
         for start, stop in ranges:
             at = bisect_right(firsts, start) - 1
