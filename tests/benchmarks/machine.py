@@ -23,6 +23,7 @@ _PACKAGES = (
     "urllib3",
     "pillow",
     "isal",
+    "acquire-zarr",
 )
 
 

@@ -44,6 +44,7 @@ PICTURES: Final = {
     "peers": Picture("Array servers", _TIMES, (reading.OURS, reading.CACHED), reading.OURS),
     "rps": Picture("Requests a second", "requests a second", (reading.OURS,), value="rate"),
     "writes": Picture("Writing", "seconds", ("RemoteArray", "Hyperslab in process")),
+    "streams": Picture("Frames of streams", "seconds", ("RemoteStream",)),
     "objects": Picture("Objects of 64 KiB", "seconds", ("Hyperslab", "RemoteArray")),
     "tiles": Picture("Tiles", "tiles a second", tiles.PROGRAMS[:3], value="rate"),
     "scaling": Picture("One tile of arrays of any size", "seconds", ("Hyperslab",), value="wall_min"),

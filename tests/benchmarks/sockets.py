@@ -48,6 +48,10 @@ class Connection:
             raise RuntimeError(f"{path} gave {answer.status}")
         return answer.data
 
+    def status(self, path: str) -> int:
+        """The status of a GET."""
+        return self._pool.request("GET", path).status
+
     def close(self) -> None:
         self._pool.close()
 
