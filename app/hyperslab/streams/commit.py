@@ -1,7 +1,8 @@
 """Commits: rows of an array move from its head to chunks, by the ordinary write path, and then its shapes follow.
 
-First the chunks of level 0 and of all others, then the shapes, those of the coarser levels first. Whoever is killed in
-between leaves what the next commit writes again.
+First the chunks of level 0 and of all others, then the shapes, that of level 0 first: its rows are stored from then on,
+and a coarser level that is behind is made of them. Whoever is killed in between leaves what the next commit writes
+again.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class Committer:
                 mount, prefix = self._catalog.locate_writable(level.path)
                 locks.enter_context(node_lock(mount, prefix))
             grown: list[tuple[ArrayNode, Mark]] = []
+            stored = rows  # of level 0
             for number, level in enumerate(array.levels):
                 if final and self.is_final(level):
                     continue
                 node, mark = self.open(array, number, stream)
+                stored = mark.rows if number == 0 else stored
                 target = level.rows(rows, final=final)
                 target = max(mark.rows, target // level.object_rows * level.object_rows if whole else target)
                 shape = node.metadata.with_shape(level.stored_shape(target))
@@ -88,10 +91,11 @@ class Committer:
                     above = grown[-1][0] if grown else self._catalog.open_array(array.levels[number - 1].path)
                     head = LevelHead(level, array.method or "", partial(_given, above), self._reader, start)
                     after = replace(after, head=head)
-                if target > mark.rows and source is not None:
+                behind = number > 0 and mark.rows < level.rows(stored, final=final)
+                if target > mark.rows and (source is not None or behind):
                     self._write(after, level, mark.rows, target, partial(self._check, array, mark))
                 grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
-            for after, mark in reversed(grown):
+            for after, mark in reversed(grown) if final else grown:  # level 0 is the last that ends
                 self._publish_again(array, after, mark, final=final)
 
     def is_final(self, level: Level) -> bool:

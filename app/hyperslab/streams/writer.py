@@ -327,8 +327,7 @@ class ArrayWriter:
         self._note_missing(stream, array.key, progress.tails.missing(array.frame_nbytes))
         if rows is None:
             rows = progress.end // array.levels[0].row_nbytes
-            nothing = rows // object_rows <= progress.rows // object_rows if whole else rows == progress.rows
-            if nothing and not final:
+            if whole and rows // object_rows <= progress.rows // object_rows:
                 return
             source = KeptRows(array, progress.tails)
             for first, last in _left_out(stream, array, progress):
