@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -293,6 +294,8 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
     opened(client, "lab/expired", model.settings, expires_in=1)
     sender, frames = Sender(client, "lab/expired", "a"), frames_of(model, 5)
     sender.patch(b"".join(frame.tobytes() for frame in frames[:4]), None)
+    if lab.place.bucket is None:  # another process seems to have sent after this one
+        os.utime(lab.place.folder / "expired" / ".hyperslab.stream" / "stream.json", (time.time() + 2,) * 2)
     deadline = time.monotonic() + 30
     while b'"closed"' not in lab.place.read("expired/.hyperslab.stream/stream.json"):
         assert time.monotonic() < deadline

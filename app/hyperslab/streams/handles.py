@@ -75,7 +75,7 @@ class Handles:
     path, and lets go of them.
     """
 
-    def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], None]) -> None:
+    def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], float]) -> None:
         self.lock = Lock()
         self.changed = Condition(self.lock)
         self._in_flight = in_flight
@@ -119,10 +119,14 @@ class Handles:
                 if not handles:
                     self._watch = None
                     return
-            for path in [path for path, handle in handles.items() if handle.has_expired]:
+            for path, handle in [(path, handle) for path, handle in handles.items() if handle.has_expired]:
+                again = _LONGEST_LOOK  # also where the store fails
                 with suppress(HyperslabError):
-                    self._expire(path)
-                self.forget(path)
+                    again = self._expire(path)
+                if again > 0:
+                    handle.last = time.monotonic() - handle.expires_in + again
+                else:
+                    self.forget(path)
 
 
 def memory_bound(plan: StreamPlan) -> int:

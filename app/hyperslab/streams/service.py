@@ -388,11 +388,12 @@ class Streams:
         self._handles.of(stream.path, stream.plan)
         return stream
 
-    def _expire(self, path: str) -> None:
+    def _expire(self, path: str) -> float:
+        """Close a stream that nobody has sent to; gives the seconds after which to look again, 0 where it is closed."""
         mount, prefix = self._catalog.locate_writable(path)
         record = self._records.get(mount, prefix)
         if record is None or record.state != "open":
-            return
+            return 0.0
         stream = self._stream(mount, prefix, record)
         store = mount.store
         written = [store.stat(f"{prefix}{FOLDER}/stream.json")]
@@ -400,10 +401,12 @@ class Streams:
             written += store.list_dir(stream.tails(number)).entries
             written.append(store.stat(stream.notes(number) + HEAD))
         last = max((entry.modified for entry in written if entry is not None), default=0.0)
-        if time.time() - last < stream.plan.settings.expires_in:  # through another process
-            return
+        again = last + stream.plan.settings.expires_in - time.time()
+        if again > 0:  # through another process, or late
+            return again
         self._flush(stream)
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
+        return 0.0
 
     def _flush(self, stream: Stream) -> None:
         for number in range(len(stream.plan.arrays)):
