@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from hypothesis import settings
 
@@ -9,6 +10,7 @@ pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
 settings.register_profile("patient", deadline=None)  # a test is not wrong because the machine is busy
 settings.load_profile("patient")
+httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 
 LONGEST = (
     *("api/test_memory", "storage/test_processes", "consistency/test_kill", "conformance/test_odd_stores", "test_cli"),

@@ -36,7 +36,7 @@ class S3Bucket:
 
     def config(self, **values: Any) -> StoreConfig:
         """A configuration of a store on the whole bucket: quick to give up unless ``values`` say otherwise."""
-        chosen: dict[str, Any] = {"name": "bucket", "url": self.url, "timeout": 5.0, "retries": 2, **values}
+        chosen: dict[str, Any] = {"name": "bucket", "url": self.url, "timeout": 60.0, "retries": 2, **values}
         return StoreConfig(**{**chosen, "options": {**self.options, **chosen.get("options", {})}})
 
 

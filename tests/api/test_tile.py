@@ -215,7 +215,7 @@ def test_many_who_ask_at_once_have_the_tile_drawn_once(tmp_path: Path) -> None:
     asked = threading.Semaphore(0)
 
     def wait(_: str) -> None:
-        asked.acquire(timeout=5)
+        asked.acquire(timeout=60)
 
     with running(tmp_path, cache_bytes=0) as server, ThreadPoolExecutor(8) as threads:
         server.store.before_chunk = wait

@@ -80,7 +80,7 @@ def store() -> Iterator[Store]:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_address[1]}"
         options = {"account_name": "x", "account_key": "eA==", "endpoint": endpoint}
-        yield open_store(StoreConfig("a", "az://container", writable=True, timeout=5.0, retries=1, options=options))
+        yield open_store(StoreConfig("a", "az://container", writable=True, timeout=60.0, retries=1, options=options))
         server.shutdown()
 
 

@@ -61,7 +61,7 @@ class Kinds:
         elif kind.endswith("server"):
             fill(self._folder, values)
             url = self._request.getfixturevalue("bare_server" if kind == "bare server" else "file_server")
-            config = StoreConfig("web", url, timeout=5.0, retries=1)
+            config = StoreConfig("web", url, timeout=60.0, retries=1)
         elif kind == "memory":
             return _put_all(StoreConfig("memory", f"memory://{uuid4().hex}/base", writable=True), values)
         else:
@@ -83,12 +83,12 @@ class Kinds:
             key = json.dumps({**account, "gcs_base_url": server.url})
             options = {"allow_http": "true", "service_account_key": key}
             config = StoreConfig(
-                "google", f"gs://{bucket.name}", writable=True, timeout=5.0, retries=2, options=options
+                "google", f"gs://{bucket.name}", writable=True, timeout=60.0, retries=2, options=options
             )
             return _put_all(config, values)
         if kind == "public bucket":
             fill_bucket(server, bucket, values, ACL="public-read")
-            return open_store(StoreConfig("web", f"{server.url}/{bucket.name}", timeout=5.0, retries=1))
+            return open_store(StoreConfig("web", f"{server.url}/{bucket.name}", timeout=60.0, retries=1))
         fill_bucket(server, bucket, values, "some/base/" if kind == "prefix" else "")
         if kind == "prefix":
             fill_bucket(server, bucket, {"some/basement": b"x", "some/other/x": b"x", "x": b"x"})

@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> Iterator[str]:
 
 
 def web(url: str, **values: object) -> Store:
-    return open_store(StoreConfig("web", url, **({"timeout": 5.0, "retries": 1} | values)))  # type: ignore[arg-type]
+    return open_store(StoreConfig("web", url, **({"timeout": 60.0, "retries": 1} | values)))  # type: ignore[arg-type]
 
 
 LASTING = [
@@ -72,9 +72,9 @@ class TestFaults:
             with pytest.raises(kind):
                 read()
 
-    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(2.5), Truncate(1_000)], ids=str)
+    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(6.0), Truncate(1_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, proxy: FaultProxy, fault: Fault) -> None:
-        store = web(proxy.url, timeout=1.0)  # which an honest answer does not take on a busy machine either
+        store = web(proxy.url, timeout=4.0)  # which an honest answer does not take on a busy machine either
         proxy.inject(fault)
 
         stored = store.get("k")

@@ -375,8 +375,8 @@ class TestLateWrites:
         self, s3_bucket: S3Bucket, direct: Store, proxy: FaultProxy, condition: Absent | None
     ) -> None:
         options = {"conditional_put": "true"}
-        store = open_store(s3_bucket.at(proxy.url).config(writable=True, timeout=1.0, retries=1, options=options))
-        proxy.inject(Delay(2.0), method="PUT")
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True, timeout=3.0, retries=1, options=options))
+        proxy.inject(Delay(6.0), method="PUT")
         version = store.put("new", b"ours", if_version=condition)
         direct.put("new", b"theirs", if_version=version)
 
